@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.file.v2.reading.container import Container
+from glaive.file.v2.container import Container
 from glaive.io.local import LocalStore
 from glaive.types import Where
 

@@ -159,9 +159,9 @@ def test_every_public_name_can_be_had_and_is_documented() -> None:
 
 PARSED_ELSEWHERE = {
     "glaive/format/wire.py": "callers catch, who know what it is",
-    "glaive/file/v2/reading/container.py": "the one caller catches, of a function that remembers",
+    "glaive/file/v2/container.py": "the one caller catches, of a function that remembers",
     "glaive/file/v2/small_files.py": "the one caller catches, and reads the files one by one",
-    "glaive/file/v2/writing/writer.py": "bytes of a constant",
+    "glaive/file/v2/writer.py": "bytes of a constant",
     "glaive/spark/writer.py": "what a task of this job sent",
     "glaive/table/fragment_ids.py": "a copy of a message in memory",
 }
@@ -325,7 +325,7 @@ def test_representations_have_no_uris_that_were_given() -> None:
 
 
 EXPRESSIONS = sorted((PACKAGE / "expr").rglob("*.py"))
-NO_ROWS = {"expr/constant_list.py": "the constants of an IN list"}
+NO_ROWS = {"expr/constants.py": "the constants of an IN list"}
 """Where expressions make Python values of arrays that have no row each, and what these are."""
 
 
@@ -463,7 +463,7 @@ def test_one_function_compiles_all_kernels() -> None:
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
 def test_addresses_are_taken_where_a_checked_build_sees_it(path: Path) -> None:
     taken = [node for node in nodes(path) if isinstance(node, ast.Attribute)]
-    assert path.stem in ("_addresses", "_sanitizer") or not any(
+    assert path.stem == "_addresses" or not any(
         node.attr in ("address", "ctypes", "__array_interface__") for node in taken
     ), "take addresses with _addresses.address"
 
@@ -477,11 +477,6 @@ def test_wrappers_import_their_kernels_late(path: Path) -> None:
         for found in imports(node)
     }
     assert not any(found.startswith(("glaive.kernels.loops", "numba")) for found in at_import)
-
-
-@pytest.mark.parametrize("wrapper", WRAPPERS, ids=stem)
-def test_warmup_can_exercise_every_wrapper(wrapper: Path) -> None:
-    assert callable(importlib.import_module(dotted(wrapper)).exercise)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS, ids=stem)

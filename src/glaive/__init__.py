@@ -42,25 +42,16 @@ if TYPE_CHECKING:
         vector,
     )
     from glaive.config import settings
-    from glaive.dataset.blobs.binary_column import BlobColumn
-    from glaive.dataset.blobs.values import (
-        Blob,
-        BlobArray,
-        BlobFile,
-        BlobType,
-        blob_array,
-        blob_field,
-    )
+    from glaive.dataset.blobs import BlobColumn, blob_array, blob_field
     from glaive.dataset.columns.udf import BatchUDF, batch_udf
-    from glaive.dataset.commits.index_metadata import Index, IndexFile
-    from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.commits.lance_operation import Index, IndexFile, LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragments.fragment import LanceFragment
     from glaive.dataset.fragments.metadata import FragmentMetadata
-    from glaive.dataset.indexing.progress import IndexProgress
-    from glaive.dataset.io_counters import bytes_read_counter, iops_counter, simd_info
+    from glaive.dataset.indexing.task import IndexProgress
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
+    from glaive.dataset.metrics_export import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.open import dataset as _open
     from glaive.dataset.scanner import LanceScanner, Scanner
     from glaive.dataset.sql import sql
@@ -72,16 +63,19 @@ if TYPE_CHECKING:
         CleanupStats,
     )
     from glaive.dataset.write import write_dataset
-    from glaive.dataset.writing.base_paths import DatasetBasePath
+    from glaive.dataset.writing.plan import DatasetBasePath
     from glaive.errors import GlaiveError
+    from glaive.format.blobs import Blob, BlobArray, BlobType
+    from glaive.format.extension import json_to_schema, schema_to_json
     from glaive.format.fields import LanceSchema
-    from glaive.format.json_schema import json_to_schema, schema_to_json
-    from glaive.index.text.tokenizers.query_tokens import FtsToken, tokenize
-    from glaive.ingestion.job import IngestResult, ingest
+    from glaive.index.text.tokenizers.tokenizer import FtsToken, tokenize
+    from glaive.ingestion.job import ingest
+    from glaive.ingestion.task import IngestResult
     from glaive.log import set_logger
-    from glaive.scan.metrics import ScanStatistics
+    from glaive.scan.blob_files import BlobFile
+    from glaive.scan.options import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
-    from glaive.scan.session import Session
+    from glaive.scan.snapshot import Session
 
     class _Dataset:
         """What ``glaive.dataset`` is: a module that is called as the function."""
@@ -146,17 +140,15 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "config": "settings",
-    "dataset.blobs.binary_column": "BlobColumn",
-    "dataset.blobs.values": "blob_array blob_field",
+    "dataset.blobs": "BlobColumn blob_array blob_field",
     "dataset.columns.udf": "BatchUDF batch_udf",
-    "dataset.commits.index_metadata": "IndexFile Index",
-    "dataset.commits.lance_operation": "LanceOperation",
+    "dataset.commits.lance_operation": "Index IndexFile LanceOperation",
     "dataset.commits.transactions": "Transaction",
     "dataset.dataset": "LanceDataset",
     "dataset.fragments.fragment": "LanceFragment",
     "dataset.fragments.metadata": "FragmentMetadata",
-    "dataset.indexing.progress": "IndexProgress",
-    "dataset.io_counters": "bytes_read_counter iops_counter simd_info",
+    "dataset.indexing.task": "IndexProgress",
+    "dataset.metrics_export": "bytes_read_counter iops_counter simd_info",
     "dataset.merging.merge_insert": "MergeInsertBuilder",
     "dataset.scanner": "LanceScanner Scanner",
     "dataset.sql": "sql",
@@ -164,20 +156,20 @@ _NAMES = {
     "dataset.versions.cleanup": (
         "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
     ),
-    "dataset.versions.moments": "sanitize_ts",
+    "dataset.versions.history": "sanitize_ts",
     "dataset.write": "write_dataset",
-    "dataset.writing.base_paths": "DatasetBasePath",
+    "dataset.writing.plan": "DatasetBasePath",
     "errors": "GlaiveError",
-    "format.blob_type": "Blob BlobArray BlobType",
+    "format.blobs": "Blob BlobArray BlobType",
     "format.fields": "LanceSchema",
-    "format.json_schema": "json_to_schema schema_to_json",
-    "index.text.tokenizers.query_tokens": "FtsToken tokenize",
+    "format.extension": "json_to_schema schema_to_json",
+    "index.text.tokenizers.tokenizer": "FtsToken tokenize",
     "ingestion.job": "IngestResult ingest",
     "log": "set_logger",
-    "scan.blobs.file": "BlobFile",
-    "scan.metrics": "ScanStatistics",
+    "scan.blob_files": "BlobFile",
+    "scan.options": "ScanStatistics",
     "scan.run.compare": "ColumnOrdering",
-    "scan.session": "Session",
+    "scan.snapshot": "Session",
 }
 """Names by the module of glaive that has them."""
 
@@ -219,8 +211,7 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES.split():
         return import_module(f"glaive.{name}")
-    from glaive.compat.absent import absent_names
-    from glaive.compat.refusals import REFUSED
+    from glaive.compat.absent import REFUSED, absent_names
 
     return absent_names(__name__, REFUSED[__name__], globals())(name)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
-from glaive.dataset.blobs.binary_column import BlobColumn, BlobIterator
-from glaive.dataset.blobs.values import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
+from glaive.compat.absent import REFUSED, absent_names
+from glaive.dataset.blobs import BlobColumn, BlobIterator, blob_array, blob_field
+from glaive.format.blobs import Blob, BlobArray, BlobType
+from glaive.scan.blob_files import BlobFile
 
 __all__ = [
     "DEFAULT_BLOB_BUFFER_SIZE",

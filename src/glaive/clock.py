@@ -1,7 +1,7 @@
 """The time and waiting of this process: those of the system, or of a simulation.
 
 What is written with a time, expires, or waits asks here, so that a simulated run
-(``glaive.testing.simulation``) is the same each time.
+(``tests.kit.simulation``) is the same each time.
 """
 
 from __future__ import annotations

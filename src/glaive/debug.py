@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from glaive.dataset.debug_texts import (
-    format_fragment,
-    format_manifest,
-    format_schema,
-    list_transactions,
-)
+from glaive.dataset.layout import format_fragment, format_manifest, format_schema, list_transactions
 
 __all__ = ["format_fragment", "format_manifest", "format_schema", "list_transactions"]

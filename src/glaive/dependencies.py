@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from glaive.dataset.writing.models import model_to_dict
+from glaive.dataset.writing.source import model_to_dict
 from glaive.errors import MissingDependencyError, OptionError
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.compat.absent import REFUSED, absent_names
 
 __all__: list[str] = []
 

@@ -1,7 +1,7 @@
 """Random names and waiting times of this process: the system's, or those of a simulation.
 
 What is written under a random name asks here, so that a simulated run
-(``glaive.testing.simulation``) is the same each time.
+(``tests.kit.simulation``) is the same each time.
 """
 
 from __future__ import annotations

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.compat.absent import REFUSED, absent_names
 from glaive.dataset.bitmap import Bitmap
 from glaive.dataset.columns.udf import BatchUDF
-from glaive.dataset.fragments.data_files import DataFile, DeletionFile
 from glaive.dataset.fragments.fragment import FragmentSession, LanceFragment
-from glaive.dataset.fragments.metadata import FragmentMetadata
-from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta, RowIdSequence
-from glaive.dataset.writing.options import DEFAULT_MAX_BYTES_PER_FILE
-from glaive.dataset.writing.progress import FragmentWriteProgress, NoopFragmentWriteProgress
+from glaive.dataset.fragments.metadata import (
+    DataFile,
+    DeletionFile,
+    FragmentMetadata,
+    RowDatasetVersionMeta,
+    RowIdMeta,
+    RowIdSequence,
+)
+from glaive.dataset.writing.fragments import FragmentWriteProgress, NoopFragmentWriteProgress
+from glaive.dataset.writing.plan import DEFAULT_MAX_BYTES_PER_FILE
 from glaive.dataset.writing.uncommitted import write_fragments
-from glaive.scan.session import Session
+from glaive.scan.snapshot import Session
 
 __all__ = [
     "DEFAULT_MAX_BYTES_PER_FILE",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.image_codecs import open_image
-from glaive.arrow.python_values import python_values
+from glaive.arrow.conditions import python_values
+from glaive.arrow.images import open_image
 from glaive.errors import (
     AccessError,
     CorruptFileError,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from glaive.compat.absent import absent_names
+from glaive.compat.absent import REFUSED, absent_names
 from glaive.compat.alias import PYLANCE_VERSION
-from glaive.compat.refusals import REFUSED
 
 __all__ = ["__version__"]
 
@@ -17,11 +16,11 @@ _NAMES = {
     "arrow": "BFloat16 bfloat16_array",
     "bitmap": "Bitmap",
     "blob": "LanceBlobFile",
-    "dataset.io_counters": "bytes_read_counter iops_counter simd_info",
+    "dataset.metrics_export": "bytes_read_counter iops_counter simd_info",
     "dataset.versions.cleanup": (
         "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
     ),
-    "dataset.writing.base_paths": "DatasetBasePath",
+    "dataset.writing.plan": "DatasetBasePath",
     "debug": "format_fragment format_manifest format_schema list_transactions",
     "file": (
         "LanceBufferDescriptor LanceColumnMetadata LanceFileMetadata LanceFileReader "
@@ -29,13 +28,13 @@ _NAMES = {
     ),
     "dataset.pylance_members": "manifest_needs_migration",
     "fragment": "DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence",
-    "io.stats": "IOStats",
+    "io.store": "IOStats",
     "optimize": "Compaction CompactionMetrics CompactionPlan CompactionTask RewriteResult",
     "otel": (
         "MetricDescription MetricPoint lance_metrics_catalog register_lance_metrics_recorder "
         "snapshot_lance_metrics"
     ),
-    "scan.metrics": "ScanStatistics",
+    "scan.options": "ScanStatistics",
     "schema": "LanceSchema",
     "tracing": "TraceEvent capture_trace_events shutdown_tracing trace_to_chrome",
 }

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TypedDict
 
 from glaive.dataset.compaction.optimize import Compaction
-from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+from glaive.dataset.compaction.task import (
+    CompactionMetrics,
+    CompactionPlan,
+    CompactionTask,
+    RewriteResult,
+)
 
 __all__ = [
     "Compaction",
@@ -21,7 +25,7 @@ __all__ = [
 class CompactionOptions(TypedDict, total=False):
     """Options of :class:`Compaction`: a dictionary with any of these keys.
 
-    :class:`glaive.dataset.compaction.options.CompactionOptions` describes them.
+    :class:`glaive.dataset.compaction.task.CompactionOptions` describes them.
     """
 
     target_rows_per_fragment: int | None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glaive.dataset.indexing.progress import IndexProgress
-from glaive.dataset.writing.progress import (
+from glaive.dataset.indexing.task import IndexProgress
+from glaive.dataset.writing.fragments import (
     FileSystemFragmentWriteProgress,
     FragmentWriteProgress,
     NoopFragmentWriteProgress,

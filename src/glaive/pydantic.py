@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.dataset.writing.models import (
+from glaive.dataset.writing.source import (
     FixedSizeListMixin,
     get_extras,
     is_nullable,

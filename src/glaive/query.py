@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.compat.absent import REFUSED, absent_names
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -17,7 +16,7 @@ from glaive.scan.full_text.queries import (
     Occur,
     PhraseQuery,
 )
-from glaive.scan.nearest.minhash_query import MinHashQuery
+from glaive.scan.nearest.options import MinHashQuery
 
 __all__ = [
     "BooleanQuery",

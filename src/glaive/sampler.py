@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.compat.absent import REFUSED, absent_names
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.data_files import checked_integer
 from glaive.dataset.fragments.fragment import LanceFragment
-from glaive.dataset.sampled_batches import maybe_sample, reservoir_sampling
-from glaive.dataset.shares import MAX_ROWS, Sharded, without_rows
+from glaive.dataset.fragments.metadata import checked_integer
 from glaive.dataset.shuffled_batches import (
+    MAX_ROWS,
     BlockOrder,
+    Sharded,
     batches_at,
     default_window,
+    maybe_sample,
+    reservoir_sampling,
     shuffled_batches,
     with_row_ids,
+    without_rows,
 )
 from glaive.errors import MissingDependencyError
-from glaive.scan.system_columns import ROW_OFFSET, refuse_taken
+from glaive.scan.projection import ROW_OFFSET, refuse_taken
 
 __all__ = [
     "FragmentSampler",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
-from glaive.dataset.columns.udf import BatchUDF, batch_udf
-from glaive.dataset.columns.udf_checkpoint import BatchUDFCheckpoint
+from glaive.compat.absent import REFUSED, absent_names
+from glaive.dataset.columns.udf import BatchUDF, BatchUDFCheckpoint, batch_udf
 
 __all__ = ["BatchUDF", "BatchUDFCheckpoint", "batch_udf"]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
-from glaive.dataset.indexing.clustering import KMeans
-from glaive.dataset.indexing.self_search import validate_vector_index
-from glaive.dataset.versions.moments import sanitize_ts, td_to_micros
+from glaive.compat.absent import REFUSED, absent_names
+from glaive.dataset.indexing.clustering import KMeans, validate_vector_index
+from glaive.dataset.versions.history import sanitize_ts, td_to_micros
 
 __all__ = ["KMeans", "sanitize_ts", "td_to_micros", "validate_vector_index"]
 

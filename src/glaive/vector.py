@@ -10,8 +10,6 @@ from typing import Any
 from glaive.dataset.indexing.duplicates import (
     find_duplicate_pairs,
     find_duplicate_pairs_in_partition,
-)
-from glaive.dataset.indexing.hamming_clusters import (
     get_ivf_partition_info,
     hamming_clustering_for_ivf_partition,
     hamming_clustering_for_range,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.buffers import ascending, distinct
+from glaive.arrow.blocks import ascending, distinct
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)) | st.lists(st.integers(-3, 3)))

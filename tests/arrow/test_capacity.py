@@ -12,19 +12,23 @@ import pytest
 from pyarrow.compute import list_value_length
 
 import glaive
-from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS
+from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS
 from glaive.arrow.build import all_null
-from glaive.arrow.capacity import MAX_OFFSET, in_parts, row_weights, too_large, weight
 from glaive.arrow.chunked import (
+    decode_dictionary,
     decode_large,
+    in_parts,
     join_batches,
     join_column,
     join_large,
     one_array,
+    row_weights,
     take_rows,
+    too_large,
+    weight,
 )
-from glaive.arrow.dictionaries import decode_dictionary
 from glaive.errors import CapacityError, SchemaError
+from glaive.types import MAX_OFFSET
 
 NESTED = [
     pa.array(["a", "bcd", None, "xyzw"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.coalesce import coalesced, slices_of_rows
+from glaive.arrow.chunked import coalesced, slices_of_rows
 
 
 def batches(*sizes: int) -> list[pa.RecordBatch]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.dictionaries import concat_arrays, tidy_dictionary
+from glaive.arrow.chunked import concat_arrays, tidy_dictionary
 from glaive.errors import SchemaError
 
 

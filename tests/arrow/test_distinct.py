@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import glaive
-from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
+from glaive.arrow.chunked import concat_arrays, dictionary_encoded
 
 FACTORS = 11400714785074694791, 14029467366897019727
 """What Arrow multiplies the last and the first eight bytes of a text by, to hash it."""

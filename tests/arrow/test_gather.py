@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.blocks import Block, Constant, Dictionary, FixedList, FixedWidth, Variable
-from glaive.arrow.buffers import flags_of, join_bits, pack_flags, take_bits
-from glaive.arrow.gather import concat_blocks, take_block
+from glaive.arrow.blocks import (
+    Block,
+    Constant,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Variable,
+    flags_of,
+    join_bits,
+    pack_flags,
+    take_bits,
+)
+from glaive.arrow.build import concat_blocks, take_block
 from glaive.errors import RowIndexError, SchemaError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.layout import checked_layout
+from glaive.arrow.validation import checked_layout
 from glaive.errors import SchemaError
 
 FAR = 2**30

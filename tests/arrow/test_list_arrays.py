@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.list_arrays import list_array
+from glaive.arrow.build import list_array
 from glaive.errors import CorruptFileError
 from glaive.memory import as_buffer
 from glaive.types import Where

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.arrow.python_values import python_rows, python_values
+from glaive.arrow.conditions import python_rows, python_values
 from glaive.cli.main import cli
 from glaive.errors import FilterError, OptionError
 

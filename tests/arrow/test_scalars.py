@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.arrow.scalars import constants, scalar
+from glaive.arrow.conditions import constants, scalar
 
 CASES: list[tuple[Any, pa.DataType]] = [
     *[(value, pa.int8()) for value in (0, -128, 127, None)],

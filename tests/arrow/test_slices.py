@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.blocks import Constant, Dictionary, FixedList, FixedWidth, Variable
-from glaive.arrow.slices import count_bits, slice_bits, slice_block
+from glaive.arrow.blocks import (
+    Constant,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Variable,
+    count_bits,
+    slice_bits,
+    slice_block,
+)
 
 
 def bits_of(bitmap: pa.Buffer, count: int) -> list[int]:

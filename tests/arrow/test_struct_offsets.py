@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.struct_offsets import cut_members, nests_structs
+from glaive.arrow.validation import cut_members, nests_structs
 
 ROWS: dict[str, Any] = {
     "twice": pa.array([{"a": {"b": i, "c": str(i)}, "l": [i]} for i in range(20)]),

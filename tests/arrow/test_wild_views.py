@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.invalid_values import wild_length
+from glaive.arrow.validation import wild_length
 
 
 def views(lengths: list[int], data: bytes) -> Any:

@@ -7,7 +7,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from glaive.arrow.wkb import MAX_DEPTH, find_damage
+from glaive.arrow.geometries import MAX_DEPTH, find_damage
 
 Place = tuple[float, float]
 

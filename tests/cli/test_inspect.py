@@ -14,7 +14,7 @@ from click.testing import Result
 from tests.damage import page_message, rewritten
 
 import glaive
-from glaive.cli.inspect_page import GROUPS, page_data, render_page
+from glaive.cli.inspect import GROUPS, page_data, render_page
 from glaive.dataset import layout
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.file.layout import FileLayout, file_layout

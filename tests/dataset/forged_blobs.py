@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.file.v2.writing.blob_writer import BlobWriter
+from glaive.file.blob_writer import BlobWriter
 from glaive.format.blobs import DESCRIPTOR
 
 Rows = list[dict[str, Any]]

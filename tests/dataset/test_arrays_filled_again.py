@@ -13,7 +13,7 @@ import pytest
 
 import glaive
 from glaive import LanceDataset, LanceOperation
-from glaive.arrow.own_memory import in_own_memory, own_rows
+from glaive.arrow.validation import in_own_memory, own_rows
 from glaive.dataset import ScannerBuilder
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.fragment import write_fragments

@@ -31,7 +31,7 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
-from glaive.format.flags import Feature
+from glaive.format.manifest import Feature
 from glaive.io.uri import open_store
 from glaive.table.index_coverage import has_covering_fields
 

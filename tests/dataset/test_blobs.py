@@ -17,10 +17,8 @@ import pytest
 import glaive
 from glaive import Blob, BlobFile, blob_array, blob_field
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
-from glaive.dataset.writing.rolling import discard_fragments
+from glaive.dataset.writing.fragments import discard_fragments, write_fragments
+from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import (
     ColumnNotFoundError,
     CorruptFileError,
@@ -33,9 +31,9 @@ from glaive.errors import (
 )
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore, Fault
 
 from .forged_blobs import forged_descriptions
 

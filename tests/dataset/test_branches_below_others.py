@@ -20,7 +20,7 @@ from glaive.errors import (
     RefExistsError,
     RefNotFoundError,
 )
-from glaive.io.temporary import temporary_path
+from glaive.io.local_sink import temporary_path
 
 ROWS = pa.table({"a": [1, 2]})
 REQUESTS = 60

@@ -26,7 +26,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
-from glaive.table.cloning import begin_clone
+from glaive.table.copying import begin_clone
 from glaive.table.load import open_latest, open_version
 from glaive.table.operations.clone import Clone
 from glaive.table.versions import list_versions

@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.changes.plan import plan_snapshot
-from glaive.dataset.changes.task import ChangeTask, RewrittenRows
-from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
+from glaive.dataset.changes.plan import (
+    ChangeTask,
+    ChangeTasks,
+    RewrittenRows,
+    TaskGroup,
+    plan_snapshot,
+)
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 

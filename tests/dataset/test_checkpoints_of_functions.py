@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
+from glaive.dataset.columns.udf import CheckpointFolder
 from glaive.errors import OptionError, StoreError
 from glaive.udf import BatchUDFCheckpoint, batch_udf
 

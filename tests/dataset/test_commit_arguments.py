@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.commits.index_metadata import IndexFile
+from glaive.dataset.commits.lance_operation import IndexFile
 from glaive.dataset.commits.transactions import Transaction
-from glaive.dataset.fragments.data_files import DeletionFile
+from glaive.dataset.fragments.metadata import DeletionFile
 from glaive.errors import (
     CorruptFileError,
     OptionError,

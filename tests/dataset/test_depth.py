@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.arrow.nesting import MAX_NESTING, check_schema
+from glaive.arrow.validation import MAX_NESTING, check_schema
 from glaive.errors import (
     CorruptFileError,
     FilterError,

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.format.flags import Feature
-from glaive.format.manifest import encode_manifest
+from glaive.format.manifest import Feature, encode_manifest
 
 MORE = pa.table({"id": [3, 100], "x": [0, 0]})
 CHANGES: dict[str, Callable[[glaive.LanceDataset], Any]] = {

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.indexing import update_tasks
-from glaive.dataset.indexing.create import index_task
-from glaive.dataset.indexing.parameters import IndexConfig
-from glaive.dataset.indexing.stored_segments import IndexSegments, StoredSegment
+from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.indexing import optimize
+from glaive.dataset.indexing.create import IndexConfig, index_task
+from glaive.dataset.indexing.optimize import IndexSegments, MergeTask, StoredSegment
 from glaive.dataset.indexing.task import IndexTask
-from glaive.dataset.indexing.update_tasks import MergeTask
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import (
     ColumnNotFoundError,
     FragmentNotFoundError,
@@ -28,7 +26,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.pb import table_pb2
-from glaive.index.registry import kind_of
+from glaive.index.protocol import kind_of
 from glaive.progress import IndexProgress
 from glaive.table.operations.create_index import CreateIndex
 
@@ -386,12 +384,12 @@ def test_segments_that_cannot_be_merged_are_tried_a_few_times_however_many_there
         tried.append(len(entries))
         raise UnsupportedFeatureError("they have models of their own")
 
-    monkeypatch.setattr(update_tasks, "merge_segments", refuse)
+    monkeypatch.setattr(optimize, "merge_segments", refuse)
     dataset.create_scalar_index("id", "BTREE")
     (entry,), none = dataset.manifest.indices, np.zeros(0, np.int64)
     segments = (StoredSegment(entry, frozenset(), 0),) * 5000
     many = IndexSegments("id_idx", kind_of(entry), segments, (), none)
-    monkeypatch.setattr(update_tasks, "index_segments", lambda *_: {"id_idx": many})
+    monkeypatch.setattr(optimize, "index_segments", lambda *_: {"id_idx": many})
     for count, fewest in ((5000, 1), (3, 3), (9, 2)):
         tried.clear()
         assert MergeTask(dataset.version, "id_idx", count, fewest).execute(dataset).segment is None

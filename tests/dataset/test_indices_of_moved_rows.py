@@ -10,7 +10,7 @@ import pytest
 
 import glaive
 from glaive.optimize import Compaction
-from glaive.table import relocated_rows
+from glaive.table import index_coverage
 
 REUSE = "__lance_frag_reuse"
 
@@ -106,7 +106,7 @@ def test_a_compaction_of_more_rows_than_a_map_may_have_rebuilds_indices(
 ) -> None:
     dataset = glaive.dataset(path)
     dataset.create_scalar_index("a", "BTREE")
-    monkeypatch.setattr(relocated_rows, limit, 20)
+    monkeypatch.setattr(index_coverage, limit, 20)
     dataset.optimize.compact_files(defer_index_remap=True)
     dataset = glaive.dataset(path)
     assert [index.name for index in dataset.describe_indices()] == ["a_idx"]

@@ -15,7 +15,7 @@ from tests.strangers import SECRET
 
 import glaive
 from glaive.errors import StoreError
-from glaive.io.listing import LinkTargets
+from glaive.io.confined import LinkTargets
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.writing.lost_values import lost_values
+from glaive.dataset.writing.source import lost_values
 from glaive.errors import SchemaError
 
 NOON = datetime(2024, 1, 2, 12, 30, tzinfo=UTC).replace(tzinfo=None)

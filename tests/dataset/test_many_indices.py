@@ -10,7 +10,7 @@ from pyroaring import BitMap
 from tests.damaged_tables import with_indices
 
 import glaive
-from glaive.dataset.indexing.stored_segments import index_segments
+from glaive.dataset.indexing.optimize import index_segments
 from glaive.errors import CorruptFileError
 
 

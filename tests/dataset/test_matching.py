@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.dataset.merging.matches import SourceKeys
 from glaive.errors import SchemaError
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 
 @given(

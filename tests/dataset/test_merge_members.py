@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.dataset.merging.partial_members import keep_members
+from glaive.dataset.merging.rows import keep_members
 from glaive.errors import SchemaError
 
 FULL = pa.struct(

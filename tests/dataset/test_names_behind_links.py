@@ -12,12 +12,12 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.data_files import FilePath
+from glaive.dataset.fragments.metadata import FilePath
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import transaction_path
 from glaive.format.pb import table_pb2
-from glaive.table.relocated_rows import REUSE_INDEX, stored_relocations
+from glaive.table.index_coverage import REUSE_INDEX, stored_relocations
 
 OPENED: list[str] = []
 """Files named ``key`` that this process has opened."""

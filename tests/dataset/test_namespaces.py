@@ -16,8 +16,8 @@ import glaive.file
 import glaive.fragment
 from glaive import config
 from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError, StoreError
-from glaive.io import catalogue as io_catalogue
 from glaive.io import checksums
+from glaive.io import credentials as io_catalogue
 from glaive.progress import FragmentWriteProgress
 
 ROWS = pa.table({"a": [1, 2, 3]})

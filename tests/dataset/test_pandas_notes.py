@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.format.pandas_metadata import fitting
+from glaive.format.extension import fitting
 
 pd = pytest.importorskip("pandas")
 

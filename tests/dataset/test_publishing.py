@@ -11,12 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulated_store import SimulatedStore
+from tests.kit.simulation import Actor, Faults, Simulation
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.versions.publish import publish_branch
+from glaive.dataset.versions.refs import publish_branch
 from glaive.errors import (
     CommitConflictError,
     CorruptFileError,
@@ -26,9 +29,6 @@ from glaive.errors import (
 )
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Actor, Faults, Simulation
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

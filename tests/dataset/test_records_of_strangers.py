@@ -19,7 +19,7 @@ from tests.proof.wire_mutations import section_of, with_section
 import glaive
 from glaive.arrow.images import ImageArray
 from glaive.dataset.columns.udf import Checkpoint
-from glaive.dataset.writing.base_paths import DataLocation
+from glaive.dataset.writing.plan import DataLocation
 from glaive.errors import (
     CorruptFileError,
     DataFileMissingError,
@@ -29,12 +29,11 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.extension import extended
-from glaive.format.fragment_list import packed_fragments
+from glaive.format.fragment import packed_fragments
 from glaive.format.pb import table_pb2
 from glaive.hf import HuggingFaceConverter
 from glaive.indices import IndexConfig
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.journal import JOBS, Journal
+from glaive.ingestion.task import JOBS, IngestedPieces, Journal
 from glaive.io.uri import open_store
 from glaive.pipeline.runs import RunRecord
 from glaive.table.publishing import PUBLISHED, Published

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.versions.checksums import compare_manifest
 from glaive.dataset.versions.files import migrate_manifest_names
+from glaive.dataset.versions.problems import compare_manifest
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 from glaive.io.wrapped import WrappedStore
-from glaive.table.manifest_store.sqlite import SqliteManifestStore
+from glaive.table.manifest_store.registers import SqliteManifestStore
 
 ROWS = pa.table({"a": [1, 2]})
 

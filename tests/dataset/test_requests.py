@@ -12,9 +12,9 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 
 ROWS = 40_000
 

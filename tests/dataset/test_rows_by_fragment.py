@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.dataset.rows.relocated_rows import RelocatedIds
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.rows import RelocatedIds, RowsByFragment
 from glaive.format.rowids import decode_row_ids
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.arrow.invalid_values import check_numbers
+from glaive.arrow.validation import check_numbers
 from glaive.errors import CorruptFileError
 
 

@@ -30,8 +30,7 @@ torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 
 from torch.utils.data import DataLoader  # noqa: E402  # after it is known to be installed
 
-from glaive.torch.shared_batches import SharedBatch  # noqa: E402  # they import torch
-from glaive.torch.shared_memory import MappedBlock  # noqa: E402  # they import torch
+from glaive.torch.tensors import MappedBlock, SharedBatch  # noqa: E402  # they import torch
 
 ROWS = 4000
 

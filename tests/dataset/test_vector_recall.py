@@ -14,7 +14,7 @@ import glaive
 from glaive import LanceDataset
 from glaive.errors import OptionError
 from glaive.format.pb import vector_details_pb2
-from glaive.index.vector.search_defaults import SearchDefaults, with_defaults
+from glaive.index.vector.opened import SearchDefaults, with_defaults
 
 ROWS, DIMENSION = 3000, 16
 

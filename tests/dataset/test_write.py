@@ -14,10 +14,9 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
@@ -25,9 +24,9 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest, read_transaction
+from glaive.testing import CountingStore, Fault
 
 TABLE = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", None, "c"]})
 

@@ -10,18 +10,17 @@ import pytest
 from tests.encodings.pages.mini_samples import FLAT, HERE, ITEM, LIST, Storage
 
 from glaive.arrow.blocks import Constant, FixedWidth, Variable
-from glaive.arrow.build import all_null, to_array
-from glaive.arrow.gather import take_block
+from glaive.arrow.build import all_null, take_block, to_array
 from glaive.config import MOST_IMPLIED
 from glaive.encodings.protocol import EncodedPage, MiniChunks
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.dictionary import expand_dictionary
+from glaive.kernels.native import Tier, force_tier
+from glaive.kernels.offsets import expand_dictionary
 from glaive.kernels.strings import Strings
-from glaive.testing import Tier, force_tier
 
 TIERS: tuple[Tier, ...] = ("numpy", "numba")
 ZERO = np.zeros(1, np.int64)

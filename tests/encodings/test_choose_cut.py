@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.encodings.writing.page_count import page_count
+from glaive.encodings.writing.page import page_count
 
 ROWS = 200_000
 RNG = np.random.default_rng(3)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.encodings.miniblock.chunk_table import (
+from glaive.encodings.miniblock.layout import (
     ChunkTable,
     PageClaims,
     RowIndex,

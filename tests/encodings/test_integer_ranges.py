@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.conditions import IsOneOf
-from glaive.encodings.integer_ranges import integer_ranges
+from glaive.encodings.predicate import integer_ranges
 
 KINDS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 

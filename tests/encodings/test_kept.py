@@ -12,7 +12,7 @@ import pytest
 from tests.damage import data_size, rewritten
 
 import glaive
-from glaive.encodings.kept import Kept, Latest
+from glaive.encodings.protocol import Kept, Latest
 from glaive.errors import CapacityError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns

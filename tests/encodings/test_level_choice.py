@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.encodings.writing.levels import choose_level_encoding
+from glaive.encodings.miniblock.writer import choose_level_encoding
 from glaive.types import Where
 
 

@@ -13,11 +13,16 @@ from google.protobuf import any_pb2
 
 from glaive.arrow.blocks import Variable
 from glaive.encodings.values.fsst import Fsst
-from glaive.encodings.writing.string_stats import VariableStats
-from glaive.encodings.writing.symbol_table import Coding, PageSymbols, SharedSymbols, train
+from glaive.encodings.writing.string_stats import (
+    Coding,
+    PageSymbols,
+    SharedSymbols,
+    VariableStats,
+    train,
+)
 from glaive.file.files import LanceFileWriter
-from glaive.file.v2.reading.container import Container
-from glaive.file.v2.writing.page_queue import PageJob
+from glaive.file.v2.container import Container
+from glaive.file.v2.writer import PageJob
 from glaive.format.pb import encodings21_pb2
 from glaive.io.local import LocalStore
 

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.encodings.levels.sparse import (
-    MAX_IMPLIED_LISTS,
-    ListSlots,
-    Validity,
-    bitmap_of,
-    place_values,
-)
+from glaive.encodings.levels import MAX_IMPLIED_LISTS, ListSlots, Validity, bitmap_of, place_values
 from glaive.errors import UnsupportedFeatureError
 
 flags = st.lists(st.booleans(), min_size=1, max_size=60)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength

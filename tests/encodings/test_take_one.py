@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.byte_stream_split import ByteStreamSplit
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
@@ -20,9 +19,9 @@ from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 from glaive.types import Where
 
 WHERE = Where("test.lance")

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.encodings.levels.repdef import flat_levels
+from glaive.encodings.levels import flat_levels
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.page import encode_page
-from glaive.encodings.writing.windows import can_be_windows, encode_windows
+from glaive.encodings.writing.page import can_be_windows, encode_page, encode_windows
 from glaive.file.open import create_writer, open_reader
 from glaive.file.versions import PROFILES
 from glaive.format.fields import LanceSchema

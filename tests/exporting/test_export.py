@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
+from tests.kit.crashes import killed_at_step
+from tests.kit.system_errors import failing_from
 
 import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import DatasetExistsError, OptionError, SchemaError, StoreError
 from glaive.exporting import export_files
-from glaive.exporting.json_text import json_lines
-from glaive.testing.crashes import killed_at_step
-from glaive.testing.system_errors import failing_from
+from glaive.exporting.job import json_lines
 
 ROWS = 30
 TABLE = pa.table(

@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.crashes import before_changes
 
 import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError, DatasetExistsError, StoreError
 from glaive.exporting import ExportTask, export_files
-from glaive.testing.crashes import before_changes
 
 OLD, NEW, BEFORE = [1, 2], [3, 4, 5], [7]
 """Rows of the older and the newer version, and of an export before both."""

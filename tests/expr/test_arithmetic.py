@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import FilterError
-from glaive.expr.arithmetic import combine
+from glaive.expr.evaluate import combine
 
 TYPES = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from glaive.expr import tree
-from glaive.expr.arithmetic import combine
 from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.compare import compare
+from glaive.expr.evaluate import combine
 from glaive.expr.filters import bind_value
 from glaive.format.fields import LanceSchema
 

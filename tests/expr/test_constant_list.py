@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import FilterError
-from glaive.expr.constant_list import ConstantList
+from glaive.expr.constants import ConstantList
 from glaive.expr.filters import bind_filter
-from glaive.expr.parse import parse
-from glaive.expr.render import render
+from glaive.expr.parse import parse, render
 from glaive.expr.tree import MAX_NODES
 from glaive.format.fields import LanceSchema
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import FilterError
-from glaive.expr.patterns import containing, like, prefiltered
-from glaive.testing import force_tier
+from glaive.expr.compare import containing, like, prefiltered
+from glaive.kernels.native import force_tier
 
 KINDS: list[Any] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 

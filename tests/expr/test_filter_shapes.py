@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glaive.errors import FilterError
-from glaive.expr.filter_shapes import FilterShapes
-from glaive.expr.filters import Filter, bind_filter
+from glaive.expr.filters import Filter, FilterShapes, bind_filter
 from glaive.format.fields import LanceSchema
 
 SCHEMA = LanceSchema.from_arrow(

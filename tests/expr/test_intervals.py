@@ -10,7 +10,7 @@ import pytest
 
 from glaive.errors import FilterError
 from glaive.expr.filters import bind_value
-from glaive.expr.intervals import read_interval
+from glaive.expr.parse import read_interval
 from glaive.format.fields import LanceSchema
 
 DAY, HOUR = 86_400 * 10**9, 3600 * 10**9

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.parse import parse
-from glaive.expr.render import render
+from glaive.expr.parse import parse, render
 from glaive.expr.tree import MAX_DEPTH, MAX_JOINED, MAX_TEXT, Literal, Name, Node
 
 A, B, C = (Name((letter,)) for letter in "abc")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from glaive.blob import blob_array, blob_field
 from glaive.errors import SchemaError
+from glaive.file.blob_writer import BlobFiles
+from glaive.file.blobs import BlobValues
 from glaive.file.files import LanceFileWriter
-from glaive.file.v2.blob_files import BlobFiles
-from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.paths import blob_file_path
 from glaive.io.local import LocalStore
 from glaive.io.sink import AlignedSink

@@ -13,22 +13,21 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.verify import command
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import CorruptFileError, GlaiveError, OptionError
-from glaive.file.comparison import compare_file
+from glaive.file.files import compare_file
 from glaive.file.open import create_writer, open_reader
-from glaive.format.checksums import FileChecksums
 from glaive.format.fields import LanceSchema
+from glaive.format.footer import FileChecksums
 from glaive.io.checksums import Expected, VerifyingReader, checksum_function
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 from glaive.types import ByteRange, Where
 
 ON = {"checksums": "true"}

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import GlaiveError
-from glaive.file.comparison import has_checksums
+from glaive.file.files import has_checksums
 from glaive.file.open import open_reader
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore

@@ -13,9 +13,8 @@ import pytest
 from tests.damage import page_message, rewritten
 
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.file.bound import Proportion
 from glaive.file.open import create_writer, open_reader
-from glaive.file.protocol import BoundColumn
+from glaive.file.protocol import BoundColumn, Proportion
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23

@@ -36,7 +36,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 ROWS = 1100
 ROWS_OF_LONG_LISTS = 110

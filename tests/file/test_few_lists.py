@@ -13,11 +13,10 @@ import pytest
 import glaive
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.reading.bound import FieldColumns
-from glaive.file.v2.reading.list_rows import ListRows
+from glaive.file.v2.bound import FieldColumns, ListRows
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 
 _ROWS = 3_000
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.interop.cases import COLUMNS, table
+from tests.kit.system_errors import failing_from
 
 from glaive.errors import (
     ColumnNotFoundError,
@@ -23,7 +24,6 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.file import LanceFileReader, LanceFileSession, LanceFileWriter
-from glaive.testing.system_errors import failing_from
 
 ROWS = pa.table(
     {"id": range(5000), "name": [f"name {i % 700}" for i in range(5000)], "f": [0.5] * 5000}

@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.profile import FormatProfile
-from glaive.file.protocol import BoundColumn
-from glaive.file.v2.profiles.v2_0 import V2_0
-from glaive.file.v2.profiles.v2_1 import V2_1
-from glaive.file.v2.writing.arrays_writer import ArraysWriter
-from glaive.file.v2.writing.writer import FileV2Writer
+from glaive.file.protocol import BoundColumn, FormatProfile
+from glaive.file.v2.arrays import ArraysWriter
+from glaive.file.v2.writer import FileV2Writer
+from glaive.file.versions import V2_0, V2_1
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
 SIZES = (1, 7, 64, 1023, 1024, 1025, 2049, 5000)

@@ -16,7 +16,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, GlaiveError
-from glaive.file.comparison import compare_file
+from glaive.file.files import compare_file
 from glaive.file.open import open_reader
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore

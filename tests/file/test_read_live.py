@@ -17,9 +17,9 @@ from glaive.format.deletions import DeletedRuns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.compact import DeletionMask
+from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
-from glaive.testing import force_tier
 
 KINDS: list[Any] = [
     pa.int8(),

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.build import block_from_array
-from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.file.v2.reading.columns import column_tree, number_columns
-from glaive.file.v2.reading.unshred import unshred
-from glaive.file.v2.writing.shred import Shredded, shred
+from glaive.file.v2.columns import column_tree, number_columns
+from glaive.file.v2.shred import Shredded, shred
+from glaive.file.v2.unshred import unshred
 from glaive.format.fields import LanceSchema
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 from glaive.types import Where
 
 WHERE = Where("test.lance")

@@ -17,14 +17,14 @@ from tests.interop.nested20 import SPECIAL, filled
 
 from glaive.errors import CorruptFileError, GlaiveError, NotLanceError, OptionError, RowIndexError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.profiles.v2_0 import V2_0
-from glaive.file.v2.writing.arrays_writer import ArraysWriter
+from glaive.file.v2.arrays import ArraysWriter
+from glaive.file.versions import V2_0
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import encodings20_pb2
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 ROWS = 1100
 DAMAGED = [

@@ -21,7 +21,7 @@ from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 
 SPARSE = {"lance-encoding:structural-encoding": "sparse"}
 

@@ -10,7 +10,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 
 WILD = [-(2**63), 2**63 - 1, -1, 2**62, 2**31, 2**32]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from glaive.format.column_path import joined_path, quoted_name, split_path
+from glaive.format.field import joined_path, quoted_name, split_path
 
 NAMES = st.text("ab`. ", min_size=1, max_size=5)
 

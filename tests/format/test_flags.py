@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.flags import Feature, check_readable, check_writable, recompute
+from glaive.format.manifest import Feature, check_readable, check_writable, recompute
 from glaive.format.pb import table_pb2
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from glaive.errors import CorruptFileError
-from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.fragment import FragmentColumns
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 

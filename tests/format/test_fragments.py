@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from glaive.errors import CorruptFileError
-from glaive.format.fragment import DataFile, Fragment, SingleFile, check_fragment
-from glaive.format.fragment_list import packed_fragments, unpacked_fragments
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
+from glaive.format.fragment import (
+    DataFile,
+    Fragment,
+    SingleFile,
+    check_fragment,
+    packed_fragments,
+    unpacked_fragments,
+)
 from glaive.format.pb import table_pb2
+from glaive.format.wire import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 
 
 def fragment(size: int = 9, path: str = "f.lance") -> table_pb2.DataFragment:

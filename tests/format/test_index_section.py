@@ -12,7 +12,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import WireOperation, decode_transaction
-from glaive.table.registry import read_operation
+from glaive.table.protocol import read_operation
 
 
 def entry() -> table_pb2.IndexMetadata:

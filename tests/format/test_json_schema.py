@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import SchemaError
-from glaive.format.json_schema import json_to_schema, schema_to_json
+from glaive.format.extension import json_to_schema, schema_to_json
 
 
 def with_type(kind: dict[str, Any], **more: Any) -> dict[str, Any]:

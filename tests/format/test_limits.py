@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glaive.errors import CorruptFileError
-from glaive.format.limits import check_file_name
+from glaive.format.wire import check_file_name
 
 
 @pytest.mark.parametrize(

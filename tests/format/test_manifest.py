@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.dataset.writing.plan import DatasetBasePath
 from glaive.errors import (
     CorruptFileError,
     FormatError,

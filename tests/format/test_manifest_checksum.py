@@ -16,8 +16,7 @@ import glaive
 from glaive.cli.verify import command
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.footer import ManifestFooter
-from glaive.format.manifest import decode_manifest
-from glaive.format.manifest_checksum import SIZE
+from glaive.format.manifest import SIZE, decode_manifest
 from glaive.format.pb import table_pb2
 
 ON = {"checksums": "true"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.format import names
+from glaive.format import paths
 from glaive.format.paths import (
     blob_file_path,
     deletion_file_path,
@@ -24,7 +24,7 @@ UUID = "f3b0c9a2-9d46-4d0c-8a86-0d6f61a3c111"
     ["a.lance", "2024-01-01.lance", "a b.lance", "ä.lance", "a..lance"],
 )
 def test_a_manifest_may_call_a_data_file_anything_that_ends_in_lance(name: str) -> None:
-    assert names.is_data_file_name(name)
+    assert paths.is_data_file_name(name)
 
 
 @pytest.mark.parametrize(
@@ -47,34 +47,34 @@ def test_a_manifest_may_call_a_data_file_anything_that_ends_in_lance(name: str) 
     ],
 )
 def test_hidden_files_folders_and_control_characters_name_no_data_file(name: str) -> None:
-    assert not names.is_data_file_name(name)
-    assert not names.is_generated_data_file_name(name)
+    assert not paths.is_data_file_name(name)
+    assert not paths.is_generated_data_file_name(name)
 
 
 def test_the_names_that_both_libraries_choose_are_known(tmp_path: Path) -> None:
     lance = pytest.importorskip("lance", reason="install the 'interop' group")
-    assert names.is_generated_data_file_name(new_data_file_name())
+    assert paths.is_generated_data_file_name(new_data_file_name())
     for library in (glaive, lance):
         place = tmp_path / library.__name__
         dataset = library.write_dataset(pa.table({"a": [1, 2]}), place)
         dataset.delete("a = 1")
         for folder, known in {
-            "data": names.is_generated_data_file_name,
-            "_deletions": names.is_deletion_file_name,
-            "_transactions": names.is_transaction_file_name,
+            "data": paths.is_generated_data_file_name,
+            "_deletions": paths.is_deletion_file_name,
+            "_transactions": paths.is_transaction_file_name,
         }.items():
             found = [one.name for one in (place / folder).iterdir()]
             assert found
             assert all(map(known, found)), found
     lance.dataset(place).create_scalar_index("a", "BTREE")
     for segment in (place / "_indices").iterdir():
-        assert names.is_index_folder_name(segment.name)
-        assert all(names.is_index_file_name(one.name) for one in segment.iterdir())
+        assert paths.is_index_folder_name(segment.name)
+        assert all(paths.is_index_file_name(one.name) for one in segment.iterdir())
 
 
 @pytest.mark.parametrize("name", [f"{UUID}.lance", UUID.replace("-", "") + ".lance"])
 def test_data_files_of_older_writers_are_uuids(name: str) -> None:
-    assert names.is_generated_data_file_name(name)
+    assert paths.is_generated_data_file_name(name)
 
 
 @pytest.mark.parametrize(
@@ -89,30 +89,30 @@ def test_data_files_of_older_writers_are_uuids(name: str) -> None:
     ],
 )
 def test_a_name_that_no_writer_chooses_is_somebody_elses(name: str) -> None:
-    assert not names.is_generated_data_file_name(name)
+    assert not paths.is_generated_data_file_name(name)
 
 
 def test_the_other_kinds_of_files_have_names_of_one_form() -> None:
-    assert names.is_blob_file_name(blob_file_path("x.lance", 5).partition("/")[2])
-    assert not names.is_blob_file_name("1000.blob")
+    assert paths.is_blob_file_name(blob_file_path("x.lance", 5).partition("/")[2])
+    assert not paths.is_blob_file_name("1000.blob")
     for bitmap in (False, True):
         path = deletion_file_path(3, 2, 2**64 - 1, bitmap=bitmap)
-        assert names.is_deletion_file_name(path.partition("/")[2])
-    assert not names.is_deletion_file_name("notes.arrow")
-    assert names.is_transaction_file_name(f"4-{UUID}.txn")
-    assert not names.is_transaction_file_name("9-x.txn")
-    assert names.is_index_folder_name(UUID)
-    assert not names.is_index_folder_name("mine")
-    assert names.is_index_file_name("part_0_tokens.lance")
-    assert names.is_index_file_name("auxiliary.idx")
+        assert paths.is_deletion_file_name(path.partition("/")[2])
+    assert not paths.is_deletion_file_name("notes.arrow")
+    assert paths.is_transaction_file_name(f"4-{UUID}.txn")
+    assert not paths.is_transaction_file_name("9-x.txn")
+    assert paths.is_index_folder_name(UUID)
+    assert not paths.is_index_folder_name("mine")
+    assert paths.is_index_file_name("part_0_tokens.lance")
+    assert paths.is_index_file_name("auxiliary.idx")
     for name in ("notes.txt", "sub/x.lance", ".x.lance", "../x.lance"):
-        assert not names.is_index_file_name(name)
+        assert not paths.is_index_file_name(name)
 
 
 def test_staged_manifests_are_known_by_the_name_they_are_going_to_have() -> None:
     final = manifest_path(7).partition("/")[2]
-    assert names.is_staged_manifest_name(f"{final}-{UUID}")
-    assert names.is_staged_manifest_name(f"{final}#1")
-    assert names.is_staged_manifest_name(f"7.manifest-{UUID}")
+    assert paths.is_staged_manifest_name(f"{final}-{UUID}")
+    assert paths.is_staged_manifest_name(f"{final}#1")
+    assert paths.is_staged_manifest_name(f"7.manifest-{UUID}")
     for name in (final, f"{final}-x", f"{final}#", f"mine.manifest-{UUID}", f"{final}-{UUID}/x"):
-        assert not names.is_staged_manifest_name(name)
+        assert not paths.is_staged_manifest_name(name)

@@ -12,9 +12,8 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.format.fragment_columns import FragmentColumns
+from glaive.format.fragment import FragmentColumns
 from glaive.format.pb import table_pb2
-from glaive.format.row_segments import read_segments
 from glaive.format.rowids import (
     concatenate_row_ids,
     count_row_ids,
@@ -22,6 +21,7 @@ from glaive.format.rowids import (
     decode_versions,
     encode_row_ids,
     encode_version_array,
+    read_segments,
     select_row_ids,
 )
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
-from glaive.format.row_id_segments import segment_bounds
 from glaive.format.rowids import (
     MAX_ROWS_AT_ONCE,
     RowValues,
@@ -23,6 +22,7 @@ from glaive.format.rowids import (
     encode_row_ids,
     encode_version_array,
     encode_versions,
+    segment_bounds,
     select_row_ids,
 )
 

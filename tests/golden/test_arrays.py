@@ -16,7 +16,7 @@ from glaive.file import LanceFileWriter
 from glaive.file.open import open_reader
 from glaive.io.uri import open_store
 from glaive.kernels.bitpack import BLOCK, pack_out_of_line
-from glaive.kernels.symbols import SymbolTable
+from glaive.kernels.fsst import SymbolTable
 
 
 def blocks(values: list[int], bits: int, width: int) -> bytes:

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import StoreError
-from glaive.index.scalar.box_pages import BoxCollector
-from glaive.index.scalar.sorted_runs import sorted_runs
-from glaive.index.source import ValueBatch
-from glaive.index.vector.partition_sort import PartitionSort
+from glaive.index.protocol import ValueBatch
+from glaive.index.scalar.rtree import BoxCollector
+from glaive.index.scalar.sorting import sorted_runs
+from glaive.index.vector.graph_build import PartitionSort
 
 ROWS = 40_000
 NUMBERS = np.arange(ROWS, dtype=np.uint64)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import glaive
 from glaive.cli.verify import command
 from glaive.errors import CorruptFileError
-from glaive.file.comparison import compare_file
+from glaive.file.files import compare_file
 from glaive.io.local import LocalStore
 
 ROWS = 300

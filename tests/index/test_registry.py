@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import IndexKind
-from glaive.index.registry import index_kind, index_kinds, kind_by_files, kind_of
+from glaive.index.protocol import IndexKind, index_kind, index_kinds, kind_by_files, kind_of
 from glaive.table.index_coverage import holds_addresses
 
 KINDS = index_kinds()

@@ -26,11 +26,8 @@ from glaive.errors import (
     MissingDependencyError,
     UnsupportedFeatureError,
 )
-from glaive.ingestion.formats.avro import Avro, Bounded
-from glaive.ingestion.formats.avro_blocks import check_block
-from glaive.ingestion.formats.protocol import Piece
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import SourceFile, list_sources
+from glaive.ingestion.formats.avro import Avro, Bounded, check_block
+from glaive.ingestion.sources import Piece, Rejects, SourceFile, list_sources
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

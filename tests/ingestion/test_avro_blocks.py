@@ -11,8 +11,7 @@ import pytest
 
 import glaive
 from glaive.errors import MissingDependencyError, UnsupportedFeatureError
-from glaive.ingestion.formats.avro import Bounded
-from glaive.ingestion.formats.avro_blocks import check_block
+from glaive.ingestion.formats.avro import Bounded, check_block
 from glaive.ingestion.sources import list_sources
 
 

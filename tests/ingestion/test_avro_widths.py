@@ -12,9 +12,7 @@ import pytest
 import glaive
 from glaive.errors import FormatError, UnsupportedFeatureError
 from glaive.ingestion.formats.avro import Avro
-from glaive.ingestion.formats.protocol import Piece
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import list_sources
+from glaive.ingestion.sources import Piece, Rejects, list_sources
 
 pytestmark = pytest.mark.spec("rel-24")
 

@@ -16,8 +16,7 @@ from pyarrow import orc, parquet
 import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
-from glaive.ingestion.records import BLOCK_BYTES
-from glaive.ingestion.sources import COMPRESSIONS, list_sources
+from glaive.ingestion.sources import BLOCK_BYTES, COMPRESSIONS, list_sources
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
-from glaive.ingestion.formats.parquet import Parquet
-from glaive.ingestion.formats.parquet_footer import can_be_described
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import list_sources
+from glaive.ingestion.formats.parquet import Parquet, can_be_described
+from glaive.ingestion.sources import Rejects, list_sources
 
 ROWS = 30_000
 CHOICES = ["DELIVER IN PERSON", "", "äöü", "TAKE BACK RETURN", "NONE"]
@@ -138,7 +136,7 @@ FOOTERS = """
 import sys
 from glaive.errors import GlaiveError
 from glaive.ingestion.formats.parquet import Parquet
-from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import Rejects
 from glaive.ingestion.sources import list_sources
 
 path = sys.argv[1]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.traced import traced_peak
 
-from glaive.ingestion import records
-from glaive.ingestion.records import unescaped
+from glaive.ingestion import sources
+from glaive.ingestion.sources import unescaped
 
 
 def expected(data: bytes, character: str) -> list[int]:
@@ -25,7 +25,7 @@ def expected(data: bytes, character: str) -> list[int]:
 def test_characters_behind_an_odd_number_of_escapes_do_not_count(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(records, "_PART_BYTES", size)
+    monkeypatch.setattr(sources, "_PART_BYTES", size)
     chosen = random.Random(size)
     for _ in range(200):
         data = bytes(chosen.choices(b'\\\\\\"\na', k=chosen.randrange(40)))

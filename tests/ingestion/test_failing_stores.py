@@ -16,8 +16,7 @@ from pyarrow import orc, parquet
 
 import glaive
 from glaive.errors import FormatError, StoreError
-from glaive.ingestion.rejects import BAD_RECORDS, Rejects
-from glaive.ingestion.sources import RangeFile, list_sources
+from glaive.ingestion.sources import BAD_RECORDS, RangeFile, Rejects, list_sources
 from glaive.io.uri import open_store
 
 ROWS = 20_000

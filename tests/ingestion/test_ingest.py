@@ -16,7 +16,7 @@ import pytest
 from pyarrow import orc
 
 import glaive
-from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import WriteOptions
 from glaive.errors import (
     DatasetExistsError,
     ExpectationError,

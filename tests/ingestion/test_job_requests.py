@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.crashes import killed_at_step
 
 import glaive
 from glaive.ingestion import IngestResult, ingest, job
-from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.io.counting import CountingStore
+from glaive.ingestion.sources import BAD_RECORDS
 from glaive.io.uri import open_store
 from glaive.table.named_jobs import MOST, NamedJob
-from glaive.testing.crashes import killed_at_step
+from glaive.testing import CountingStore
 
 
 def commit_jobs(uri: Path, count: int) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.crashes import killed_at_step
+from tests.kit.system_errors import failing_from
 
 import glaive
 from glaive.dataset.tasks import JOB
@@ -30,13 +32,10 @@ from glaive.errors import (
 )
 from glaive.format.pb import table_pb2
 from glaive.ingestion import IngestResult, IngestTask, ingest
-from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
-from glaive.ingestion.journal import Journal
+from glaive.ingestion.task import IngestedPieces, Journal
 from glaive.io.uri import open_store
 from glaive.table.named_jobs import MOST, NamedJob
-from glaive.testing.crashes import killed_at_step
-from glaive.testing.system_errors import failing_from
 
 FILES = 5
 

@@ -14,8 +14,8 @@ import pytest
 import glaive
 from glaive import DatasetBasePath
 from glaive.ingestion import IngestTask, ingest
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.rejects import BAD_RECORDS
+from glaive.ingestion.sources import BAD_RECORDS
+from glaive.ingestion.task import IngestedPieces
 
 
 class Killed(BaseException):

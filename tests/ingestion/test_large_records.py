@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive.errors import FormatError
-from glaive.ingestion.formats.ranges import byte_pieces
+from glaive.ingestion.formats.options import byte_pieces
 from glaive.ingestion.sources import SourceFile
 
 

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from glaive.ingestion.formats.parquet import Parquet, parquet_batches
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import list_sources, local_file
+from glaive.ingestion.sources import Rejects, list_sources, local_file
 
 
 @pytest.mark.nightly(reason="parses large rows")

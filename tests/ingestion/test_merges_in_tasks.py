@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.kit.crashes import killed_at_step
 
 import glaive
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError, SchemaError
 from glaive.ingestion import IngestResult, IngestTask, ingest
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.merge_tasks import CompleteTask, MatchTask, MergeDivision
+from glaive.ingestion.merging import CompleteTask, MatchTask, MergeDivision
+from glaive.ingestion.task import IngestedPieces
 from glaive.table.load import read_transaction
-from glaive.testing.crashes import killed_at_step
 
 Row = dict[str, Any]
 

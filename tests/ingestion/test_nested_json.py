@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import glaive
 from glaive.cli.main import cli
 from glaive.errors import FormatError
-from glaive.ingestion.formats.json_nesting import refuse_deep
+from glaive.ingestion.formats.json import refuse_deep
 
 DEPTH = 100_000
 ARRAYS = '{"a": ' + "[" * DEPTH + "1" + "]" * DEPTH + "}\n"

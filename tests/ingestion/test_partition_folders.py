@@ -18,10 +18,10 @@ from pyarrow import csv, orc
 
 import glaive
 from glaive.cli.main import cli
-from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import WriteOptions
 from glaive.errors import SchemaError
 from glaive.ingestion.plan import find_sources, plan_ingest
-from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import Rejects
 from glaive.table.root import open_root
 
 FORMATS = ("parquet", "csv", "json", "orc")

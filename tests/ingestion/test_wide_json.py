@@ -12,11 +12,8 @@ from click.testing import CliRunner
 import glaive
 from glaive.cli.main import cli
 from glaive.errors import FormatError, SchemaError
-from glaive.ingestion.formats.json import Json
-from glaive.ingestion.formats.json_cells import MAX_CELLS, count_names, refuse_many_cells
-from glaive.ingestion.formats.protocol import Piece
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import list_sources
+from glaive.ingestion.formats.json import MAX_CELLS, Json, count_names, refuse_many_cells
+from glaive.ingestion.sources import Piece, Rejects, list_sources
 
 OWN_NAMES = [json.dumps({f"k{number}": 1}) for number in range(9000)]
 ONE_LINE = f'{{"l": [{", ".join(OWN_NAMES)}]}}\n'

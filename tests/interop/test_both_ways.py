@@ -82,7 +82,7 @@ def test_several_pages_of_glaive_are_read_by_pylance(
     """Pages cut small by glaive: whole, in ranges and taken."""
     from lance.file import LanceFileReader
 
-    from glaive.file.v2.writing.writer import FileV2Writer
+    from glaive.file.v2.writer import FileV2Writer
     from glaive.file.versions import PROFILES
     from glaive.format.fields import LanceSchema
     from glaive.io.local import LocalStore

@@ -18,9 +18,9 @@ import pytest
 
 import glaive
 from glaive.errors import CleanupError, OptionError
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
-from glaive.table.cleanup.auto_cleanup import duration
+from glaive.table.cleanup.old_versions import duration
+from glaive.testing import CountingStore
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

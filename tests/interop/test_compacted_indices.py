@@ -21,7 +21,7 @@ from pyroaring import BitMap, BitMap64
 from tests.overtaken import open_overtaken
 
 import glaive
-from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import CommitConflictError, GlaiveError
 from glaive.file.files import LanceFileReader
 from glaive.format.pb import table_pb2

@@ -15,7 +15,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.file.files import LanceFileReader
 from glaive.io.local import LocalStore
-from glaive.testing.faults import open_on
+from glaive.testing import open_on
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.interop.compacted import Copies, compacted, file_of, segment_of
 
-from glaive.index.text.fst_read import read_fst
+from glaive.index.text.tokens import read_fst
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 files = pytest.importorskip("lance.file")

@@ -19,7 +19,7 @@ from tests.trials import trials
 
 import glaive
 import glaive.optimize
-from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import (
     CommitConflictError,
     OptionError,
@@ -27,9 +27,9 @@ from glaive.errors import (
 )
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
+from glaive.table.index_coverage import reuse_entry
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.relocated_rows import reuse_entry
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 theirs = pytest.importorskip("lance.optimize")

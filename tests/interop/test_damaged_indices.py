@@ -17,7 +17,7 @@ from glaive.errors import CorruptFileError, GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.index.address_map import AddressMap
-from glaive.index.registry import kind_of
+from glaive.index.protocol import kind_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

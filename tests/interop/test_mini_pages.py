@@ -14,7 +14,7 @@ from google.protobuf import any_pb2
 
 import glaive
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
-from glaive.encodings.leaf import Leaf, Slots
+from glaive.encodings.levels import Leaf, Slots
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb

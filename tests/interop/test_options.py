@@ -15,7 +15,7 @@ from tests.interop.cases import assert_same, column
 
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.file.v2.reading.container import Container
+from glaive.file.v2.container import Container
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.io.local import LocalStore
 from glaive.types import Where

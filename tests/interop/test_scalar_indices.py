@@ -14,8 +14,8 @@ from tests.index.scalar.values import TYPES, conditions, values_of
 
 from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.queries import HasLabels
-from glaive.index.scalar.block_filters import is_hashed
+from glaive.index.protocol import HasLabels
+from glaive.index.scalar.bloomfilter import is_hashed
 from glaive.index.scalar.rowsets import row_set_of
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.cases import COLUMNS, column
 
 import glaive
-from glaive.file.v2.reading.container import Container
+from glaive.file.v2.container import Container
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 

@@ -12,8 +12,11 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError
-from glaive.index.text.positions import decode_document_positions, encode_document_positions
-from glaive.index.text.postings import Elements
+from glaive.index.text.postings import (
+    Elements,
+    decode_document_positions,
+    encode_document_positions,
+)
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 

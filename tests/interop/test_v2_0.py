@@ -17,8 +17,8 @@ from tests.interop.nested20 import SPECIAL, filled, has_null_structs
 import glaive
 from glaive.errors import SchemaError
 from glaive.file.open import open_reader
-from glaive.file.v2.profiles.v2_0 import V2_0
-from glaive.file.v2.writing.arrays_writer import ArraysWriter
+from glaive.file.v2.arrays import ArraysWriter
+from glaive.file.versions import V2_0
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 

@@ -15,7 +15,7 @@ from tests.planes import large_items, nested, planes_of, sparse_lists
 
 import glaive
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.writing.planes_writer import PlanesWriter
+from glaive.file.v2.planes_writer import PlanesWriter
 from glaive.file.versions import PROFILES
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore

@@ -17,10 +17,10 @@ import pytest
 from tests.distant import DISTANT
 
 from glaive.errors import CorruptFileError, OptionError, StoreError
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
+from glaive.testing import CountingStore
 
 
 @pytest.fixture

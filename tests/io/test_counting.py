@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import StoreError
-from glaive.io.counting import CountingStore, Fault, Request
 from glaive.io.uri import open_store
+from glaive.testing import CountingStore, Fault, Request
 from glaive.types import ByteRange
 
 

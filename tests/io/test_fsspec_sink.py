@@ -23,7 +23,7 @@ from wsgidav.wsgidav_app import WsgiDAVApp
 
 import glaive
 from glaive.errors import ObjectExistsError, StoreError
-from glaive.io.fsspec_sink import creates, failed
+from glaive.io.fsspec import creates, failed
 from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")

@@ -15,8 +15,8 @@ from glaive.cli.main import cli
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import LOCAL
 from glaive.errors import CorruptFileError
-from glaive.io.holes import MOST_HOLES
 from glaive.io.local import LocalStore
+from glaive.io.mapped import MOST_HOLES
 from glaive.spark.jobs.convert import convert_parquet
 
 pytestmark = pytest.mark.spec("rel-24")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.io.listing import describe
+from glaive.io.confined import describe
 from glaive.io.uri import open_store
 
 SECONDS = (300_000_000_000, -100_000_000_000)

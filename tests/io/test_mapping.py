@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glaive.io.mapping import (
+from glaive.io.mapped import (
     advise,
     is_resident,
     is_whole_resident,

@@ -12,10 +12,9 @@ import pytest
 
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.io import local_sink
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
-from glaive.io.new_files import NewFiles
-from glaive.io.sink import FLUSH_BYTES
+from glaive.io.sink import FLUSH_BYTES, NewFiles
+from glaive.testing import CountingStore
 
 PIECES = [b"abc", memoryview(b"defg"), pa.py_buffer(b"h" * 100), bytearray(b"i")]
 CONTENT = b"abcdefg" + b"h" * 100 + b"i"

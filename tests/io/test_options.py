@@ -22,14 +22,13 @@ from hypothesis import strategies as st
 
 from glaive.clock import Clock, replaced_clock
 from glaive.errors import GlaiveError, OptionError, StoreError
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
-from glaive.io.request_limit import RequestLimit
-from glaive.io.retry import is_transient, repeating
-from glaive.io.stats import IoCounters, IOStats
+from glaive.io.remote import RequestLimit, is_transient, repeating
 from glaive.io.storage_options import MAX_RETRIES, StoreKind, normalise_options, read_options
+from glaive.io.store import IoCounters, IOStats
 from glaive.io.uri import open_store
-from glaive.namespace.vended import refusal_of_options
+from glaive.namespace.rest import refusal_of_options
+from glaive.testing import CountingStore
 
 
 class TestOptions:

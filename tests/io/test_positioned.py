@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError
-from glaive.io.local import LocalStore
-from glaive.io.positioned import PositionedReader
-from glaive.io.stats import IoCounters
+from glaive.io.local import LocalStore, PositionedReader
+from glaive.io.store import IoCounters
 from glaive.types import ByteRange
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from glaive.io.local import LocalStore
-from glaive.io.prefetch import PrefetchingReader, PrefetchingStore
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.uri import open_store
+from glaive.io.wrapped import PrefetchingReader, PrefetchingStore
 from glaive.types import ByteRange
 
 CONTENT = bytes(range(256)) * 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from glaive.clock import now_ns
-from glaive.io.renewed import ExpiringOptions, RenewedStore
+from glaive.io.credentials import ExpiringOptions, RenewedStore
 from glaive.io.uri import open_store
 
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glaive.clock import Clock, replaced_clock
-from glaive.io.retry import pause
+from glaive.io.remote import pause
 
 
 class Counting(Clock):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.io.side_by_side import side_by_side
+from glaive.io.pool import side_by_side
 
 pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 

@@ -20,10 +20,10 @@ from glaive.errors import (
     ObjectNotFoundError,
     StoreError,
 )
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore, RangeReader, Sink
 from glaive.io.uri import open_store
+from glaive.testing import CountingStore
 from glaive.types import ByteRange
 
 CONTENT = bytes(range(256)) * 4

@@ -12,11 +12,9 @@ import pytest
 
 import glaive
 from glaive.io.local import LocalStore
-from glaive.io.prefetch import PrefetchingStore
-from glaive.io.stats import IOStats
-from glaive.io.store import ObjectStore
+from glaive.io.store import IOStats, ObjectStore
 from glaive.io.uri import open_store
-from glaive.io.wrapped import WrappedStore
+from glaive.io.wrapped import PrefetchingStore, WrappedStore
 from glaive.table.load import open_latest
 from glaive.table.root import RootStore, open_beside
 

@@ -36,8 +36,8 @@ import pytest
 
 from glaive import kernels
 from glaive.errors import GlaiveError
-from glaive.kernels import _sanitizer, loops
-from glaive.testing import force_tier
+from glaive.kernels import _addresses, loops
+from glaive.kernels.native import force_tier
 
 MEMORY = 5 << 30
 LARGEST_CALL = 160 << 10
@@ -100,13 +100,12 @@ class Recorder:
 
 
 def public_functions(module: Any) -> Iterator[Callable[..., Any]]:
-    """What a module of kernels offers, but for the function that warms it up."""
-    for name in getattr(module, "__all__", ()):
-        function = getattr(module, name)
+    """What a module of kernels offers."""
+    for name, function in list(vars(module).items()):
         if (
-            inspect.isfunction(function)
+            not name.startswith("_")
+            and inspect.isfunction(function)
             and function.__module__ == module.__name__
-            and name != "exercise"
         ):
             yield function
 
@@ -299,13 +298,8 @@ def record(recorder: Recorder) -> None:
     skipped = ("test_warmup.py", "test_extreme_numbers.py", "test_tiers.py")
     files = [file for file in files if not file.endswith(skipped)]
     quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary"]
-    with recorder.recording():
-        with force_tier("numba"):
-            for module in kernel_modules():
-                if hasattr(module, "exercise"):
-                    module.exercise()
-        with contextlib.redirect_stdout(sys.stderr):
-            pytest.main([*quiet, *files])
+    with recorder.recording(), contextlib.redirect_stdout(sys.stderr):
+        pytest.main([*quiet, *files])
 
 
 def replay(recorder: Recorder, trials: int, seed: int, only: str) -> dict[str, Any]:
@@ -341,8 +335,9 @@ def idle_kernels() -> list[str]:
     idle = []
     for module in iter_modules(loops.__path__):
         contents = import_module(f"{loops.__name__}.{module.name}")
-        for name in getattr(contents, "__all__", ()):
-            function = getattr(contents, name)
+        for name, function in vars(contents).items():
+            if name.startswith("_") or getattr(function, "__module__", "") != contents.__name__:
+                continue
             if hasattr(function, "signatures") and not function.signatures:
                 idle.append(f"{module.name}.{name}")
     return idle
@@ -383,12 +378,12 @@ def replay_function(
     for arguments in kept.values():
         for said, changed in variants(arguments, trials, choose):
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
-            _sanitizer.forget()
+            _addresses.forget()
             try:
                 with force_tier("numba"):
                     function(**changed)
                 outcomes["result"] += 1
-            except _sanitizer.UnsafeKernelError as error:
+            except _addresses.UnsafeKernelError as error:
                 outcomes["unsafe"] += 1
                 unsafe.setdefault(f"{name}: {error}", said)
             except EXPECTED as error:

@@ -24,9 +24,9 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_out_of_line,
 )
-from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits
+from glaive.kernels.levels import LevelEncoding, unpack_level_bits
+from glaive.kernels.native import force_tier
 from glaive.memory import as_array
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)

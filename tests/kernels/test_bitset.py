@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.bitset import bitset_of, words_of
-from glaive.kernels.match import IntegerRanges, list_rows, match_plain
+from glaive.kernels.match import IntegerRanges, bitset_of, list_rows, match_plain, words_of
+from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 
 @given(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.bytesplit import join_bytes, split_bytes, take_bytes
-from glaive.testing import force_tier
+from glaive.kernels.flat import join_bytes, split_bytes, take_bytes
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 RANDOM = np.random.default_rng(8).integers(0, 256, 8 * 400, np.uint8)

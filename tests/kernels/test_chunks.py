@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import chunks as kernels
 from glaive.kernels.chunks import assemble_chunks, count_levels, find_row, parse_headers
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")
@@ -145,9 +144,3 @@ def test_levels_above_the_layers_are_refused(tier: Tier, at: int) -> None:
             count_levels(zeros, levels, max_rep=2, visible_max=0, max_def=2, where=HERE)
         with pytest.raises(CorruptFileError, match="one per repetition level"):
             count_levels(zeros, levels[:9], max_rep=2, visible_max=0, max_def=2, where=HERE)
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

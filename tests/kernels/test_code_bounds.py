@@ -11,11 +11,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 from tests.kernels.code_blocks import LANES, blocks_of
 
-from glaive.kernels.code_scan import CodeQuery, CodeRows, ScannedPartition, scan_codes
-from glaive.kernels.loops.code_bounds import pick, pick_one_by_one
-from glaive.kernels.loops.rows import lanes_of, load, store
-from glaive.kernels.partition_rows import RowPlaces
-from glaive.testing import force_tier
+from glaive.kernels.graph_search import CodeQuery, CodeRows, RowPlaces, ScannedPartition, scan_codes
+from glaive.kernels.loops.codes import pick, pick_one_by_one
+from glaive.kernels.loops.memory import lanes_of, load, store
+from glaive.kernels.native import force_tier
 
 
 @pytest.mark.parametrize("width", [1, 8, 48, 256])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from glaive.kernels import code_lock
-from glaive.kernels.code_lock import alone_in
+from glaive.kernels import code_cache
+from glaive.kernels.code_cache import alone_in
 
 fcntl = pytest.importorskip("fcntl", reason="this system has no locks of folders")
 
@@ -57,7 +57,7 @@ def test_a_process_waits_no_longer_once_there_is_what_it_waits_for(tmp_path: Pat
 def test_a_process_that_waited_long_enough_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_lock, "PATIENCE", 0.05)
+    monkeypatch.setattr(code_cache, "PATIENCE", 0.05)
     looks: list[str] = []
 
     def look() -> bool:
@@ -72,10 +72,10 @@ def test_a_process_that_waited_long_enough_goes_on(
 def test_a_process_that_waited_in_vain_does_not_wait_for_the_next_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_lock, "PATIENCE", 0.05)
+    monkeypatch.setattr(code_cache, "PATIENCE", 0.05)
     with alone_in(tmp_path, lambda: False):
         pass
-    monkeypatch.setattr(code_lock, "PATIENCE", 30.0)
+    monkeypatch.setattr(code_cache, "PATIENCE", 30.0)
     with alone_in(tmp_path, lambda: pytest.fail("it waits for a process that may be stopped")):
         pass
 

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.code_blocks import blocks_of
 
-from glaive.kernels.code_scan import (
+from glaive.kernels.graph_search import (
+    COMPARISONS,
     AllowedBits,
     CodeQuery,
     CodeRows,
+    RowPlaces,
     ScannedPartition,
     code_blocks,
     scan_codes,
 )
-from glaive.kernels.graph_search import COMPARISONS
 from glaive.kernels.machine import processor
-from glaive.kernels.partition_rows import RowPlaces
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 WIDTH = 5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.kernels.codes import (
+from glaive.kernels.graph_search import (
     MAX_WIDTH,
     dot_bytes,
     encode_numbers,
@@ -16,7 +16,7 @@ from glaive.kernels.codes import (
     part_products,
     sum_tables,
 )
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -21,9 +21,9 @@ from glaive.kernels.compact import (
     compact_inline,
     compact_variable,
 )
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -19,7 +19,7 @@ from glaive.kernels.distances import (
     measure_pairs,
     squared_norms,
 )
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 FLOATS = [

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels.end_offsets import (
+from glaive.kernels.native import force_tier
+from glaive.kernels.offsets import (
     NullableOffsets,
     decode_end_offsets,
     encode_end_offsets,
     pair_end_offsets,
 )
-from glaive.testing import force_tier
 from glaive.types import Where
 
 TIERS = ("numpy", "numba")

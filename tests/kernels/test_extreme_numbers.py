@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import glaive.kernels
-from glaive.kernels import _sanitizer
+from glaive.kernels import _addresses
 
 TRIALS = os.environ.get("EXTREME_TRIALS", "10")
 
@@ -24,7 +24,7 @@ LONG = pytest.mark.nightly(reason="compiles all kernels once more, with checks")
 
 A_KERNEL = """
 import numpy as np
-from glaive.kernels import _sanitizer
+from glaive.kernels import _addresses as sanitizer
 from glaive.kernels._addresses import address
 from glaive.kernels.loops.memory import copy, load_i64, kernel, store_u8, wrapping_sub
 
@@ -108,12 +108,12 @@ for call in (
 ):
     try:
         call()
-    except _sanitizer.UnsafeKernelError as error:
+    except sanitizer.UnsafeKernelError as error:
         print(error)
-_sanitizer.forget()
+sanitizer.forget()
 try:
     read(at, 0)
-except _sanitizer.UnsafeKernelError as error:
+except sanitizer.UnsafeKernelError as error:
     print(error)
 """
     result = run(code, "checked")
@@ -195,23 +195,23 @@ def test_every_compiled_loop_ran_in_the_checked_build(report: Report) -> None:
 
 
 def test_buffers_of_calls_on_several_threads_are_all_registered() -> None:
-    buffers = [pa.allocate_buffer(8) for _ in range(_sanitizer.MAX_REGIONS)]
+    buffers = [pa.allocate_buffer(8) for _ in range(_addresses.MAX_REGIONS)]
     parts = [buffers[at::4] for at in range(4)]
 
     def registered(part: list[pa.Buffer]) -> None:
         for buffer in part:
-            _sanitizer.enter(buffer)
+            _addresses.enter(buffer)
 
     before = sys.getswitchinterval()
     try:
         sys.setswitchinterval(1e-6)
         for _ in range(20):
-            _sanitizer.forget()
+            _addresses.forget()
             with ThreadPoolExecutor(4) as threads:
                 list(threads.map(registered, parts))
-            starts = set(_sanitizer.REGIONS[1::3].tolist())
+            starts = set(_addresses.REGIONS[1::3].tolist())
             assert {buffer.address for buffer in buffers} <= starts
-            assert _sanitizer.REGIONS[0] == len(buffers)
+            assert _addresses.REGIONS[0] == len(buffers)
     finally:
         sys.setswitchinterval(before)
-        _sanitizer.forget()
+        _addresses.forget()

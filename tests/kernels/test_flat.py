@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.flat import join_bits, take_flat
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 RANDOM = np.random.default_rng(3).integers(0, 256, 4000, np.uint8)

@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from glaive.kernels.bitpack import chunk_widths, pack_inline
-from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.framed_chunks import frame_inline
+from glaive.kernels.chunks import assemble_chunks, frame_inline
+from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 
 def words(count: int, bits: int) -> NDArray[Any]:

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import fsst, fsst_train
-from glaive.kernels.fsst import decode_chunks, decode_strings, encode_strings
+from glaive.kernels.fsst import SymbolTable, decode_chunks, decode_strings, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
+from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings, pack_variable
-from glaive.kernels.symbols import SymbolTable
-from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 from .byte_strings import strings_of, values_of
@@ -276,9 +274,3 @@ def test_samples_are_small_and_windows_of_long_values() -> None:
     for count, low, high in ((10, 0, 1000), (1000, 7000, 9000), (20_000, 15_000, 18_000)):
         sample = sample_strings(strings_of(sentences(count)), count)
         assert low < sample.data.size < high
-
-
-def test_warm_up_calls_work_without_compiled_loops() -> None:
-    with force_tier("numpy"):
-        fsst.exercise()
-        fsst_train.exercise()

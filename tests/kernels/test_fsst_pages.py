@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_pages import decode_pages, decode_values
+from glaive.kernels.fsst import SymbolTable, decode_pages, decode_values, encode_strings
+from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings, pack_variable
-from glaive.kernels.symbols import SymbolTable
-from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

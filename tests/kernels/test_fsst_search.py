@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_search import StringTest, search_chunks
+from glaive.kernels.fsst import StringTest, SymbolTable, encode_strings, search_chunks
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
-from glaive.testing import force_tier
 from glaive.types import Where
 
 TIERS = ("numpy", "numba")

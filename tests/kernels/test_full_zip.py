@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import full_zip
 from glaive.kernels.full_zip import (
     EntryLayout,
     Unzipped,
@@ -22,7 +21,7 @@ from glaive.kernels.full_zip import (
     unzip_rows,
     zip_entries,
 )
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 
@@ -257,12 +256,6 @@ def test_levels_that_do_not_go_with_the_values_are_refused() -> None:
     layout = EntryLayout(0, 1, 0, 1, 1, width=2)
     with pytest.raises(ValueError, match="3 rows and 2 values"):
         zip_entries(None, np.zeros(2, np.uint16), layout, pa.py_buffer(bytes(4)), None, 3)
-
-
-def test_warm_up_runs_in_both_tiers() -> None:
-    for tier in TIERS:
-        with force_tier(tier):
-            full_zip.exercise()
 
 
 @pytest.mark.parametrize("tier", ["numpy", "numba"])

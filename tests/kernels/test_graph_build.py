@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from glaive.index.vector.graph_build import BuiltGraph, build_graph
 from glaive.index.vector.parameters import GraphParameters
-from glaive.kernels.graph_build import (
-    Edges,
-    GrowingGraph,
-    Nodes,
-    Scratch,
-    find_neighbors,
-    link_back,
-)
-from glaive.testing import force_tier
+from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
+from glaive.kernels.graph_build import Scratch, find_neighbors, link_back
+from glaive.kernels.native import force_tier
 
 
 def whole_numbers(seed: int, *shape: int, kind: Any = np.float32) -> Any:

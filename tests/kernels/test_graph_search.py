@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.graph_levels import GraphLevel, GraphLevels
 from glaive.kernels.graph_search import (
+    GraphLevel,
+    GraphLevels,
     NodeCodes,
     ReachedNodes,
     ReachedRows,
+    RowPlaces,
     Scale,
     compare,
     search_graph,
 )
-from glaive.kernels.partition_rows import RowPlaces
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 COMPARISONS = ("squared", "product", "gap", "bytes", "tables")

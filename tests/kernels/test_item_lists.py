@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.item_lists import read_item_lists
 from glaive.kernels.levels import resolve_lists, validity_from_levels
-from glaive.kernels.list_takes import ListPage, take_item_lists
+from glaive.kernels.list_takes import ListPage, read_item_lists, take_item_lists
+from glaive.kernels.native import force_tier
 from glaive.kernels.records import LevelPage
-from glaive.testing import force_tier
 
 PLAIN, PACKED, INLINE, RUNS = (
     Flat(16),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError
-from glaive.kernels.json_members import find_members
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
+from glaive.kernels.offsets import find_members
 
 TIERS = ("numpy", "numba")
 KEYS = st.text("abä", max_size=9)

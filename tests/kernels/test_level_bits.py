@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
-from glaive.kernels import level_bits as kernels
-from glaive.kernels.level_bits import unpack_run_bits
-from glaive.testing import Tier, force_tier
+from glaive.kernels.levels import unpack_run_bits
+from glaive.kernels.native import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")
@@ -70,9 +69,3 @@ def test_runs_outside_the_data_are_refused(tier: Tier) -> None:
     data, (values, lengths, runs) = encode(np.repeat([0, 1], 50), np.array([100]))
     with force_tier(tier), pytest.raises(CorruptFileError, match="pairs of a run-length chunk"):
         unpack_run_bits(data, values, lengths + 1000, runs, np.array([100]), HERE)
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

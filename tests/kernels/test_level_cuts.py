@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels import level_cuts as kernels
-from glaive.kernels.level_cuts import count_starts, cut_visible
-from glaive.testing import Tier, force_tier
+from glaive.kernels.levels import count_starts, cut_visible
+from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -79,9 +78,3 @@ def test_chunks_of_more_values_than_there_are_have_no_cuts(tier: Tier, counts: l
 def test_cuts_that_do_not_ascend_within_the_levels_are_refused(tier: Tier, cuts: list[int]) -> None:
     with force_tier(tier), pytest.raises(ValueError, match="cuts"):
         count_starts(np.zeros(4, np.uint16), np.array(cuts, np.int64), 1)
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels import levels as kernels
 from glaive.kernels.levels import resolve_lists, validity_from_levels
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -152,9 +151,3 @@ def test_validity_is_found_alike_by_both_tiers(
         assert (bitmap is None) == (nulls == 0)
         if bitmap is not None:
             assert _bits(bitmap, slots) == [level != null_level for level in slotted]
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels import list_entries as kernels
-from glaive.kernels.list_entries import end_slots, number_ends, spread_lists
-from glaive.testing import Tier, force_tier
+from glaive.kernels.list_levels import end_slots, number_ends, spread_lists
+from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 NULL, EMPTY = 7, 8
@@ -140,9 +139,3 @@ def test_arrays_of_other_sizes_are_refused(tier: Tier) -> None:
             end_slots(2, None, two, np.ones(1, np.bool_), 1)
         with pytest.raises(ValueError, match="levels for codes up to 3"):
             number_ends(two + 3, np.zeros(3, np.uint16))
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

@@ -11,19 +11,17 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
-from glaive.kernels import list_levels as kernels
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.list_levels import (
     locate_rows,
     read_levels,
     select_levels,
 )
+from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.records import LevelPage
-from glaive.testing import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -228,9 +226,3 @@ def test_an_order_that_is_no_permutation_is_refused() -> None:
             sample.data, sample.starts[located.ids], sample.sizes, sample.counts,
             sample.row_starts, sample.enters, rows, located, sample.page, np.array([0, 0, 1]),
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import RowIndexError
-from glaive.kernels import locate as kernels
-from glaive.kernels.locate import locate_values
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
+from glaive.kernels.row_takes import locate_values
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -52,9 +51,3 @@ def test_values_lie_in_the_chunks_they_are_found_in(
 def test_values_beyond_the_chunks_are_refused(tier: Tier, value: int) -> None:
     with force_tier(tier), pytest.raises(RowIndexError, match="of 2000 in all"):
         locate_values(np.array([3, value]), np.array([0, 1024, 2000]), None, 10)
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels.lookup import StringTable, WordTable
+from glaive.kernels.hashing import StringTable, WordTable
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

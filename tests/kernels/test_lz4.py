@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.lz4 import lz4_sizes
-from glaive.testing import force_tier
+from glaive.kernels.flat import lz4_sizes
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 CODEC = pa.Codec("lz4_raw")

@@ -23,8 +23,8 @@ from glaive.kernels.match import (
 from glaive.kernels.match import (
     test_of_flags as flags_test,
 )
+from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 BITS = (8, 16, 32, 64)

@@ -16,7 +16,7 @@ import pytest
 import glaive
 from glaive.config import settings
 from glaive.kernels import code_cache, native
-from glaive.kernels.loops import xxh64
+from glaive.kernels.loops import hashing
 from glaive.kernels.loops.entry import compile_entry
 from glaive.kernels.loops.memory import kernel
 
@@ -34,7 +34,7 @@ import glaive
 from glaive.kernels import native
 
 data = pa.py_buffer(b"glaive" * 100)
-print(native.xxh64.xxh64(data.address, data.size), "numba" in sys.modules)
+print(native.hashing.xxh64(data.address, data.size), "numba" in sys.modules)
 """
 
 
@@ -82,7 +82,7 @@ import glaive
 from glaive.kernels import machine, native
 
 data = pa.py_buffer(b"glaive" * 100)
-kernel = native.xxh64.xxh64
+kernel = native.hashing.xxh64
 engine, before = machine._engine(), kernel(data.address, data.size)
 vars(machine).clear()
 gc.collect()
@@ -248,19 +248,19 @@ def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
 
 def test_a_kernel_refuses_other_arguments_than_its_own() -> None:
     with pytest.raises(TypeError):
-        native.xxh64.xxh64(0)  # type: ignore[call-arg]  # on purpose
+        native.hashing.xxh64(0)  # type: ignore[call-arg]  # on purpose
     with pytest.raises(TypeError):
-        native.xxh64.xxh64(0, "0")  # type: ignore[arg-type]  # on purpose
+        native.hashing.xxh64(0, "0")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(OverflowError):
-        native.xxh64.xxh64(0, 2**63)
-    assert native.xxh64.xxh64(0, 0) == 0xEF46DB3751D8E999
+        native.hashing.xxh64(0, 2**63)
+    assert native.hashing.xxh64(0, 0) == 0xEF46DB3751D8E999
 
 
 def test_what_is_no_kernel_is_no_attribute() -> None:
     with pytest.raises(AttributeError):
         native.no_such_module  # noqa: B018  # the access is the test
     with pytest.raises(AttributeError):
-        native.xxh64.no_such_kernel  # type: ignore[attr-defined]  # noqa: B018  # same
+        native.hashing.no_such_kernel  # type: ignore[attr-defined]  # noqa: B018  # same
 
 
 @kernel  # type: ignore[untyped-decorator]  # as numba has no types
@@ -271,7 +271,7 @@ def _calls_python(value: int) -> int:
 def test_a_kernel_that_calls_the_interpreter_is_refused() -> None:
     with pytest.raises(TypeError, match="a kernel calls kernels only"):
         compile_entry(_calls_python, "symbol")
-    assert compile_entry(xxh64.xxh64, "another_symbol")
+    assert compile_entry(hashing.xxh64, "another_symbol")
 
 
 @pytest.mark.nightly(reason="compiles in several processes")
@@ -313,7 +313,7 @@ def test_code_of_another_kernel_and_links_are_not_run(
 ) -> None:
     (file,) = kept.iterdir()
     name = file.name
-    other = file.rename(kept / name.replace("xxh64.xxh64", "xxh64.other"))
+    other = file.rename(kept / name.replace("hashing.xxh64", "hashing.other"))
     file.symlink_to(other)
     assert hashed(kept)[:2] == (first, True)
     second = "from glaive.kernels import native; native.memory.wrapping_add(1, 2)"
@@ -327,7 +327,7 @@ def test_code_of_another_kernel_and_links_are_not_run(
 
 
 def test_threads_that_want_a_kernel_at_once_get_the_same() -> None:
-    kernels = native._Kernels("xxh64")  # noqa: SLF001  # a namespace that has linked nothing yet
+    kernels = native._Kernels("hashing")  # noqa: SLF001  # a namespace that has linked nothing yet
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: kernels.xxh64, range(32)))
     assert len(set(map(id, found))) == 1
@@ -340,4 +340,4 @@ class _Failing:
 
 def test_the_first_argument_that_fails_ends_the_call() -> None:
     with pytest.raises(KeyError, match="first"):
-        native.xxh64.xxh64(_Failing(), _Failing())  # type: ignore[arg-type]  # on purpose
+        native.hashing.xxh64(_Failing(), _Failing())  # type: ignore[arg-type]  # on purpose

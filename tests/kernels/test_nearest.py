@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.nearest import Centroids, find_nearest, sum_by_cluster
-from glaive.testing import force_tier
+from glaive.kernels.distances import Centroids, find_nearest, sum_by_cluster
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

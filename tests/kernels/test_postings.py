@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.index.text.positions import encode_positions, occurrences
-from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.postings import Postings, blocks_of, encode_postings
-from glaive.kernels.postings import decode_list, decode_list_positions
-from glaive.testing import force_tier
+from glaive.index.text.postings import (
+    Postings,
+    blocks_of,
+    encode_positions,
+    encode_postings,
+    occurrences,
+)
+from glaive.index.text.text_format import PostingLayout
+from glaive.kernels.native import force_tier
+from glaive.kernels.text_search import decode_list, decode_list_positions
 
 TIERS = ("numpy", "numba")
 LAYOUTS = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.kernels.native import force_tier
 from glaive.kernels.products import CHUNK, QueryTable, select_near
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

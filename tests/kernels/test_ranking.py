@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.kernels.distances import Metric, Queries, VectorBlock, measure
-from glaive.kernels.ranking import RankedVectors, rank_vectors
-from glaive.testing import force_tier
+from glaive.kernels.distances import (
+    Metric,
+    Queries,
+    RankedVectors,
+    VectorBlock,
+    measure,
+    rank_vectors,
+)
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 DIMENSION = 19

@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries
-from glaive.kernels.rescoring import FoundRows, PlacedVectors, Rescored, rescore_rows
+from glaive.kernels.distances import (
+    ELEMENTS,
+    Element,
+    FoundRows,
+    Metric,
+    PlacedVectors,
+    Queries,
+    Rescored,
+    rescore_rows,
+)
+from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 DIMENSION = 21

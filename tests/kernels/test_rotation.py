@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glaive.kernels.native import force_tier
 from glaive.kernels.rotation import quantize_rotated, rotate
-from glaive.testing import force_tier
 
 
 def rows_of(dimension: int, count: int = 50) -> Any:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.fsst import encode_strings
+from glaive.kernels.fsst import SymbolTable, encode_strings
+from glaive.kernels.native import force_tier
 from glaive.kernels.records import LevelPage
 from glaive.kernels.row_takes import (
     CODES,
@@ -33,8 +33,6 @@ from glaive.kernels.row_takes import (
     take_rows,
 )
 from glaive.kernels.strings import Strings
-from glaive.kernels.symbols import SymbolTable
-from glaive.testing import force_tier
 
 LEVELS: list[tuple[ValueEncoding, int, int, int]] = [
     (Flat(16), 1, 16, 1),

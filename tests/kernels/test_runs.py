@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels.native import force_tier
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)

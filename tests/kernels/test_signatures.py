@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels.signatures import Permutations, sign
-from glaive.testing import force_tier
+from glaive.kernels.hashing import Permutations, sign
+from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import spaced as kernels
-from glaive.kernels.spaced import space_ranges
-from glaive.testing import Tier, force_tier
+from glaive.kernels.flat import space_ranges
+from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 
@@ -41,9 +40,3 @@ def test_ranges_outside_the_data_are_refused(tier: Tier, start: int, size: int) 
     data = pa.py_buffer(bytes(16))
     with force_tier(tier), pytest.raises(CorruptFileError, match="ranges within 16 bytes"):
         space_ranges(data, np.array([0, start]), np.array([3, size]), 64, 0, "test")
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_door_can_be_exercised(tier: Tier) -> None:
-    with force_tier(tier):
-        kernels.exercise()

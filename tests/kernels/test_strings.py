@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels import dictionary, hashing, offsets, strings
-from glaive.kernels.dictionary import expand_dictionary, take_items
 from glaive.kernels.hashing import number_strings, number_words, select_strings
-from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
+from glaive.kernels.native import Tier, force_tier
+from glaive.kernels.offsets import (
+    expand_dictionary,
+    take_items,
+    take_variable,
+    unpack_blocks,
+    unpack_variable,
+)
 from glaive.kernels.strings import (
     Packed,
     Strings,
@@ -22,7 +27,6 @@ from glaive.kernels.strings import (
     pack_variable,
     value_lengths,
 )
-from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
 from .byte_strings import strings_of, values_of
@@ -353,9 +357,3 @@ def test_strings_are_picked_by_row(tier: Tier) -> None:
     with force_tier(tier):
         selected = select_strings(strings_of(given_values, 32, 4), rows)
     assert values_of(selected) == [given_values[row] for row in rows]
-
-
-def test_warm_up_calls_work_without_compiled_loops() -> None:
-    with force_tier("numpy"):
-        for module in (dictionary, hashing, offsets, strings):
-            module.exercise()

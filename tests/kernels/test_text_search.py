@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.kernels.native import force_tier
 from glaive.kernels.text_search import (
     Found,
     PhraseTerm,
@@ -19,7 +20,6 @@ from glaive.kernels.text_search import (
     top_any,
     weighted,
 )
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

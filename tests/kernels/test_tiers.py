@@ -18,9 +18,7 @@ Report = dict[str, dict[str, Any]]
 
 OTHERWISE = {
     # Asked whether compiled kernels are worth it.
-    "byte_products.is_quick",
     # Pairs in any order.
-    "byte_products.select_likely",
     "products.select_near",
     # The reference answers that there is no quick way, whatever the arguments.
     "list_levels.select_levels",

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels import token_bounds, vocabulary
+from glaive.kernels.hashing import Vocabulary
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.kernels.token_bounds import character_set, find_tokens
-from glaive.kernels.vocabulary import Vocabulary
+from glaive.kernels.text_search import character_set, find_tokens
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 PARTS = "abcXYZ019_é日𝄞\u0301"
@@ -118,9 +117,3 @@ def test_tokens_outside_of_the_text_are_refused() -> None:
             Vocabulary().number(pa.py_buffer(b"abc"), np.array([start]), sizes)
     with pytest.raises(SchemaError, match="starts"):
         Vocabulary().number(pa.py_buffer(b"abc"), np.array([0, 1]), sizes)
-
-
-def test_wrappers_have_something_to_warm_up() -> None:
-    with force_tier("numba"):
-        for module in (token_bounds, vocabulary):
-            module.exercise()

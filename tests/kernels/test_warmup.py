@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 
-import glaive.kernels
 from glaive.kernels import native
-from glaive.kernels.warmup import warm_up
+from glaive.kernels.warmup import called_kernels, warm_up
 
 
-def test_every_kernel_with_a_loop_is_exercised() -> None:
+def test_every_kernel_that_python_calls_is_compiled() -> None:
     calls: list[tuple[int, int]] = []
     seconds = warm_up(lambda done, total: calls.append((done, total)))
-    kernels = kernels_behind_wrappers()
-    assert set(seconds) >= set(kernels)
     assert calls == [(done, len(seconds)) for done in range(len(seconds) + 1)]
-    called = set().union(*kernels.values())
-    assert [at for at in sorted(called) if at[1] not in vars(getattr(native, at[0]))] == []
-
-
-def kernels_behind_wrappers() -> dict[str, set[tuple[str, str]]]:
-    """Per module with wrappers, the kernels that it calls: their modules and names."""
-    kernels: dict[str, set[tuple[str, str]]] = {}
-    for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
-        text = path.read_text("utf-8")
-        imported = re.findall(r"from glaive\.kernels\.native import (\w+) as (\w+)", text)
-        if imported:
-            kernels[path.stem] = {
-                (module, name)
-                for module, alias in imported
-                for name in re.findall(rf"\b{alias}\.(\w+)", text)
-            }
-    return kernels
+    for module, names in called_kernels().items():
+        kernels = import_module(f"glaive.kernels.loops.{module}")
+        assert set(names) <= set(vars(kernels)) & set(vars(getattr(native, module)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
@@ -74,7 +56,7 @@ with force_tier("numba"):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
 def test_a_child_forked_while_a_thread_links_kernels_links_its_own() -> None:
-    kernels = [at for called in kernels_behind_wrappers().values() for at in sorted(called)]
+    kernels = [(module, name) for module, names in called_kernels().items() for name in names]
     code = f"""
 import os, signal, threading, time
 from glaive.kernels import native
@@ -83,7 +65,7 @@ def link():
     for module, name in {kernels}:
         getattr(getattr(native, module), name)
 
-native.xxh64.xxh64  # the linker itself
+native.hashing.xxh64  # the linker itself
 thread = threading.Thread(target=link)
 thread.start()
 while thread.is_alive():

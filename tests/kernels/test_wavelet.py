@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.suffixes import sort_suffixes
+from glaive.kernels.native import force_tier
 from glaive.kernels.wavelet import (
     SuffixSamples,
     WaveletTree,
-    exercise,
     find_pattern,
     locate_rows,
     read_text,
+    sort_suffixes,
 )
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 
@@ -77,7 +76,6 @@ def test_all_places_of_a_word_are_found(tier: Any, text: bytes, word: bytes, shi
         text_of = read_text(one.tree)
         assert text_of.tobytes() == one.text[:-1]
         assert text_of.flags.c_contiguous
-        exercise()
 
 
 @pytest.mark.parametrize("tier", TIERS)

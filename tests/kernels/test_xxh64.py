@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
+from glaive.kernels.hashing import hash_ranges, hash_strings, hash_words
+from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.kernels.xxh64 import hash_ranges, hash_strings, hash_words
 from glaive.memory import as_buffer
-from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 

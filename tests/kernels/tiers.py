@@ -38,7 +38,7 @@ from tests.kernels.extremes import (
     variants,
 )
 
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 REFUSED = (*EXPECTED, ValueError)
 """What a call may end in: our errors, and those for arguments that do not match."""

@@ -24,7 +24,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.namespace import RestAdapter, RestNamespace, connect
 from glaive.namespace import errors as failures
-from glaive.namespace.vended import refusal_of_options
+from glaive.namespace.rest import refusal_of_options
 
 TABLE = ["n", "t"]
 

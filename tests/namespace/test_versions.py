@@ -31,13 +31,12 @@ from glaive.errors import (
 )
 from glaive.format.paths import VERSIONS
 from glaive.io.access import open_named
-from glaive.io.catalogue import ask_for_table
-from glaive.io.renewed import ExpiringOptions, RenewedStore
+from glaive.io.credentials import ExpiringOptions, RenewedStore, ask_for_table
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect, manifest_table
 from glaive.namespace import errors as failures
-from glaive.table.manifest_store.catalogue import CatalogueManifestStore
+from glaive.table.manifest_store.registers import CatalogueManifestStore
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import open_beside
 

@@ -16,18 +16,9 @@ from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import command as cli
 from glaive.dataset.versions.refs import Branches
 from glaive.errors import NotFoundError, OptionError
-from glaive.pipeline import (
-    RunRecord,
-    Runs,
-    StepContext,
-    StepRecord,
-    load,
-    plan,
-    render_report,
-    run,
-)
-from glaive.pipeline.graph import levels
-from glaive.pipeline.step_kinds import kind_of, kinds
+from glaive.pipeline import RunRecord, Runs, StepContext, StepRecord, load, plan, render_report, run
+from glaive.pipeline.document import kind_of, kinds
+from glaive.pipeline.report import levels
 
 SHOP = """
 name = "shop"

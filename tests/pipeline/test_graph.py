@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from glaive.pipeline.graph import levels, render_graph
+from glaive.pipeline.report import levels, render_graph
 
 STEPS = {
     "load": [],

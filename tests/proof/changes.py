@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.kit.model import made_rows
+
 from glaive.dataset.dataset import LanceDataset
-from glaive.testing.model import made_rows
 
 __all__ = ["CHANGES", "Change"]
 

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulated_store import SimulatedStore
+from tests.kit.simulation import Faults, Simulation
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import GlaiveError
 from glaive.table.load import open_latest
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Faults, Simulation
 
 __all__ = ["INDEX_TARGETS", "index_seeds"]
 

@@ -19,6 +19,9 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from tests.damage import damaged, page_message, parts_of, rewritten
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulated_store import SimulatedStore
+from tests.kit.simulation import Faults, Simulation
 from tests.proof.few_bytes.files import few_bytes
 
 import glaive
@@ -30,9 +33,6 @@ from glaive.format.pb import encodings20_pb2, encodings21_pb2, encodings23_pb2, 
 from glaive.kernels.fsst import encode_strings
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Faults, Simulation
 
 __all__ = ["PAGE_TARGETS", "damaged_file", "open_data_file", "page_seeds", "read_data_file"]
 

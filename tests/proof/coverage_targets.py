@@ -15,18 +15,17 @@ from tests.proof.coverage_pages import PAGE_TARGETS, open_data_file, read_data_f
 import glaive
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import GlaiveError
+from glaive.expr.convert import read_substrait
 from glaive.expr.parse import parse
-from glaive.expr.substrait import read_substrait
 from glaive.format.deletions import decode_deletions, encode_deletions
 from glaive.format.index_section import decode_index_section
 from glaive.format.manifest import decode_manifest
 from glaive.format.paths import DATA, VERSIONS
 from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids, encode_versions
 from glaive.format.transaction import decode_transaction
-from glaive.kernels.fsst import decode_one, decode_strings, encode_strings
+from glaive.kernels.fsst import TABLE_BYTES, SymbolTable, decode_one, decode_strings, encode_strings
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
-from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
 from glaive.types import Where
 
 ROWS = 1_000

@@ -28,7 +28,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
-from glaive.testing.faults import open_on
+from glaive.testing import open_on
 
 ADDRESS_SPACE = 8 << 30
 """Bytes of memory that may be asked for."""

@@ -27,6 +27,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from tests.kit.simulation import Actor, Faults, Killed, Simulation
 from tests.proof.figures import keep
 from tests.proof.simulated.changes import (
     CHANGES,
@@ -53,9 +54,8 @@ from tests.proof.simulated.tables import drawn_table
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError, CommitContentionError, GlaiveError
-from glaive.scan.session import Session
+from glaive.scan.snapshot import Session
 from glaive.table.load import open_latest
-from glaive.testing.simulation import Actor, Faults, Killed, Simulation
 
 FIXED = {
     "PYTHONHASHSEED": "0",

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.crashes import killed_after, killed_at_step
+from tests.kit.model import made_rows, sorted_rows
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.testing.crashes import killed_after, killed_at_step
-from glaive.testing.model import made_rows, sorted_rows
 
 from .changes import CHANGES, Change
 

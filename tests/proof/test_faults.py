@@ -8,16 +8,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.kit.model import made_rows, sorted_rows
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitError
 from glaive.fragment import write_fragments
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing.faults import KINDS, Kind, each_request, open_on
-from glaive.testing.model import made_rows, sorted_rows
+from glaive.testing import KINDS, CountingStore, Fault, Kind, each_request, open_on
 
 from .changes import CHANGES, Change
 

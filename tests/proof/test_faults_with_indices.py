@@ -10,15 +10,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.kit.crashes import killed_at_step
+from tests.kit.model import made_rows, sorted_rows
+from tests.kit.observe import coverage
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing.crashes import killed_at_step
-from glaive.testing.faults import KINDS, Kind, each_request, open_on
-from glaive.testing.model import made_rows, sorted_rows
-from glaive.testing.observe import coverage
+from glaive.testing import KINDS, Kind, each_request, open_on
 
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.model import made_rows
+from tests.kit.observe import coverage
 
 import glaive
-from glaive.testing.model import made_rows
-from glaive.testing.observe import coverage
 
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.model import made_rows, sorted_rows
+from tests.kit.power_failures import Recording, recorded
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
-from glaive.testing.model import made_rows, sorted_rows
-from glaive.testing.power_failures import Recording, recorded
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap
+from tests.kit.model import made_rows, sorted_rows
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
@@ -31,7 +32,6 @@ from glaive.errors import (
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.format.pb import table_pb2
-from glaive.testing.model import made_rows, sorted_rows
 
 os.environ.setdefault("LANCE_LOG", "error")
 

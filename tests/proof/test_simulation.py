@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulation import Faults
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.history import History, OutsideOfAssumptionsError
 from tests.proof.simulated.places import Place
 from tests.proof.simulated.tables import SHARES
 
 from glaive.format.paths import manifest_path
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulation import Faults
 
 SCHEDULES, AT_ONCE = 10_000, 2_500
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.kit.model import Model, Predicate, made_rows, sorted_rows
+from tests.kit.strategies import Merge
 
 import glaive
 from glaive.errors import CommitConflictError
-from glaive.testing.model import Model, Predicate, made_rows, sorted_rows
-from glaive.testing.strategies import Merge
 
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")

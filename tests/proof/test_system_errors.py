@@ -10,14 +10,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from tests.kit.model import made_rows, sorted_rows
+from tests.kit.system_errors import failing_from
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitError, NotForcedError, StoreError
 from glaive.io.local import LocalStore
 from glaive.io.store import PutMode
-from glaive.testing.model import made_rows, sorted_rows
-from glaive.testing.system_errors import failing_from
 
 ERRORS = {
     "full disk": errno.ENOSPC,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.kit.crashes import killed_at_step
 from tests.without_links import SYSTEMS, System, begin, end, needs_seccomp, restrict
 
 import glaive
@@ -31,7 +32,6 @@ from glaive.errors import (
 from glaive.format.paths import manifest_path
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
-from glaive.testing.crashes import killed_at_step
 
 ROWS = pa.table({"id": [1, 2, 3]})
 EVERYTHING = {"older_than": timedelta(0), "delete_unverified": True}

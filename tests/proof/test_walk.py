@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.kit.machine import DatasetMachine
 
 import glaive
-from glaive.testing.machine import DatasetMachine
 
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")

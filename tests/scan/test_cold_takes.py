@@ -8,10 +8,9 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.io.mapping import prefetch
+from glaive.io.mapped import prefetch
 from glaive.scan.projection import project
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import BoundProjection
 
 from .cold_files import forget, needs_fadvise

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.format.deletions import DeletedRuns
+from glaive.kernels.native import force_tier
 from glaive.scan.deletions import LiveRows
-from glaive.testing import force_tier
 
 
 @st.composite

@@ -16,10 +16,9 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
-from glaive.scan.few_rows import take_few
-from glaive.scan.metrics import Meter, ScanStatistics
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.found_columns import take_few
+from glaive.scan.options import Meter, ScanStatistics
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
 

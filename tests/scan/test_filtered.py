@@ -22,10 +22,10 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
-from glaive.scan.metrics import ScanStatistics
+from glaive.scan.options import ScanStatistics
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 
 ROWS = 6000
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.trials import trials
 
 import glaive
-from glaive.scan.indexed.choice import choose
-from glaive.scan.metrics import Meter
-from glaive.scan.options import ScanOptions
+from glaive.scan.indexed import choose
+from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.views import Views
 
 ROWS = 600

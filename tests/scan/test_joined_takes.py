@@ -14,17 +14,16 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
+from glaive.kernels.native import force_tier
 from glaive.scan.joined import MAX_FRAGMENTS
-from glaive.scan.metrics import Meter
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.options import Meter
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.table.operations.project import Project
-from glaive.testing import force_tier
 
 from .cold_files import forget, needs_fadvise
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.arrow.capacity import MAX_OFFSET
 from glaive.dataset.dataset import LanceDataset
+from glaive.types import MAX_OFFSET
 
 MIB = 1 << 20
 LONG = pytest.mark.nightly(reason="takes two gigabytes of each kind of file")

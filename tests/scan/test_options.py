@@ -18,8 +18,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.query import MultiMatchQuery
-from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, ScanKeywords
-from glaive.scan.options import ScanOptions
+from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanKeywords, ScanOptions
 from glaive.scan.run.compare import ColumnOrdering
 
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import glaive
-from glaive.arrow.buffers import align_bits, pack_flags
+from glaive.arrow.blocks import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.format.deletions import DeletedRuns
 from glaive.scan.deletions import LiveRows
-from glaive.scan.filter.rows import RowSelection
+from glaive.scan.filter.search import RowSelection
 
 START, ROWS = 5, 77
 

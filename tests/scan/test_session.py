@@ -21,9 +21,9 @@ from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.io.cache import ByteCache
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 
 TABLE = pa.table({"id": range(5000), "name": [f"name {i % 90}" for i in range(5000)]})
 WIDE = 10_000

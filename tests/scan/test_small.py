@@ -16,15 +16,13 @@ from tests.damage import rewritten
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError
-from glaive.file.v2.reading.columns import column_tree
+from glaive.file.v2.columns import column_tree
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.session import Session
-from glaive.scan.small.files import column_of, read_batch
-from glaive.scan.small.fragments import SmallFragments, cut_into_parts
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.small import SmallFragments, column_of, cut_into_parts, read_batch
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import BoundProjection
 
 FILES = 40

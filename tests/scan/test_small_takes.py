@@ -12,11 +12,10 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
-from glaive.scan.metrics import Meter
+from glaive.scan.options import Meter
 from glaive.scan.projection import project
-from glaive.scan.session import Session
-from glaive.scan.small.takes import take_small
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.small import take_small
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import BoundProjection
 
 FILES = 30

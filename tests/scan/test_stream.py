@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.stream import rebatch
-from glaive.testing.faults import open_on
+from glaive.testing import CountingStore, open_on
 
 ROWS = 5000
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
-from glaive.scan.addresses import take_ids
+from glaive.kernels.native import force_tier
 from glaive.scan.bound import bind_fragment
+from glaive.scan.take import take_ids
 from glaive.scan.views import Views
 from glaive.table.load import open_latest
-from glaive.testing import force_tier
+from glaive.testing import CountingStore
 
 ROWS = 3000
 TABLE = pa.table(

@@ -15,7 +15,7 @@ import pytest
 import glaive
 from glaive.config import MOST_IMPLIED
 from glaive.errors import CapacityError
-from glaive.file.bound import in_proportion
+from glaive.file.protocol import in_proportion
 from glaive.io.local import LocalStore
 
 COLUMNS, ROWS, BLOCK = 16, 2048, 256

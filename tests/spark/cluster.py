@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from glaive.spark.java import ensure_java
+from glaive.spark.launch import ensure_java
 
 HOME = Path(pyspark.__file__).parent
 MASTER = "org.apache.spark.deploy.master.Master"

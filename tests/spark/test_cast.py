@@ -14,9 +14,14 @@ from tests.spark.columns import batch, table
 
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
-from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
-from glaive.spark.types import spark_arrow_schema, to_spark
+from glaive.spark.types import (
+    assigned,
+    refuse_missing,
+    refuse_unassignable,
+    spark_arrow_schema,
+    to_spark,
+)
 
 STORED = table().schema
 SPARK = spark_arrow_schema(to_spark(STORED))

@@ -14,10 +14,9 @@ from tests.namespace.calls import call
 import glaive
 import glaive.spark
 from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
-from glaive.io.renewed import EXPIRES, ExpiringOptions
+from glaive.io.credentials import EXPIRES, ExpiringOptions
 from glaive.namespace import connect
-from glaive.spark.options import from_spark
-from glaive.spark.table_option import with_location
+from glaive.spark.options import from_spark, with_location
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def test_names_that_java_has_no_texts_for_are_errors_of_the_family(
 
 
 def test_spark_does_not_write_tables_whose_versions_are_managed(tmp_path: Path) -> None:
-    from glaive.spark.table_option import with_location
+    from glaive.spark.options import with_location
 
     given = {
         "table": "orders",

@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 import glaive
 from glaive.errors import CapacityError, ColumnNotFoundError, OptionError
 from glaive.spark import LanceTable
-from glaive.spark.jobs.cluster_rows import WritePart
-from glaive.spark.jobs.curves import Curve, hilbert_numbers, ordinals, z_order_numbers
+from glaive.spark.jobs.cluster import Curve, WritePart, hilbert_numbers, ordinals, z_order_numbers
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 4), (3, 3), (4, 2)])

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, StructField, StructType
+from tests.kit.crashes import killed_at_step
 
 import glaive
 import glaive.spark
@@ -30,10 +31,8 @@ from glaive.errors import (
 )
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
-from glaive.spark.write_job import plan_job
-from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
+from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, plan_job
 from glaive.table.load import open_latest, read_transaction
-from glaive.testing.crashes import killed_at_step
 
 FRAME = StructType([StructField("id", LongType())])
 

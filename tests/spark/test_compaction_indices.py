@@ -16,16 +16,15 @@ from tests.index.vector.sources import clustered, lists_of
 from tests.spark.pickling import Pickling
 
 import glaive
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact
-from glaive.dataset.compaction.remap_tasks import RemapTask
+from glaive.dataset.compaction.optimize import RemapTask, compact
+from glaive.dataset.compaction.task import CompactionOptions
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, NotLanceError
 from glaive.format.manifest import Manifest
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.spark import LanceTable
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 
 ROWS = 600
 VECTORS = clustered(ROWS, 8).astype(np.float32)

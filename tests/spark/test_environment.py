@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.fresh_login import fresh_login, without_java
 
-from glaive.spark.java import ensure_java
+from glaive.spark.launch import ensure_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

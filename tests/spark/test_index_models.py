@@ -17,10 +17,10 @@ from glaive.dataset.indexing.create import vector_task
 from glaive.dataset.tasks import Job
 from glaive.errors import GlaiveError, NotLanceError, OptionError
 from glaive.index.segment import Segment
-from glaive.index.vector.stored_model import StoredIndex
+from glaive.index.vector.index_writer import StoredIndex
+from glaive.kernels.native import force_tier
 from glaive.spark import LanceTable
-from glaive.spark.jobs.index_build import build_index
-from glaive.testing import force_tier
+from glaive.spark.lance_table.indexing import build_index
 
 ROWS, DIMENSION = 2400, 16
 

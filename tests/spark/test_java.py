@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import MissingDependencyError
-from glaive.spark.java import ensure_java, installed_javas
+from glaive.spark.launch import ensure_java, installed_javas
 
 FULL = "java.base jdk.incubator.vector"
 SLIM = "java.base"

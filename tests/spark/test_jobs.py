@@ -16,20 +16,25 @@ from pyspark.sql import SparkSession
 
 import glaive
 from glaive import LanceDataset
-from glaive.dataset.rows.selected_rows import DeleteTask
-from glaive.dataset.rows.update import update_where
+from glaive.dataset.rows import DeleteTask, update_where
 from glaive.dataset.tasks import FragmentRange, InProcess, Job
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import MissingDependencyError, SchemaError
 from glaive.format.manifest import Manifest
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.spark import LanceTable
-from glaive.spark.jobs.job import SparkJob
-from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide, pickled_dataset
-from glaive.spark.jobs.worker import execute, opened_dataset
-from glaive.spark.release import RELEASE
+from glaive.spark.jobs.runner import (
+    MAX_TASKS,
+    SparkJob,
+    SparkRunner,
+    divide,
+    execute,
+    opened_dataset,
+    pickled_dataset,
+)
+from glaive.spark.writer import RELEASE
 from glaive.table.load import open_latest
+from glaive.testing import CountingStore
 
 SMALL = pa.table({"id": list(range(12))})
 
@@ -141,7 +146,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(spark: SparkSession, uri:
     job = SparkJob.of(spark, "once")
     counts = LanceTable.forPath(spark, uri).delete("id = 1", job_id="once")
     # A driver that had planned before the first one committed.
-    from glaive.dataset.rows.selected_rows import delete_where
+    from glaive.dataset.rows import delete_where
 
     manifest, _ = delete_where(dataset.opened, "id = 1", replace(job).commit)
     assert manifest.version == counts["version"] == glaive.dataset(uri).version

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.kit.crashes import killed_at_step
 
 import glaive
 import glaive.spark
@@ -26,7 +27,6 @@ from glaive.dataset.tasks import JOB as COMMITTED_BY
 from glaive.errors import DatasetNotFoundError
 from glaive.spark import LanceTable
 from glaive.table.load import read_transaction
-from glaive.testing.crashes import killed_at_step
 
 pytestmark = pytest.mark.spark
 

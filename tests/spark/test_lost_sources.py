@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.spark.lance_table.merge_keys import same_keys
+from glaive.spark.lance_table.merge import same_keys
 
 SCRIPT = """
 import os, random, sys

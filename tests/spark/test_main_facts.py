@@ -23,7 +23,7 @@ import glaive
 import glaive.spark
 from glaive.errors import SchemaError
 from glaive.spark import LanceTable
-from glaive.spark.java import ensure_java
+from glaive.spark.launch import ensure_java
 from glaive.spark.versions import HAS_READ_LIMITS, HAS_TIME, LATEST_JAVA
 
 pytestmark = [

@@ -15,9 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
-from glaive.spark.jobs.merge_rows import RowClause
-from glaive.spark.jobs.small_merge import KEY, SmallMerge
-from glaive.spark.lance_table.merge_keys import equalities
+from glaive.spark.jobs.merge_rows import KEY, RowClause, SmallMerge
+from glaive.spark.lance_table.merge import equalities
 from glaive.table.key_filter import hash_keys, key_filter, may_share_keys
 from glaive.table.load import read_transaction
 

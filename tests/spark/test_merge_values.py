@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import glaive
 import glaive.spark
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
-from glaive.format.column_path import quoted_name
+from glaive.format.field import quoted_name
 from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark

@@ -24,10 +24,10 @@ from glaive.errors import (
     OptionError,
 )
 from glaive.index.segment import Segment
-from glaive.index.vector.stored_model import StoredIndex
+from glaive.index.vector.index_writer import StoredIndex
+from glaive.kernels.native import force_tier
 from glaive.spark import LanceTable
 from glaive.table.index_coverage import covered_fragments
-from glaive.testing import force_tier
 
 ROWS, NEW, DIMENSION = 600, 200, 8
 VECTORS = clustered(ROWS + NEW, DIMENSION).astype(np.float32)

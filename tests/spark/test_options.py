@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import glaive
 from glaive import ColumnOrdering
 from glaive.errors import OptionError
-from glaive.spark.options import from_spark, refuse_no_texts, to_spark
+from glaive.spark.options import from_spark, refuse_no_texts, spark_texts
 from glaive.spark.source import LanceDataSource
 from glaive.spark.streams.options import stream_options
 
@@ -46,7 +46,7 @@ def test_names_with_commas_are_given_as_json() -> None:
 
 
 def test_columns_with_expressions_are_a_json_object() -> None:
-    options = from_spark(to_spark({"columns": {"b": "a + 1", "a": "a"}}) | {"path": "/t"})
+    options = from_spark(spark_texts({"columns": {"b": "a + 1", "a": "a"}}) | {"path": "/t"})
 
     assert options.columns == {"b": "a + 1", "a": "a"}
     assert list(options.columns) == ["b", "a"]
@@ -85,7 +85,7 @@ def test_values_survive_the_way_through_spark() -> None:
         "version": None,
     }
 
-    options = from_spark(to_spark(given) | {"path": "/t"})
+    options = from_spark(spark_texts(given) | {"path": "/t"})
 
     assert options.columns == ("a,b", "c")
     assert options.arrow_schema is not None
@@ -105,9 +105,9 @@ def test_columns_to_sort_by_are_given_in_any_form() -> None:
         (["a", falling], ("a", falling)),
         ([mapping], (falling,)),
     ):
-        assert from_spark(to_spark({"order_by": given}) | {"path": "/t"}).order_by == expected
+        assert from_spark(spark_texts({"order_by": given}) | {"path": "/t"}).order_by == expected
     with pytest.raises(OptionError, match=r"order_by: expected names .*, found 5"):
-        to_spark({"order_by": [5]})
+        spark_texts({"order_by": [5]})
 
 
 def test_an_unknown_option_names_the_closest_and_all() -> None:

@@ -17,13 +17,7 @@ from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 import glaive
 import glaive.spark
 from glaive.errors import SchemaError
-from glaive.spark.partial_aggregates import (
-    Aggregate,
-    Arithmetic,
-    Constant,
-    Leaf,
-    PartialAggregates,
-)
+from glaive.spark.planned_scan import Aggregate, Arithmetic, Constant, Leaf, PartialAggregates
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.spark.java import ensure_java
+from glaive.spark.launch import ensure_java
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 COMMAND = Path(sys.executable).parent / "spark-pipelines"

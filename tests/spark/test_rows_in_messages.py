@@ -8,14 +8,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.rows import RowsByFragment
 from glaive.dataset.tasks import Job
 from glaive.errors import SchemaError
-from glaive.format.fragment_list import FragmentList
-from glaive.spark.jobs.merge_commit import commit_merge
-from glaive.spark.jobs.merge_rows import MergedRows, RowClause
-from glaive.spark.streams.upsert import upsert
-from glaive.table.app_transactions import AppTransaction
+from glaive.format.fragment import FragmentList
+from glaive.spark.jobs.merge_rows import MergedRows, RowClause, commit_merge
+from glaive.spark.streams.sink import upsert
+from glaive.table.named_jobs import AppTransaction
 
 FOREIGN = {
     "a text that is not UTF-8": pa.array([b"\xff\xfe"] * 2, pa.binary()).view(pa.string()),

@@ -15,25 +15,33 @@ from tests.spark.many_fragments import many_fragments
 
 import glaive
 from glaive.dataset.columns.add_columns import ColumnsTask
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import rewrite_tasks
-from glaive.dataset.compaction.plan import compaction_groups
+from glaive.dataset.compaction.optimize import compaction_groups, rewrite_tasks
+from glaive.dataset.compaction.task import CompactionOptions
+from glaive.dataset.indexing.create import segment_tasks
 from glaive.dataset.indexing.optimize import optimize_indices
-from glaive.dataset.indexing.segment_tasks import segment_tasks
-from glaive.dataset.rows.selected_rows import DeleteTask, delete_rows
-from glaive.dataset.rows.update import UpdateTask
+from glaive.dataset.rows import DeleteTask, UpdateTask, delete_rows
 from glaive.dataset.tasks import FragmentRange, Job, cut_evenly
 from glaive.dataset.version import OpenedVersion
 from glaive.exporting import export_files
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.spark.jobs.cluster_rows import CutRows
-from glaive.spark.jobs.column_rows import CollectRows, FillColumns, ReplaceColumns
-from glaive.spark.jobs.match_rows import MatchTask
-from glaive.spark.jobs.merge_rows import ADDRESS
-from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
-from glaive.spark.jobs.worker import dump_results, load_results
+from glaive.spark.jobs.cluster import CutRows
+from glaive.spark.jobs.merge_rows import (
+    ADDRESS,
+    CollectRows,
+    FillColumns,
+    MatchTask,
+    ReplaceColumns,
+)
+from glaive.spark.jobs.runner import (
+    MAX_TASKS,
+    divide,
+    dump_results,
+    dump_tasks,
+    dumps,
+    load_results,
+)
 from glaive.table.index_coverage import encode_indices
 
 FRAGMENTS = 1_000_000

@@ -19,30 +19,28 @@ from tests.spark.many_fragments import file_name, many_fragments
 from tests.spark.test_scale import FRAGMENTS, parts
 from tests.spark.test_scale_files import LONG, bounded
 
-from glaive.dataset.columns.add_columns import add_columns, commit_columns
-from glaive.dataset.columns.added_files import AddedFiles
-from glaive.dataset.columns.column_files import replace_files
-from glaive.dataset.columns.new_columns import grow
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact, with_old
-from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
-from glaive.dataset.rows.selected_rows import DeletedRows, delete_where
-from glaive.dataset.rows.update import UpdatedRows, update_where
+from glaive.dataset.columns.add_columns import AddedFiles, add_columns, commit_columns
+from glaive.dataset.columns.column_files import grow, replace_files
+from glaive.dataset.compaction.optimize import compact, with_old
+from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.rows import DeletedRows, RowsByFragment, UpdatedRows, delete_where, update_where
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.fragment import DataFile, DeletionFile, Fragment
-from glaive.format.fragment_list import FragmentList, packed_fragments, unpacked_fragments
+from glaive.format.fragment import (
+    DataFile,
+    DeletionFile,
+    Fragment,
+    FragmentList,
+    packed_fragments,
+    unpacked_fragments,
+)
 from glaive.format.manifest import Manifest
-from glaive.spark.jobs.column_rows import ReplacedColumns
-from glaive.spark.jobs.merge_commit import commit_merge
-from glaive.spark.jobs.merge_rows import MergedRows, RowClause
-from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.spark.lance_table.column_join import commit_replaced
+from glaive.spark.jobs.merge_rows import MergedRows, ReplacedColumns, RowClause, commit_merge
+from glaive.spark.jobs.runner import dump_results, load_results
+from glaive.spark.lance_table.columns import commit_replaced
 from glaive.table.operations.update import encode_offsets
 from glaive.types import FormatVersion
 

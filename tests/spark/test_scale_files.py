@@ -24,14 +24,12 @@ from tests.spark.many_fragments import many_fragments
 from tests.spark.test_scale import CORES, FRAGMENTS, MAX_BYTES, MAX_DRIVER_BYTES, parts
 from tests.table.places import append, create, fragment, overwrite
 
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
-from glaive.dataset.rows.selected_rows import delete_rows_tasks
-from glaive.dataset.versions.cleanup_tasks import CleanupTask
-from glaive.dataset.versions.publish import copy_tasks
-from glaive.dataset.writing.options import WriteOptions
-from glaive.ingestion.drift import Reconciled
+from glaive.dataset.rows import RowsByFragment, delete_rows_tasks
+from glaive.dataset.versions.cleanup import CleanupTask
+from glaive.dataset.versions.refs import copy_tasks
+from glaive.dataset.writing.plan import WriteOptions
 from glaive.ingestion.formats.registry import format_named
-from glaive.ingestion.plan import Sources, plan_ingest
+from glaive.ingestion.plan import Reconciled, Sources, plan_ingest
 from glaive.ingestion.sources import SourceFile
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -39,11 +37,16 @@ from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.spark.jobs.convert import convert_tasks
 from glaive.spark.jobs.ingest import divided
-from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
-from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.table.cleanup.division import Division
+from glaive.spark.jobs.runner import (
+    MAX_TASKS,
+    divide,
+    dump_results,
+    dump_tasks,
+    dumps,
+    load_results,
+)
 from glaive.table.cleanup.old_versions import CleanupPolicy, delete_planned, plan_cleanup
-from glaive.table.cleanup.parts import Part
+from glaive.table.cleanup.parts import Division, Part
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
 from glaive.table.references import FileSet

@@ -21,47 +21,38 @@ from tests.spark.test_scale_commits import appended, deleted, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
-from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact, with_old
-from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.compaction.optimize import compact, with_old
+from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.create import index_task
-from glaive.dataset.indexing.optimize import optimize_indices
-from glaive.dataset.indexing.update_tasks import UpdatedIndex
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
-from glaive.dataset.rows.selected_rows import commit_deleted, delete_in_tasks
+from glaive.dataset.indexing.optimize import UpdatedIndex, optimize_indices
+from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.versions.publish import publish_branch
-from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.versions.refs import publish_branch
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList
+from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.index.remap import RemappedSegment
 from glaive.ingestion.commit import commit_ingest
-from glaive.ingestion.drift import Reconciled
 from glaive.ingestion.formats.registry import format_named
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.merge_tasks import MergeDivision, StagedMatches
-from glaive.ingestion.merging import merge_staged
-from glaive.ingestion.plan import IngestPlan, Sources, plan_ingest
+from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
+from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, plan_ingest
+from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
 from glaive.spark.jobs.cluster import cluster_rows
-from glaive.spark.jobs.index_build import build_index
-from glaive.spark.jobs.runner import dumps
-from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.spark.replacing import commit_replacement
+from glaive.spark.jobs.runner import dump_results, dumps, load_results
+from glaive.spark.lance_table.indexing import build_index
+from glaive.spark.writer import commit_replacement
 from glaive.table.commit import commit_transaction
-from glaive.table.index_coverage import encode_indices
+from glaive.table.index_coverage import address_map, encode_indices
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
-from glaive.table.relocated_rows import address_map
 
 SAMPLED = "executeClusterBy"
 SAMPLE_BYTES = 36 << 20

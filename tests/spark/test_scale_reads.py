@@ -21,20 +21,17 @@ from tests.spark.test_scale_commits import KINDS, Returning, cuts, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
-from glaive.dataset.changes.commits import Commit
-from glaive.dataset.changes.plan import plan_commit
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList
+from glaive.dataset.changes.plan import Commit, plan_commit
+from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.transaction import Transaction
-from glaive.spark.jobs.runner import dumps, pickled_dataset
-from glaive.spark.jobs.search_rows import SearchedVectors, search_function
-from glaive.spark.jobs.worker import dump_results
+from glaive.spark.jobs.runner import dump_results, dumps, pickled_dataset
 from glaive.spark.lance_table.description import files_table
+from glaive.spark.lance_table.searching import SearchedVectors, search_function
 from glaive.spark.options import Options
 from glaive.spark.plan import MAX_PARTS
-from glaive.spark.release import RELEASE
 from glaive.spark.source import LanceDataSource
-from glaive.spark.streams.partitions import MAX_PARTITIONS, partitions_of, tasks_in
+from glaive.spark.streams.reader import MAX_PARTITIONS, partitions_of, tasks_in
+from glaive.spark.writer import RELEASE
 from glaive.table.commit import commit_transaction
 from glaive.table.load import read_transaction
 from glaive.table.operations.append import Append

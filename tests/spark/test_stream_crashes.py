@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
+from tests.kit.crashes import before_changes, killed_at_step
 from tests.spark.test_kill_walk import stray_files
 from tests.spark.test_stream_sink import Query, rows
 
@@ -26,7 +27,6 @@ from glaive.errors import DatasetNotFoundError
 from glaive.spark import LanceTable
 from glaive.spark.source import LanceDataSource
 from glaive.spark.streams.sink import LanceStreamWriter
-from glaive.testing.crashes import before_changes, killed_at_step
 
 pytestmark = [
     pytest.mark.spark,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from tests.kit.crashes import killed_at_step
 
 import glaive
 from glaive.errors import (
@@ -29,10 +30,9 @@ from glaive.errors import (
 from glaive.io.uri import open_store
 from glaive.spark.source import LanceDataSource
 from glaive.spark.streams.options import StreamOptions, stream_options
-from glaive.testing.crashes import killed_at_step
-from glaive.testing.faults import KINDS as FAULTS
-from glaive.testing.faults import FaultyStore
-from glaive.testing.faults import Kind as FaultKind
+from glaive.testing import KINDS as FAULTS
+from glaive.testing import FaultyStore
+from glaive.testing import Kind as FaultKind
 
 FRAME = StructType([StructField("id", LongType()), StructField("text", StringType())])
 

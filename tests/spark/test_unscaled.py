@@ -13,13 +13,7 @@ from pyspark.sql.types import DecimalType, LongType, StringType, StructField, St
 import glaive
 import glaive.spark
 from glaive.errors import OptionError
-from glaive.spark.unscaled import (
-    decimals,
-    restored_schema,
-    short_decimals,
-    unscaled,
-    unscaled_frame,
-)
+from glaive.spark.cast import decimals, restored_schema, short_decimals, unscaled, unscaled_frame
 
 NINES = Decimal("9999999999999999.99")
 ROWS: list[tuple[Any, ...]] = [

@@ -17,7 +17,7 @@ from glaive.errors import AccessError, OptionError
 from glaive.namespace import connect
 from glaive.pipeline import load, run
 from glaive.spark import LanceTable
-from glaive.spark.options import from_spark, to_spark
+from glaive.spark.options import from_spark, spark_texts
 
 NAME = "allow_external_blobs"
 
@@ -70,7 +70,7 @@ def by_export_of_spark(spark: SparkSession, place: str, allowed: dict[str, Any])
 
 def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[bytes]:
     folder = Path(place).parent
-    given = "".join(f"{key} = {to_spark({key: allowed[key]})[key]}\n" for key in allowed)
+    given = "".join(f"{key} = {spark_texts({key: allowed[key]})[key]}\n" for key in allowed)
     steps = '[steps.out]\nkind = "export"\nsource = "d"\npath = "files"\n'
     (folder / "p.toml").write_text(f'[datasets]\nd = "d.lance"\n[storage]\n{given}{steps}')
     run(load(folder / "p.toml"), lambda: spark)
@@ -109,10 +109,10 @@ def test_places_are_those_of_the_process_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = from_spark({"path": "t", **to_spark({NAME: ["media", "s3://b/x"]})})
+    options = from_spark({"path": "t", **spark_texts({NAME: ["media", "s3://b/x"]})})
     assert dict(options.storage) == {NAME: f'["{tmp_path}/media", "s3://b/x"]'}
     bases = {"base": {"k": "v"}}
-    options = from_spark({"path": "t", **to_spark({"base_store_params": bases})})
+    options = from_spark({"path": "t", **spark_texts({"base_store_params": bases})})
     assert dict(options.storage) == {"base_store_params": f'{{"{tmp_path}/base": {{"k": "v"}}}}'}
 
 

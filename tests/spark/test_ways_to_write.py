@@ -30,12 +30,11 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.format.flags import Feature
+from glaive.format.manifest import Feature
 from glaive.fragment import write_fragments
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
-from glaive.spark.write_job import WriteJob, plan_frame
-from glaive.spark.writer import LanceArrowWriter
+from glaive.spark.writer import LanceArrowWriter, WriteJob, plan_frame
 
 ONE = pa.array([1])
 BASE = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", None]})

@@ -26,11 +26,11 @@ import glaive
 from glaive.errors import GlaiveError, StoreError
 from glaive.io.uri import open_store
 from glaive.namespace import DirectoryNamespace, RestAdapter
-from glaive.namespace.settings import DirectorySettings
+from glaive.namespace.manifest_table import DirectorySettings
 from glaive.optimize import Compaction
-from glaive.table.bases import base_of
-from glaive.table.manifest_store.catalogue import CatalogueManifestStore
-from glaive.table.version_hint import read_hint
+from glaive.table.manifest_store.registers import CatalogueManifestStore
+from glaive.table.root import base_of
+from glaive.table.versions import read_hint
 from glaive.types import ByteRange
 
 from .server import Failing, Server

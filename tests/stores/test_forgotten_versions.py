@@ -13,7 +13,7 @@ from glaive.errors import (
     RefExistsError,
     RefNotFoundError,
 )
-from glaive.table.manifest_store.sqlite import SqliteManifestStore
+from glaive.table.manifest_store.registers import SqliteManifestStore
 
 ROWS = {"id": [1, 2, 3]}
 

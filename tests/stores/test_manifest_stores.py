@@ -23,15 +23,14 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.format.paths import manifest_path
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest, open_version
-from glaive.table.manifest_store.dynamodb import DynamoManifestStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
-from glaive.table.manifest_store.sqlite import SqliteManifestStore
+from glaive.table.manifest_store.registers import DynamoManifestStore, SqliteManifestStore
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import RootStore, open_root
 from glaive.table.versions import latest, list_versions
+from glaive.testing import CountingStore, Fault
 
 from .registers import Crash, Faulty
 from .server import Failing, Server

@@ -10,10 +10,10 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError
-from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
-from glaive.table.app_transactions import AppTransaction, last_applied
 from glaive.table.load import open_latest
+from glaive.table.named_jobs import AppTransaction, last_applied
+from glaive.testing import CountingStore
 
 
 def append(uri: Path, number: int, *, app: str = "stream", mode: str = "append") -> None:
@@ -108,10 +108,9 @@ def test_it_is_recognised_after_commits_of_pylance(uri: Path) -> None:
 
 
 def test_of_two_attempts_at_once_one_is_applied(uri: Path) -> None:
-    from glaive.dataset.writing.commit import commit_plan
     from glaive.dataset.writing.fragments import write_fragments
-    from glaive.dataset.writing.options import WriteOptions
-    from glaive.dataset.writing.plan import plan_write
+    from glaive.dataset.writing.plan import WriteOptions, plan_write
+    from glaive.dataset.writing.rows import commit_plan
 
     store, rows = open_store(str(uri)), pa.table({"id": [2]})
     options = WriteOptions(

@@ -18,10 +18,9 @@ from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.table.base_locations import BaseLocations
-from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
 from glaive.table.load import open_latest
+from glaive.table.root import BaseLocations, locate_data_file
 
 from .places import V2_2, create, fragment
 

@@ -15,22 +15,20 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
 from glaive.table.cleanup.parts import Selection
-from glaive.table.concurrent_changes import (
+from glaive.table.commit import draft_of
+from glaive.table.deletions import add_deletions
+from glaive.table.fragment_ids import drop_dead_files, mark_changed
+from glaive.table.index_coverage import REUSE_INDEX, append_remapping, covered_fragments, followed
+from glaive.table.operations.create_index import CreateIndex, after_merge
+from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.update import Update
+from glaive.table.protocol import (
+    CommitOptions,
     changed_fragments,
     changes_columns,
     removed_fragments,
     replaced_fields,
 )
-from glaive.table.deletions import add_deletions
-from glaive.table.draft import draft_of
-from glaive.table.fragment_ids import drop_dead_files, mark_changed
-from glaive.table.index_coverage import covered_fragments
-from glaive.table.moved_columns import after_merge
-from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.update import Update
-from glaive.table.protocol import CommitOptions
-from glaive.table.relocated_rows import REUSE_INDEX, append_remapping, followed
 
 from .native import data_file
 from .places import create, make_store, names

@@ -20,16 +20,15 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.bitmaps import offsets_of
-from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY
-from glaive.format.limits import MAX_FRAGMENT_ID
-from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.manifest import Feature, Manifest, encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids
 from glaive.format.transaction import Transaction
+from glaive.format.wire import MAX_FRAGMENT_ID
 from glaive.io.store import ObjectStore
-from glaive.table.cloning import begin_clone
 from glaive.table.commit import commit_transaction
+from glaive.table.copying import begin_clone
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.fragment_ids import new_fragments
 from glaive.table.index_coverage import covered_fragments, prune, remap

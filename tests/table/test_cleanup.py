@@ -20,7 +20,6 @@ from glaive.clock import Clock, replaced_clock
 from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, HINT, manifest_path
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
@@ -35,10 +34,10 @@ from glaive.table.commit import commit_transaction
 from glaive.table.load import open_version
 from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
+from glaive.table.refs import Tag, create_tag, list_tags
 from glaive.table.root import guarded
-from glaive.table.tags import Tag, create_tag, list_tags
-from glaive.table.version_hint import read_hint
-from glaive.table.versions import list_versions, list_versions_past
+from glaive.table.versions import list_versions, list_versions_past, read_hint
+from glaive.testing import CountingStore, Fault
 
 from .pieces import InPieces
 from .places import StaleListing, append, create, overwrite

@@ -20,13 +20,11 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.manifest import Feature, Manifest, encode_manifest
 from glaive.format.paths import HINT, data_file_path, manifest_path
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction, WireOperation, decode_transaction
-from glaive.io.counting import CountingStore
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, read_transaction
@@ -34,6 +32,7 @@ from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import CommitOptions
+from glaive.testing import CountingStore
 from glaive.types import FormatVersion
 
 from .places import (

@@ -17,9 +17,8 @@ from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.update_config import UpdateConfig
-from glaive.table.protocol import Conflict, TableOperation
-from glaive.table.registry import operations as all_operations
-from glaive.table.registry import read_operation
+from glaive.table.protocol import Conflict, TableOperation, read_operation
+from glaive.table.protocol import operations as all_operations
 
 from .conflict_table import ALL_THEIRS, EXPECTED, NAMES, STRICTER, THEIRS_ONLY
 from .native import SCHEMA, as_read, fragment, moved, operations, theirs_only

@@ -13,8 +13,7 @@ from glaive.format.paths import DETACHED, manifest_path
 from glaive.format.rowids import decode_versions
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
-from glaive.table.batch import merge_transactions
-from glaive.table.commit import commit_transaction
+from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
 from glaive.table.operations.delete import Delete

@@ -24,16 +24,22 @@ from glaive.format.paths import manifest_path, new_data_file_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import WrappedStore
-from glaive.table.cleanup.division import Division, spans_of
-from glaive.table.cleanup.found_files import PlannedFiles
 from glaive.table.cleanup.old_versions import (
     CleanupPlan,
     CleanupPolicy,
     delete_planned,
     plan_cleanup,
 )
-from glaive.table.cleanup.packed_files import PackedFiles
-from glaive.table.cleanup.parts import HERE, CleanupWork, DeleteFiles, Part
+from glaive.table.cleanup.parts import (
+    HERE,
+    CleanupWork,
+    DeleteFiles,
+    Division,
+    PackedFiles,
+    Part,
+    PlannedFiles,
+    spans_of,
+)
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append

@@ -18,10 +18,10 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.format.transaction import Transaction
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction
 from glaive.table.load import load_numbered, open_latest, read_transaction
+from glaive.testing import CountingStore, Fault
 
 from .places import KINDS, StaleListing, append, create, make_store, overwrite
 

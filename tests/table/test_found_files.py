@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from glaive.format.paths import new_data_file_name
-from glaive.table.cleanup.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
+from glaive.table.cleanup.parts import CleanupFile, FoundFiles, PlannedFiles, in_batches
 
 FILES = [
     CleanupFile("_versions/7.manifest", "manifest", 0, unverified=True, unfinished=True),

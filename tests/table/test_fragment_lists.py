@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.dataset.columns.added_files import AddedFiles
+from glaive.dataset.columns.add_columns import AddedFiles
 from glaive.errors import CorruptFileError
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.flags import Feature
-from glaive.format.fragment import DataFile, Fragment
-from glaive.format.fragment_list import FragmentList, file_versions, ids_of
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import DataFile, Fragment, FragmentList, file_versions, ids_of
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.table.operations.append import Append

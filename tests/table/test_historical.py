@@ -8,8 +8,7 @@ import pytest
 from tests.historical import EXPECTED, copied, rows_of
 
 from glaive.io.local import LocalStore
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.versions import list_versions
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.rowids import decode_row_ids, decode_versions
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore

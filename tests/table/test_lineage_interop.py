@@ -11,15 +11,13 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import CorruptFileError
-from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore
 from glaive.table.commit import commit_transaction
-from glaive.table.lineage import load_lineage
 from glaive.table.load import open_latest, read_transaction
-from glaive.table.rowids import RowIdIndex
+from glaive.table.rowids import RowIdIndex, load_lineage
 
 from .compare import content
 

@@ -16,10 +16,9 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
-from glaive.table.load import load_manifest, open_latest, open_version
-from glaive.table.manifest_cache import MANIFESTS, ManifestCache
+from glaive.table.load import MANIFESTS, ManifestCache, load_manifest, open_latest, open_version
 from glaive.table.manifest_store.protocol import ManifestEntry
-from glaive.table.manifest_store.sqlite import SqliteManifestStore
+from glaive.table.manifest_store.registers import SqliteManifestStore
 from glaive.table.protocol import CommitOptions
 from glaive.table.root import guarded
 from glaive.table.versions import list_versions

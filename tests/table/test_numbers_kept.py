@@ -15,20 +15,19 @@ from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
-from glaive.table.lineage import load_lineage
 from glaive.table.load import open_latest
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.protocol import TableOperation
+from glaive.table.rowids import load_lineage
 
 from .native import as_read, index
 from .places import V2_2, append, change_newest, create, fragment, make_store, overwrite

@@ -13,7 +13,7 @@ from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore
-from glaive.kernels.xxh64 import hash_words
+from glaive.kernels.hashing import hash_words
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions
 from glaive.table.key_filter import key_filter, may_share_keys

@@ -14,10 +14,8 @@ import glaive
 from glaive.errors import CommitContentionError, CorruptFileError, RefExistsError
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
-from glaive.table.branches import list_branches, read_branch
-from glaive.table.refs import is_branch_name
+from glaive.table.refs import is_branch_name, list_branches, list_tags, read_branch
 from glaive.table.root import open_root
-from glaive.table.tags import list_tags
 
 ROWS = pa.table({"a": range(3)})
 

@@ -14,11 +14,11 @@ from glaive.clock import Clock, replaced_clock
 from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
-from glaive.io.counting import CountingStore
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.versions import list_versions
+from glaive.testing import CountingStore
 
 from .places import KINDS, StaleListing, append, create, make_store
 

@@ -12,8 +12,7 @@ import pytest
 from glaive.format.manifest import Manifest
 from glaive.io.local import LocalStore
 from glaive.table.load import open_version, read_transaction
-from glaive.table.protocol import BuildContext
-from glaive.table.registry import read_operation
+from glaive.table.protocol import BuildContext, read_operation
 
 from .compare import content
 

@@ -15,15 +15,15 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import WireOperation
 from glaive.io.uri import open_store
-from glaive.table.index_coverage import covered_fragments
-from glaive.table.operations.rewrite import Rewrite
-from glaive.table.protocol import Conflict
-from glaive.table.relocated_rows import (
+from glaive.table.index_coverage import (
     MAX_RELOCATED_ROWS,
     REUSE_INDEX,
+    covered_fragments,
     followed,
     stored_relocations,
 )
+from glaive.table.operations.rewrite import Rewrite
+from glaive.table.protocol import Conflict
 
 DETAILS = table_pb2.FragmentReuseIndexDetails
 

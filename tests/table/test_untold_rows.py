@@ -14,9 +14,9 @@ import glaive
 from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.pb import table_pb2
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.table.load import describe_versions
+from glaive.testing import CountingStore
 
 VALUES = [*range(10), *range(20, 100), 200, 201]
 """A hundred rows, of which ten are deleted, and two more."""

@@ -20,7 +20,6 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.paths import DETACHED, HINT, manifest_path
-from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
@@ -28,9 +27,9 @@ from glaive.table.cleanup.old_versions import CleanupPolicy, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, find_transaction, open_latest, open_version
 from glaive.table.protocol import CommitOptions
-from glaive.table.tags import list_tags
-from glaive.table.version_hint import read_hint, write_hint
-from glaive.table.versions import latest, list_versions
+from glaive.table.refs import list_tags
+from glaive.table.versions import latest, list_versions, read_hint, write_hint
+from glaive.testing import CountingStore, Fault
 
 from .places import KINDS, append, change_newest, create, make_store
 

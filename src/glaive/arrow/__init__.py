@@ -17,9 +17,9 @@ if TYPE_CHECKING:
         BFloat16Scalar,
         BFloat16Type,
         bfloat16_array,
+        cast,
     )
     from glaive.arrow.bfloat16_pandas import PandasBFloat16Array, PandasBFloat16Type
-    from glaive.arrow.float_casts import cast
     from glaive.arrow.images import (
         EncodedImageArray,
         EncodedImageScalar,
@@ -65,7 +65,7 @@ if "pandas" in sys.modules:  # dtype="lance.bfloat16" is known then, without a n
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "float_casts" if name == "cast" else "images"
+    home = "bfloat16" if name == "cast" else "images"
     if "float16" in name.lower():
         home = "bfloat16_pandas" if name in _PANDAS else "bfloat16"
     value = getattr(import_module(f"glaive.arrow.{home}"), name)

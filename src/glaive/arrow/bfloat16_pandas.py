@@ -16,8 +16,6 @@ from glaive.arrow.bfloat16 import BFloat16, BFloat16Array, bfloat16_array
 from glaive.errors import OptionError
 from glaive.types import Flags
 
-__all__ = ["PandasBFloat16Array", "PandasBFloat16Type"]
-
 
 @register_extension_dtype
 class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]  # pandas ships no types here

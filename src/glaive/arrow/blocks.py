@@ -19,24 +19,202 @@ Struct       packed structs: their members side by side
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of
+from glaive.config import MOST_IMPLIED
 from glaive.dataclass import dataclass
-from glaive.memory import as_buffer
-from glaive.types import MAX_OFFSET, Int64s
+from glaive.errors import CapacityError
+from glaive.memory import as_buffer, items_of
+from glaive.types import MAX_OFFSET, Flags, Int64s
 
-__all__ = [
-    "Block",
-    "Constant",
-    "Dictionary",
-    "FixedList",
-    "FixedWidth",
-    "Struct",
-    "Variable",
-    "block_bytes",
-]
+# --- Bitmaps: join, gather, make from flags; Arrow arrays over integers -----------------
+# Bits are counted from the least significant bit of each byte.
+
+NUMPY_TYPES: Final[Mapping[pa.DataType, np.dtype[Any]]] = {
+    pa.int8(): np.dtype(np.int8),
+    pa.int16(): np.dtype(np.int16),
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.uint8(): np.dtype(np.uint8),
+    pa.uint16(): np.dtype(np.uint16),
+    pa.uint32(): np.dtype(np.uint32),
+    pa.uint64(): np.dtype(np.uint64),
+    pa.float16(): np.dtype(np.float16),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+}
+"""NumPy's types of numbers, whose values lie in memory in the same way, by Arrow's types.
+
+``to_pandas_dtype`` says them, too, but before pyarrow 26 imports pandas, which may be missing.
+"""
+
+_STORED_AS: Final = {
+    NUMPY_TYPES[kind]: kind
+    for kind in (pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64())
+}
+"""Types whose values lie in memory as NumPy's do."""
+
+MAX_IMPLIED_POSITIONS: Final = MOST_IMPLIED // 8
+"""Positions in memory at once, at most, of items that a file has no bytes for: 2^28 by default."""
+
+_MOST_IN_ALL: Final = 2**62
+"""Items or bytes that sums of 64 bits count without wrapping around."""
+
+
+def integer_array(numbers: NDArray[Any]) -> pa.Array:
+    """An Arrow array over the memory of int64 or uint64 integers.
+
+    ``pyarrow.array`` would do the same, but first imports pandas, to check whether the argument
+    is a pandas object: 0.15 s in a fresh process.
+    """
+    return number_array(numbers, pa.uint64() if numbers.dtype == np.uint64 else pa.int64())
+
+
+def number_array(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An Arrow array of a type of numbers over their memory, without ``pyarrow.array``, too."""
+    if _STORED_AS.get(numbers.dtype) is not kind or not numbers.flags.c_contiguous:
+        numbers = np.ascontiguousarray(numbers, NUMPY_TYPES[kind])
+    return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
+
+
+def inverse_permutation(order: Int64s) -> Int64s:
+    """The position of each number in ``order``: taking these undoes ``values[order]``."""
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return positions
+
+
+def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The numbers, ascending, each once; the array itself if it is like that already.
+
+    ``numpy.unique`` enters integers into a hash table: of a million different ones, that takes a
+    hundred times as long as sorting them.
+    """
+    if len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all()):
+        return numbers
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), np.bool_)  # of those that are equal
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def distinct(numbers: Int64s) -> Int64s:
+    """The numbers ≥ 0 among some, ascending, each once: :func:`ascending` for small numbers."""
+    if len(numbers) and int(numbers.max()) <= 4 * len(numbers):  # quicker than sorting
+        return np.bincount(numbers).nonzero()[0]
+    return ascending(numbers)
+
+
+def total_of(sizes: Int64s) -> int:
+    """The sum of sizes ≥ 0, also of those that a file claims and has no bytes for.
+
+    Raises
+    ------
+    CapacityError
+        It is 2^62 or more, so that sums of 64 bits may wrap around.
+    """
+    if len(sizes) and int(sizes.max()) > _MOST_IN_ALL // len(sizes):
+        about = int(sizes.sum(dtype=np.float64))
+        if about > _MOST_IN_ALL:
+            what = f"about {about:.3g} items or bytes at once"
+            parts = about // _MOST_IN_ALL + 1
+            raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
+    return int(sizes.sum())
+
+
+def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
+    """Consecutive integers from each start, as many as its size, one run after the other.
+
+    Raises
+    ------
+    CapacityError
+        They are more than ``most``; no memory was taken.
+    """
+    total = total_of(sizes)
+    if total > most:
+        what = f"positions of {total} items at once, at most {most} are supported"
+        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // most))
+    ends = np.cumsum(sizes)
+    positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return positions
+
+
+def spread_equal(lists: Int64s, size: int) -> Int64s:
+    """Positions of the items of some lists of one size; those of a list are adjacent.
+
+    Raises
+    ------
+    CapacityError
+        They are more than :data:`MAX_IMPLIED_POSITIONS`; no memory was taken.
+    """
+    total = len(lists) * size
+    if total > MAX_IMPLIED_POSITIONS:
+        what = f"positions of {total} items at once, at most {MAX_IMPLIED_POSITIONS} are supported"
+        parts = -(-total // MAX_IMPLIED_POSITIONS)
+        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
+    positions: Int64s = np.add.outer(lists * size, np.arange(size)).reshape(-1)
+    return positions
+
+
+def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> Flags:
+    """One boolean per bit, from bit ``start`` on; a copy of eight times the size."""
+    first, skip = divmod(start, 8)
+    size = (start + count + 7) // 8 - first
+    data = items_of(bitmap, np.uint8, size, first)
+    return np.unpackbits(data, count=skip + count, bitorder="little")[skip:].view(np.bool_)
+
+
+def pack_flags(flags: Flags) -> pa.Buffer:
+    """Make a bitmap; bits after the last flag are 0."""
+    return as_buffer(np.packbits(flags, bitorder="little"))
+
+
+def all_set(count: int) -> pa.Buffer:
+    """Make a bitmap of ``count`` set bits."""
+    return as_buffer(np.full((count + 7) // 8, 0xFF, np.uint8))
+
+
+def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
+    """Join the first ``counts[i]`` bits of every bitmap."""
+    if any(count % 8 for count in counts[:-1]):
+        flags = [flags_of(*part) for part in zip(bitmaps, counts, strict=True)]
+        return pack_flags(np.concatenate(flags))
+    parts = [
+        items_of(bitmap, np.uint8, (count + 7) // 8)
+        for bitmap, count in zip(bitmaps, counts, strict=True)
+    ]
+    return as_buffer(np.concatenate(parts) if parts else np.empty(0, np.uint8))
+
+
+def align_bits(bitmap: pa.Buffer, begin: int, count: int) -> pa.Buffer:
+    """``count`` bits from bit ``begin`` on as a new bitmap; bits after the last are 0."""
+    first, skip = divmod(begin, 8)
+    size = (count + 7) // 8
+    data = items_of(bitmap, np.uint8, min(bitmap.size - first, size + 1), first)
+    if skip:
+        shifted = data >> np.uint8(skip)
+        shifted[: len(data) - 1] |= data[1:] << np.uint8(8 - skip)
+        data = shifted[:size]
+    elif count % 8:
+        data = data[:size].copy()
+    else:
+        return bitmap.slice(first, size)
+    if count % 8:
+        data[-1] &= np.uint8((1 << count % 8) - 1)
+    return as_buffer(data)
+
+
+def take_bits(bitmap: pa.Buffer, positions: Int64s) -> pa.Buffer:
+    """Gather bits; the caller has checked the positions."""
+    bits = items_of(bitmap, np.uint8, bitmap.size)[positions >> 3] >> (positions & 7).astype(
+        np.uint8
+    )
+    return as_buffer(np.packbits(bits & np.uint8(1), bitorder="little"))
 
 
 @dataclass(slots=True)
@@ -142,3 +320,58 @@ def block_bytes(block: Block) -> int:
             return block_bytes(block.value)
         case Struct():
             return sum(map(block_bytes, block.members))
+
+
+# --- Slices of blocks and bitmaps: views, except for bits that do not begin at a byte ---
+
+
+def slice_block(block: Block, start: int, count: int) -> Block:
+    """Values ``start`` to ``start + count`` of a block."""
+    if isinstance(block, FixedWidth):
+        return _slice_fixed(block, start, count)
+    if isinstance(block, Variable):
+        width = block.offset_bits // 8
+        offsets = block.offsets.slice(start * width, (count + 1) * width)
+        return Variable(offsets, block.offset_bits, block.data, count)
+    if isinstance(block, FixedList):
+        at, length = start * block.dimension, count * block.dimension
+        validity = None if block.validity is None else slice_bits(block.validity, at, length)
+        items = slice_block(block.items, at, length)
+        return FixedList(items, block.dimension, validity, count)
+    if isinstance(block, Dictionary):
+        return Dictionary(_slice_fixed(block.indices, start, count), block.items, count)
+    if isinstance(block, Struct):
+        members = [slice_block(member, start, count) for member in block.members]
+        return Struct(tuple(members), count)
+    return Constant(block.value, count)
+
+
+def _slice_fixed(block: FixedWidth, start: int, count: int) -> FixedWidth:
+    if block.bits == 1:
+        return FixedWidth(slice_bits(block.values, start, count), 1, count)
+    width = block.bits // 8
+    return FixedWidth(block.values.slice(start * width, count * width), block.bits, count)
+
+
+def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
+    """Bits ``start`` to ``start + count`` as a bitmap that begins at bit 0.
+
+    A view when ``start`` is a multiple of 8, else a copy. Bits after the last are undefined.
+    """
+    first, shift = divmod(start, 8)
+    if not shift or not count:
+        return bitmap.slice(first, (count + 7) // 8)
+    return align_bits(bitmap, start, count)
+
+
+def count_bits(bitmap: pa.Buffer, count: int) -> int:
+    """Number of set bits among the first ``count``."""
+    full_bytes, rest = divmod(count, 8)
+    total = 0
+    if full_bytes:
+        bytes_of = np.frombuffer(memoryview(bitmap), np.uint8, full_bytes)
+        total = int(np.bitwise_count(bytes_of).sum(dtype=np.int64))
+    if rest:
+        last = np.frombuffer(memoryview(bitmap), np.uint8, 1, full_bytes).item()
+        total += (last & ((1 << rest) - 1)).bit_count()
+    return total

@@ -6,32 +6,473 @@ Arrow joins the chunks of a column first, and so may fail where the result would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import NUMPY_TYPES, flags_of, integer_array, inverse_permutation
-from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
-from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
-from glaive.errors import CapacityError
-from glaive.memory import items_of
-from glaive.types import Int64s
+from glaive.arrow.blocks import (
+    NUMPY_TYPES,
+    flags_of,
+    integer_array,
+    inverse_permutation,
+    pack_flags,
+)
+from glaive.errors import CapacityError, SchemaError
+from glaive.kernels.hashing import number_strings, number_words
+from glaive.kernels.strings import Strings
+from glaive.memory import as_array, as_buffer, items_of
+from glaive.types import MAX_OFFSET, Int64s
 
-__all__ = [
-    "as_numpy",
-    "decode_large",
-    "empty_table",
-    "join_batches",
-    "join_column",
-    "join_large",
-    "one_array",
-    "take_rows",
-    "take_values",
-    "without_views",
-]
+# --- Dictionary arrays: normalise, decode and join them ---------------------------------
+
+_FEW: Final = 1024
+"""Values that are compared with each other soon enough, whatever their hashes are."""
+
+
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether a type is, or contains, a dictionary type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_dictionary(kind.storage_type)
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return pa.types.is_dictionary(kind) or any(map(has_dictionary, inner))
+
+
+def check_indices(array: Any, name: str) -> None:
+    """Refuse indices, at any depth of a column, that no item of their dictionary has.
+
+    Indices below nulls may be any number: pyarrow makes some of empty dictionaries below structs
+    that are null.
+
+    Raises
+    ------
+    SchemaError
+        Names the column and the index.
+    """
+    if not has_dictionary(array.type):
+        return
+    if isinstance(array, pa.ChunkedArray):
+        for chunk in array.chunks:
+            check_indices(chunk, name)
+    elif isinstance(array, pa.ExtensionArray):
+        check_indices(array.storage, name)
+    elif pa.types.is_dictionary(array.type):
+        visible = np.asarray(array.indices.drop_null())
+        absent = visible[(visible < 0) | (visible >= len(array.dictionary))]
+        if len(absent):
+            raise SchemaError(
+                f"column {name!r} ({array.type}): expected indices below "
+                f"{len(array.dictionary)}, the items of its dictionary, found {absent[0]}. Check "
+                "the array with array.validate(full=True)."
+            )
+        check_indices(array.dictionary, name)
+    elif pa.types.is_struct(array.type):
+        for member in array.flatten():  # with the nulls of the struct
+            check_indices(member, name)
+    elif pa.types.is_map(array.type):
+        kind: Any = array.type
+        check_indices(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))), name)
+    else:
+        check_indices(array.flatten(), name)
+
+
+def null_count(array: Any) -> int:
+    """Nulls of an array, or of chunks; also indices of null items, which Arrow does not count."""
+    nulls = int(array.null_count)
+    if pa.types.is_dictionary(array.type):
+        parts: list[Any] = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        for part in parts:
+            if part.dictionary.null_count:
+                absent = np.asarray(part.dictionary.is_null())
+                nulls += int(np.count_nonzero(absent[np.asarray(part.indices.drop_null())]))
+    return nulls
+
+
+def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
+    """Refuse a column to be written that has wild indices, or nulls that it must not have.
+
+    Raises
+    ------
+    SchemaError
+        Names the column, and the file.
+    """
+    check_indices(array, name)
+    if not nullable and (nulls := null_count(array)):
+        raise SchemaError(
+            f"column {name!r} (in {where}): expected no nulls, found {nulls}. Fill them, or "
+            "declare the column nullable."
+        )
+
+
+def tidy_dictionary(array: Any) -> Any:
+    """The same values, with indices and items that can be stored.
+
+    Indices of null items become null, and null items are dropped. Indices under nulls are 0, and
+    those that no item has, which :func:`check_indices` leaves below nulls, are null. Unused items
+    are dropped if there are more items than values.
+    """
+    items, indices = array.dictionary, array.indices
+    crowded = len(items) > len(array)
+    numbers = np.asarray(indices.fill_null(0))
+    known = (numbers >= 0) & (numbers < len(items))
+    if not (items.null_count or indices.null_count or crowded) and known.all():
+        return array
+    positions = numbers.astype(np.int64)
+    valid = np.asarray(indices.is_valid()) & known
+    positions[~valid] = 0
+    if items.null_count:
+        present = np.asarray(items.is_valid())
+        valid &= present[positions] if len(present) else False
+        positions = (np.cumsum(present) - 1)[positions] if len(present) else positions
+        items = items.drop_null()
+    if crowded:
+        used, positions[valid] = np.unique(positions[valid], return_inverse=True)
+        items = items.take(pa.array(used))
+    positions[~valid] = 0
+    stored = pa.array(positions, mask=~valid).cast(array.type.index_type)
+    return pa.DictionaryArray.from_arrays(stored, items, ordered=array.type.ordered)
+
+
+def decode_dictionary(array: Any) -> Any:
+    """Decode a dictionary array.
+
+    Raises
+    ------
+    CapacityError
+        The values have more bytes or items than 32-bit offsets can count.
+    """
+    try:
+        return array.dictionary_decode()
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise CapacityError(
+            f"{len(array)} values of {array.type} do not fit one array of "
+            f"{array.type.value_type}: {error}. Read or write fewer rows at a time, or cast the "
+            "values to a large type."
+        ) from None
+
+
+def dictionary_encoded(array: Any) -> Any:
+    """Encode an array by a dictionary, in a time that nobody who chose its values can make long.
+
+    As ``array.dictionary_encode()``; see :mod:`glaive.arrow.chunked`.
+    """
+    if len(array) <= _FEW:
+        return array.dictionary_encode()
+
+    return numbered(array)
+
+
+def concat_arrays(arrays: Sequence[Any]) -> Any:
+    """Join arrays of one type; their dictionaries are merged.
+
+    Raises
+    ------
+    CapacityError
+        The arrays have more bytes or items in total than 32-bit offsets can count, or their
+        dictionaries more items than the index type can.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    kind = arrays[0].type
+    if pa.types.is_dictionary(kind):
+        arrays = _of_one_dictionary(arrays)
+    try:
+        return pa.concat_arrays(arrays)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        if not has_dictionary(kind):
+            raise CapacityError(
+                f"{sum(map(len, arrays))} values of {kind} do not fit one array: {error} Read or "
+                "write fewer rows at a time, or cast the column to a large type."
+            ) from None
+    if pa.types.is_dictionary(kind):
+        arrays = [_drop_unused(array) for array in arrays]
+    try:
+        return pa.concat_arrays(arrays)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        raise CapacityError(
+            f"dictionaries of {kind} with too many distinct values in one array: {error} "
+            "Read or write fewer rows at a time, or cast the column to a wider index type."
+        ) from None
+
+
+def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
+    """The same values with one dictionary, where Arrow could be made to take long to merge many.
+
+    As they are, where there would be more items than the index type can count.
+    """
+    kind, items = arrays[0].type, [array.dictionary for array in arrays]
+    ends = np.cumsum([0, *map(len, items)])
+    if int(ends[-1]) <= _FEW:
+        return arrays
+
+    if not is_numbered(kind.value_type):
+        return arrays
+    if all(one.equals(items[0]) for one in items[1:]):
+        return arrays
+    try:
+        merged = dictionary_encoded(pa.concat_arrays(items))
+        numbers = merged.indices.cast(kind.index_type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        return arrays
+    moved = [
+        numbers.slice(int(first), len(one)).take(array.indices)
+        for first, one, array in zip(ends, items, arrays, strict=False)
+    ]
+    return [
+        pa.DictionaryArray.from_arrays(one, merged.dictionary, ordered=kind.ordered, safe=False)
+        for one in moved
+    ]
+
+
+def _drop_unused(array: Any) -> Any:
+    kind = array.type
+    encoded = dictionary_encoded(decode_dictionary(array))
+    if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:
+        return array
+    return pa.DictionaryArray.from_arrays(
+        encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered
+    )
+
+
+# --- Distinct values of an array, in a time that nobody who chose the values can make long
+# Arrow's hashes are known: of a megabyte of texts or numbers that were chosen for it, each is
+# compared with all before, which takes minutes.
+
+_NO_BYTES: Any = pa.py_buffer(b"")
+
+
+def numbered(array: Any) -> Any:
+    """The distinct values in the order of their first appearance, and the index of each value.
+
+    As ``array.dictionary_encode()``: indices have 32 bits, those of nulls are null. Arrow does it
+    where values are of a type that has no hash here: nested ones, and those of up to two bytes, of
+    which there are not many.
+    """
+    known = array.drop_null() if array.null_count else array
+    if not len(known) or not is_numbered(array.type):
+        return array.dictionary_encode()
+    numbers = _numbers(known)
+    last = np.maximum.accumulate(numbers)
+    firsts = np.flatnonzero(np.diff(last, prepend=-1))
+    indices = pa.array(numbers)
+    if len(known) < len(array):
+        valid = array.is_valid()
+        spread = np.zeros(len(array), np.int32)
+        spread[np.asarray(valid)] = numbers
+        indices = pa.array(spread, mask=~np.asarray(valid))
+    return pa.DictionaryArray.from_arrays(indices, known.take(pa.array(firsts)), safe=False)
+
+
+def is_numbered(kind: pa.DataType) -> bool:
+    """Whether values of a type may be so many, and have a hash here."""
+    return bool(_offset_bits(kind)) or _bits(kind) > 16
+
+
+def _offset_bits(kind: pa.DataType) -> int:
+    types = pa.types
+    if types.is_string(kind) or types.is_binary(kind):
+        return 32
+    return 64 if types.is_large_string(kind) or types.is_large_binary(kind) else 0
+
+
+def _bits(kind: pa.DataType) -> int:
+    """Bits of each value; 0 where it is not flat."""
+    types = pa.types
+    flat = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    return int(kind.bit_width) if flat and not isinstance(kind, pa.BaseExtensionType) else 0
+
+
+def _numbers(array: Any) -> Any:
+    """The number of each value, ``int32``; the array has no nulls."""
+    kind, count = array.type, len(array)
+    if offset_bits := _offset_bits(kind):
+        return _of_strings(array, offset_bits)
+    bits = _bits(kind)
+    values = array.buffers()[1]
+    if bits == 32:
+        words = items_of(values, "<u4", count, 4 * array.offset).astype(np.uint64)
+        return _of(number_words(as_buffer(words), 64, count, count))
+    if bits in (64, 128):
+        values = values.slice(array.offset * bits // 8)
+        return _of(number_words(values, bits, count, count))
+    width = bits // 8
+    ends: Int64s = np.arange(count + 1, dtype=np.int64) * width
+    data = values.slice(array.offset * width)
+    return _of(number_strings(Strings(as_buffer(ends), 64, data), count, count, data.size))
+
+
+def _of_strings(array: Any, bits: int) -> Any:
+    _, offsets, data = array.buffers()
+    strings = Strings(offsets.slice(array.offset * bits // 8), bits, data or _NO_BYTES)
+    count = len(array)
+    return _of(number_strings(strings, count, count, strings.data.size))
+
+
+def _of(numbered: Any) -> Any:
+    return as_array(numbered.indices, np.int32)
+
+
+# --- The capacity of Arrow arrays, and splitting rows so that each part fits one array --
+# 32-bit offsets count at most 2^31 - 1 bytes of strings, or items of lists. Code that makes arrays
+# checks this first and raises :class:`CapacityError`; its callers then split the rows with
+# :func:`in_parts`. Arrow itself raises in most cases, but silently overflows in some: when it
+# repeats a value, replaces within strings, or takes lists more than once.
+
+T = TypeVar("T")
+
+_OVERFLOWS: Final = ("overflow", "too large")
+"""Parts of Arrow's messages about arrays that are full."""
+
+
+def too_large(error: Exception) -> bool:
+    """Whether an error means that an array would hold more than its offsets can count."""
+    if isinstance(error, CapacityError | pa.ArrowCapacityError):
+        return True
+    text = str(error)
+    return (
+        isinstance(error, pa.ArrowInvalid)
+        and "array" in text
+        and any(word in text for word in _OVERFLOWS)
+    )
+
+
+def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T]:
+    """Results of ``work`` on rows ``start`` to ``stop``: of all of them, or of parts.
+
+    First ``work`` is called for all rows. If that raises ``CapacityError``, it is called for
+    parts of them, lazily, so that only one result is in memory at a time.
+
+    Raises
+    ------
+    CapacityError
+        A single row is too large.
+    """
+    try:
+        return [work(start, stop)]
+    except CapacityError as error:
+        if stop - start < 2:
+            raise
+        count = min(max(2, error.parts), stop - start)
+    return _parts(work, np.linspace(start, stop, count + 1).astype(np.int64).tolist())
+
+
+def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
+    """Results of ``work`` on a record batch, or on parts of it; see :func:`in_parts`."""
+
+    def part(start: int, stop: int) -> T:
+        if stop - start == batch.num_rows:
+            return work(batch)
+        columns = [array_part(column, start, stop) for column in batch.columns]
+        return work(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
+
+    return in_parts(part, 0, batch.num_rows)
+
+
+def array_part(array: Any, start: int, stop: int) -> Any:
+    """Rows ``start`` to ``stop`` of an array, without a copy of its values.
+
+    Offsets of large strings are shifted to begin at 0, so that Arrow can cast them to 32 bits.
+    """
+    part = array[start:stop]
+    if not (pa.types.is_large_string(part.type) or pa.types.is_large_binary(part.type)):
+        return part
+    _, offsets, data = part.buffers()
+    if not len(part) or data is None or data.size <= MAX_OFFSET:
+        return part
+    ends = np.frombuffer(offsets, "<i8", len(part) + 1, part.offset * 8)
+    first, last = int(ends[0]), int(ends[-1])
+    validity = None
+    if part.null_count:
+        validity = pack_flags(part.is_valid().to_numpy(zero_copy_only=False))
+    buffers = [validity, as_buffer(ends - first), data.slice(first, last - first)]
+    return pa.Array.from_buffers(part.type, len(part), buffers, part.null_count)
+
+
+def _parts(work: Callable[[int, int], T], cuts: Sequence[int]) -> Iterator[T]:
+    for start, stop in pairwise(cuts):
+        yield from in_parts(work, start, stop)
+
+
+def weight(array: Any) -> int:
+    """Total of bytes and items that all 32-bit offsets of an array count."""
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return weight(array.storage)
+    if types.is_struct(kind):
+        return sum(weight(array.field(at)) for at in range(kind.num_fields))
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        return weight(array.values.slice(array.offset * size, len(array) * size))
+    ends = _offsets(array)
+    if ends is None:
+        return 0
+    first, last = int(ends[0]), int(ends[-1])
+    own = 0 if types.is_large_list(kind) else last - first
+    return own + sum(weight(part.slice(first, last - first)) for part in _items(array))
+
+
+def row_weights(array: Any) -> Int64s | int:
+    """The weight of each row; one integer if all rows have the same.
+
+    Rows whose weights add up to at most ``MAX_OFFSET`` fit one array.
+    """
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return row_weights(array.storage)
+    if types.is_struct(kind):
+        total: Int64s | int = 0
+        for at in range(kind.num_fields):
+            total = total + row_weights(array.field(at))
+        return total
+    if types.is_fixed_size_list(kind):
+        size = kind.list_size
+        inner = row_weights(array.values.slice(array.offset * size, len(array) * size))
+        if isinstance(inner, int):
+            return int(size) * inner
+        summed: Int64s = inner.reshape(len(array), size).sum(axis=1)
+        return summed
+    ends = _offsets(array)
+    if ends is None:
+        return 0
+    first, own = int(ends[0]), np.diff(ends).astype(np.int64)
+    weights: Int64s | int = 0 if types.is_large_list(kind) else own
+    for part in _items(array):
+        inner = row_weights(part.slice(first, int(ends[-1]) - first))
+        if isinstance(inner, int):
+            weights = weights + own * inner
+        else:
+            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])
+            weights = weights + np.diff(sums[ends - first])
+    return weights
+
+
+def _offsets(array: Any) -> NDArray[np.signedinteger] | None:
+    """32-bit offsets, and those of large lists (for the weight of their items); else None."""
+    kind, types = array.type, pa.types
+    small = types.is_string(kind) or types.is_binary(kind)
+    if not (small or _is_list(kind)) or not len(array):
+        return None
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return None
+    dtype = np.dtype("<i8" if types.is_large_list(kind) else "<i4")
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize)
+
+
+def _items(array: Any) -> list[Any]:
+    """The children of lists, with items of rows outside of a slice; none for strings."""
+    if pa.types.is_map(array.type):
+        return [array.keys, array.items]
+    return [array.values] if _is_list(array.type) else []
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))
+
 
 _CHUNK_WEIGHT: Final = 2**28
 """Bytes and items per chunk of a result that does not fit one array; limits temporary copies."""
@@ -262,3 +703,73 @@ def empty_table(schema: pa.Schema) -> pa.Table:
     nulls: Any = pa.nulls
     arrays: list[Any] = [nulls(0, kind) for kind in schema.types]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+# --- Batches of other sizes: fewer and larger, as small ones cost more than their rows; or exact
+
+BATCH_BYTES: Final = 16 * 1024 * 1024
+_BATCH_ROWS: Final = 64 * 1024
+
+
+@overload
+def coalesced(
+    parts: Iterable[pa.RecordBatch], enough: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]: ...
+
+
+@overload
+def coalesced(
+    parts: Iterable[pa.RecordBatch | pa.Table], enough: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch | pa.Table]: ...
+
+
+def coalesced(
+    parts: Iterable[pa.RecordBatch | pa.Table], enough: int = BATCH_BYTES
+) -> Iterator[pa.RecordBatch | pa.Table]:
+    """The same rows in batches of about 65,536 rows or ``enough`` bytes, whichever come first.
+
+    Tables are passed on as they are, and so are batches with dictionaries, which would have to be
+    merged.
+    """
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in parts:
+        if isinstance(batch, pa.Table):
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _BATCH_ROWS or size >= enough:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def slices_of_rows(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Cut batches so that ``size`` rows are together, except for the last; what is cut is a view.
+
+    Whoever asks joins them: several batches need not fit one.
+    """
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while batch.num_rows - start >= size - rows:
+            waiting.append(batch.slice(start, size - rows))
+            start += size - rows
+            yield waiting
+            waiting, rows = [], 0
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+            rows += batch.num_rows - start
+    if waiting:
+        yield waiting
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
+        return batches
+    return join_batches(pa.Table.from_batches(batches))

@@ -10,21 +10,264 @@ values are ordered by bytes.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import pack_flags
-from glaive.arrow.decimals import comparable_decimals
-from glaive.arrow.scalars import FALSE, scalar
+from glaive.arrow.blocks import pack_flags
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.memory import items_of
-from glaive.types import Flags
+from glaive.types import Flags, UInt64s
 
-__all__ = ["Condition", "HasText", "InRange", "IsNull", "IsOneOf", "float_order"]
+# --- Constants of plain types, made without ``pyarrow.array``, which imports pandas (0.2 s)
+
+_FORMATS: Final = {
+    pa.int8(): "b",
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.uint8(): "B",
+    pa.uint16(): "H",
+    pa.uint32(): "I",
+    pa.uint64(): "Q",
+    pa.float32(): "f",
+    pa.float64(): "d",
+}
+
+_OFFSETS: Final = {
+    pa.string(): ("i", str),
+    pa.large_string(): ("q", str),
+    pa.binary(): ("i", bytes),
+    pa.large_binary(): ("q", bytes),
+}
+
+_FEW: Final = 10_000
+"""Values that are made one by one; more take longer than pandas."""
+
+
+def scalar(value: object, kind: pa.DataType) -> Any:
+    """A value of a type, as ``pyarrow.scalar`` makes it; raises what that raises."""
+    if value is None:
+        null: Any = kind
+        return pa.nulls(1, null)[0]
+    array = _plain([value], kind)
+    return pa.scalar(value, kind) if array is None else array[0]
+
+
+def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """Values of a type, as ``pyarrow.array`` makes them; raises what that raises."""
+    array = _plain(values, kind)
+    return pa.array(values, kind) if array is None else array
+
+
+def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """An array without nulls; None where ``pyarrow`` has to make it, or to say what is wrong."""
+    if len(values) > _FEW:
+        return None
+    types = set(map(type, values))
+    form = _FORMATS.get(kind)
+    if form is None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        form = {32: "i", 64: "q"}[kind.bit_width]
+    buffers: list[pa.Buffer | None] = [None]
+    if form is not None and types == {float if form in "fd" else int}:
+        try:
+            buffers.append(pa.py_buffer(struct.pack(f"<{len(values)}{form}", *values)))
+        except (struct.error, OverflowError):
+            return None
+    elif kind == pa.bool_() and types == {bool} and len(values) == 1:
+        buffers.append(pa.py_buffer(bytes(values)))
+    elif kind in _OFFSETS and types == {_OFFSETS[kind][1]}:
+        try:
+            raw = [value if isinstance(value, bytes) else value.encode() for value in values]
+        except UnicodeEncodeError:
+            return None
+        ends = list(accumulate(map(len, raw), initial=0))
+        form, _ = _OFFSETS[kind]
+        if form == "i" and ends[-1] >= 2**31:
+            return None
+        offsets = struct.pack(f"<{len(ends)}{form}", *ends)
+        buffers += [pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    else:
+        return None
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+FALSE: Final = scalar(False, pa.bool_())
+"""``False``, which ``pyarrow.compute`` would make with ``pyarrow.scalar``."""
+
+
+# --- Types of decimals that Arrow computes with -----------------------------------------
+
+MAX_SCALE: Final = {128: 38, 256: 76}
+"""Largest scale of decimals, and without its sign the smallest, by bits.
+
+Arrow has powers of 10 up to there: it writes no value of another scale, and casts read beyond them.
+"""
+
+
+def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
+    """The type of decimals of 128 or 256 bits.
+
+    Raises
+    ------
+    ValueError
+        There are none of so many digits, or digits after the point.
+    """
+    most = MAX_SCALE[bits]
+    if not 1 <= precision <= most or abs(scale) > most:
+        raise ValueError(f"decimals of {bits} bits have up to {most} digits, before or after 0")
+    return pa.decimal128(precision, scale) if bits == 128 else pa.decimal256(precision, scale)
+
+
+def unscaled(array: Any) -> Any:
+    """Decimals of one type as integers, in the same bytes, which have the same order.
+
+    Arrow compares none of scales below 0, or rescales them where not all values fit.
+    """
+    bits = array.type.bit_width
+    buffers = array.buffers()
+    kind = decimal_type(bits, MAX_SCALE[bits], 0)
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, array.offset)
+
+
+def comparable_decimals(values: Any) -> Any:
+    """An array or a scalar as Arrow compares it with one of the same type: see :func:`unscaled`."""
+    kind = values.type
+    if not pa.types.is_decimal(kind) or kind.scale >= 0:
+        return values
+    if isinstance(values, pa.Scalar):
+        one: Any = values
+        return unscaled(pa.repeat(one, 1))[0]
+    return unscaled(values)
+
+
+def doubles_of(array: Any) -> Any:
+    """Decimals as floats of 64 bits: the unscaled number, rounded, divided by the power of ten.
+
+    Arrow multiplies by a power that no float has: 2.01 becomes 2.0100000000000002.
+    """
+    if array.type.bit_width < 64:
+        array = array.cast(pa.decimal64(array.type.precision, array.type.scale))
+    width, scale = array.type.bit_width // 64, array.type.scale
+    words = items_of(array.buffers()[1], "<u8", len(array) * width, array.offset * 8 * width)
+    words = words.reshape(-1, width)
+    low = words[:, 0].view(np.int64)
+    numbers = low.astype(np.float64)
+    large = (words[:, 1:] != (low >> 63).view(np.uint64)[:, None]).any(axis=1)
+    if large.any():
+        numbers[large] = _rounded(words[large])
+    numbers = numbers / 10.0**scale if scale >= 0 else numbers * 10.0**-scale
+    mask: Flags | None = None
+    if array.null_count:
+        mask = array.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(numbers, mask=mask)
+
+
+def _rounded(words: UInt64s) -> NDArray[np.float64]:
+    """The closest floats to integers of several words, the lowest first."""
+    count = words.shape[1]
+    negative = words[:, -1] >> np.uint64(63) != 0
+    sizes = np.where(negative[:, None], ~words, words)
+    carry = negative
+    for at in range(count):
+        sizes[:, at] += carry
+        carry = carry & (sizes[:, at] == 0)
+    top = count - 1 - np.argmax(sizes[:, ::-1] != 0, axis=1)
+    rows = np.arange(len(sizes))
+    high, low = sizes[rows, top], np.where(top > 0, sizes[rows, top - 1], np.uint64(0))
+    # The leading 64 bits; the last of them says whether others are set, too, so that it is
+    # rounded once.
+    bits = np.frexp(high.astype(np.float64))[1].clip(1, 64).astype(np.uint64)
+    shift = np.uint64(64) - bits
+    leading = (high << shift) | np.where(shift > 0, low >> (bits & np.uint64(63)), np.uint64(0))
+    below = ((sizes != 0) & (np.arange(count) < (top - 1)[:, None])).any(axis=1)
+    leading |= (low << shift != 0) | below
+    floats: NDArray[np.float64] = np.ldexp(
+        leading.astype(np.float64), 64 * top - shift.astype(np.int64)
+    )
+    floats[negative] *= -1
+    return floats
+
+
+# --- Values as Python objects, also where Python has none: dates after the year 9999, unknown
+# zones
+#
+# Only for what is shown to people, and for JSON: other values keep the types of Arrow.
+
+NO_PYTHON_VALUE: Final = (ArithmeticError, LookupError, OSError, ValueError)
+"""What pyarrow raises: by limits of Python, and for time zones that are unknown or no names."""
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values; those that Python cannot have are texts, as Arrow shows them."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except NO_PYTHON_VALUE:
+        values = [_value(column, at) for at in range(len(column))]
+    return values
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows, as :func:`python_values` has their values."""
+    names, columns = rows.schema.names, map(python_values, rows.columns)
+    if not names:
+        return [{} for _ in range(rows.num_rows)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def exact_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows with all digits of their times, which those of Python lack.
+
+    Nanoseconds of a day are texts, and durations numbers of their unit, as in exported files.
+    """
+    if not rows.schema.names:
+        return python_rows(rows)
+    columns: list[Any] = [
+        column if _exact(column.type) == column.type else column.cast(_exact(column.type))
+        for column in rows.columns
+    ]
+    return python_rows(pa.Table.from_arrays(columns, names=rows.schema.names))
+
+
+def _exact(kind: Any) -> Any:
+    """The type as which Python has all digits; the same where it has these already."""
+    types = pa.types
+    if types.is_duration(kind):
+        return pa.int64()
+    if types.is_time64(kind) and kind.unit == "ns":
+        return pa.string()
+    if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind):
+        own = kind.value_type if types.is_dictionary(kind) else kind.storage_type
+        exact = _exact(own)
+        return kind if exact == own else exact
+    inner = [kind.field(at) for at in range(kind.num_fields)]
+    fields = [field.with_type(_exact(field.type)) for field in inner]
+    if fields == inner or types.is_union(kind):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct(fields)
+    if types.is_map(kind):
+        return pa.map_(*fields[0].type)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance has no views of lists
+
+
+def _value(column: pa.Array | pa.ChunkedArray, at: int) -> object:
+    try:
+        return column[at].as_py()
+    except NO_PYTHON_VALUE:
+        one: Any = column.slice(at, 1)
+        whole = one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one
+        return " ".join(whole.to_string().split())[1:-1].strip()
 
 
 _MAX_COMPARISONS = 8

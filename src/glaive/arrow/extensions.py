@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["is_json", "to_type"]
-
 
 def is_json(kind: pa.DataType) -> bool:
     """Whether this is Arrow's JSON type."""

@@ -28,10 +28,8 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from glaive.arrow.dictionaries import dictionary_encoded
+from glaive.arrow.chunked import dictionary_encoded
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-
-__all__ = ["BEYOND", "decode_jsonb", "encode_jsonb"]
 
 _SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
 _NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (code << 28 for code in range(6))

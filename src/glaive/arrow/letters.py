@@ -9,8 +9,6 @@ import numpy as np
 
 from glaive.types import Int64s
 
-__all__ = ["alphanumeric_class", "alphanumeric_ranges", "is_alphanumeric", "words_of"]
-
 
 @cache
 def alphanumeric_ranges() -> Int64s:

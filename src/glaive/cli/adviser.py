@@ -60,7 +60,7 @@ def command(
     In a temporary folder; the dataset stays as it is. Times are of this machine, the best of three.
     Set an encoding with `lance-encoding:compression` in the metadata of a field.
     """
-    from glaive.io.spilling import spilling
+    from glaive.io.failures import spilling
 
     at = opened(dataset, version, storage_options)
     table = at.scanner(columns=names_of(columns), limit=rows).to_table()

@@ -5,16 +5,101 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import click
+import pyarrow as pa
+import pyarrow.dataset as pads
 
 from glaive.cli.options import names_of, storage_option, storage_pairs
 from glaive.cli.output import examples, number_of, print_json, public, replacing, say
+from glaive.dataset.writing.source import lost_values
 from glaive.errors import FormatError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+# --- The columns of several files that ``glaive convert`` reads as one ------------------
+
+_TYPED = ("arrow", "parquet")
+"""Formats that state types: in others, values are parsed as those of the first file, or refused."""
+
+
+def columns_of(found: list[str], kind: Any, wanted: list[str] | None) -> pa.Schema:
+    """The columns of the first file, then those that only others have.
+
+    Parameters
+    ----------
+    found
+        The files.
+    kind
+        Their format.
+    wanted
+        Columns that are converted; None for all.
+
+    Raises
+    ------
+    FormatError
+        Values of a file would lose something as those of the type that a column has.
+    """
+    files: Any = pads.dataset
+    first: pa.Schema = files(found[:1], format=kind).schema
+    fields = list(first)
+    places = {field.name: at for at, field in enumerate(fields)}
+    for path in found[1:]:
+        known = len(fields)
+        for field in files([path], format=kind).schema:
+            at = places.get(field.name)
+            if at is None:
+                fields.append(field.with_nullable(True))
+                continue
+            joined = _joined(fields[at], field)
+            if kind in _TYPED and (wanted is None or field.name in wanted):
+                _refuse_losses(path, field, joined)
+                _refuse_losses(f"a file before {path}", fields[at], joined)
+            fields[at] = joined
+        places |= {fields[at].name: at for at in range(known, len(fields))}
+    metadata: Any = first.metadata
+    return pa.schema(fields, metadata)
+
+
+def places_of(source: str, found: list[str]) -> list[tuple[str, str]]:
+    """The folder that was given, or that of the file, and the path of each file below it."""
+    folder = source if Path(source).is_dir() else str(Path(source).parent)
+    below = (Path(os.path.relpath(path, folder)).as_posix() for path in found)
+    return [(f"{Path(folder).absolute().as_posix()}/", path) for path in below]
+
+
+def _refuse_losses(path: str, field: pa.Field, joined: pa.Field) -> None:
+    lost = lost_values(field.type, joined.type)
+    if lost is not None:
+        raise FormatError(f"{path}: column {field.name} has {lost}. Convert such files separately")
+
+
+def _joined(first: pa.Field, other: pa.Field) -> pa.Field:
+    """A column with the members that its structs have in either of two files."""
+    kind = first.type
+    if kind == other.type or not (pa.types.is_null(kind) or pa.types.is_nested(kind)):
+        return first
+    unify: Any = pa.unify_schemas
+    try:
+        both = unify(
+            [pa.schema([one.with_type(_may_lack(one.type))]) for one in (first, other)],
+            promote_options="permissive",
+        )
+    except pa.ArrowException:  # values are cast to the first type, or refused
+        return first
+    found: pa.Field = both.field(0)
+    return found
+
+
+def _may_lack(kind: Any) -> Any:
+    """A type whose structs have members that may be null, as those are that a file lacks."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [member.with_type(_may_lack(member.type)).with_nullable(True) for member in kind]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_may_lack(kind.value_type)))
+    return kind
+
 
 KINDS = {
     ".arrow": "arrow",
@@ -146,14 +231,12 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-    from glaive.cli.convert_columns import columns_of, places_of
-
     files: Any = pads.dataset
     found = _files_of(source)
     if not found:
         raise click.ClickException(f"{source} has no files")
-    from glaive.ingestion.formats.json_nesting import check_files
-    from glaive.ingestion.partition_folders import completed, folder_columns, folder_values
+    from glaive.ingestion.formats.json import check_files
+    from glaive.ingestion.task import completed, folder_columns, folder_values
 
     if kind == "json":
         check_files(found)
@@ -215,7 +298,7 @@ def _csv_of(found: list[str]) -> Any:
     import pyarrow.dataset as pads
     from pyarrow import csv
 
-    from glaive.ingestion.formats.quotes import checked_quotes
+    from glaive.ingestion.formats.csv import checked_quotes
     from glaive.ingestion.sources import local_file
 
     quoted = checked_quotes(map(local_file, found))
@@ -227,8 +310,7 @@ def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
     import pyarrow as pa
     from pyarrow import json
 
-    from glaive.ingestion.formats.json_nesting import open_lines
-    from glaive.ingestion.formats.json_nulls import with_all_nulls
+    from glaive.ingestion.formats.json import open_lines, with_all_nulls
 
     parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     for path in found:
@@ -298,7 +380,7 @@ def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterato
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
     import pyarrow as pa
 
-    from glaive.arrow.invalid_values import damaged_text
+    from glaive.arrow.validation import damaged_text
     from glaive.io.failures import as_store_errors
 
     check = _invalid if kind == "arrow" else damaged_text
@@ -317,7 +399,7 @@ def _invalid(column: Any) -> str | None:
     """What is wrong with a column of a file of Arrow: its offsets are as in memory, any at all."""
     import pyarrow as pa
 
-    from glaive.arrow.invalid_values import wild_length
+    from glaive.arrow.validation import wild_length
 
     whole, kind = column, column.type
     if pa.types.is_time(kind) or pa.types.is_date(kind):  # such as 24:00, which does no harm
@@ -342,7 +424,7 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
         if kind in ("arrow", "csv"):
             import pyarrow as pa
 
-            from glaive.exporting.formats import format_named
+            from glaive.exporting.job import format_named
 
             made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
             made.check(reader.schema)
@@ -378,7 +460,7 @@ class _JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        from glaive.arrow.python_values import exact_rows
+        from glaive.arrow.conditions import exact_rows
         from glaive.cli.output import json_line
 
         for row in exact_rows(batch):

@@ -12,7 +12,6 @@ from glaive.cli.output import examples, human_count, print_json, print_table
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["command", "commits_of"]
 
 MESSAGE = "__lance_commit_message"
 

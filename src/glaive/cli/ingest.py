@@ -202,7 +202,7 @@ def _on_spark(
     from rich.console import Console
 
     from glaive.cli.progress import Steps, start_spark
-    from glaive.io.spilling import spilling
+    from glaive.io.failures import spilling
     from glaive.spark import ingest
 
     steps = Steps(Console(stderr=True))

@@ -21,8 +21,6 @@ import click
 from glaive.cli.output import examples, in_lines, leave_unprinted, public, say, write_out_others
 from glaive.errors import GlaiveError
 
-__all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
-
 COMMANDS = {
     "adviser": "Try encodings of each column: bytes, and time to read.",
     "branch": "List, create or delete branches.",

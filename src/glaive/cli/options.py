@@ -10,17 +10,6 @@ import click
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = [
-    "columns_option",
-    "dataset_argument",
-    "json_option",
-    "names_of",
-    "opened",
-    "pairs_of",
-    "storage_option",
-    "storage_pairs",
-    "version_option",
-]
 
 _DIGITS = 20
 """Of the largest number of 64 bits."""

@@ -18,30 +18,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from glaive.errors import GlaiveError
-from glaive.io.temporary import temporary_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "examples",
-    "human_bytes",
-    "human_count",
-    "in_lines",
-    "json_line",
-    "leave_unprinted",
-    "number_of",
-    "print_facts",
-    "print_json",
-    "print_rows",
-    "print_table",
-    "public",
-    "replacing",
-    "say",
-    "visible",
-    "width_of_output",
-    "write_out_others",
-]
 
 PIPE_WIDTH = 200
 
@@ -128,6 +108,8 @@ def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
     is no file, such as a pipe or ``/dev/stdout``, is not replaced; with ``or_itself`` it is what is
     to be written.
     """
+    from glaive.io.local_sink import temporary_path
+
     folder = Path(os.path.realpath(path.absolute().parent))
     special = any(map(folder.is_relative_to, ("/dev", "/proc")))
     in_memory = folder.is_relative_to("/dev/shm")  # noqa: S108  # what the caller names
@@ -224,12 +206,12 @@ def width_of_output() -> int | None:
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
     """Print rows as JSON lines, or as a table with long values truncated."""
     if as_json:
-        from glaive.arrow.python_values import exact_rows
+        from glaive.arrow.conditions import exact_rows
 
         for row in exact_rows(batch):
             print_json(row)
     else:
-        from glaive.dataset.short_texts import short_texts
+        from glaive.dataset.stats import short_texts
 
         columns = list(map(short_texts, batch.columns))
         rows = [[column[at] for column in columns] for at in range(batch.num_rows)]

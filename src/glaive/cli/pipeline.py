@@ -29,18 +29,6 @@ from glaive.errors import ExpectationError, GlaiveError, OptionError
 if TYPE_CHECKING:
     from glaive.pipeline import Pipeline, RunRecord
 
-__all__ = [
-    "FAILED",
-    "UNEXPECTED",
-    "UNFINISHED",
-    "WRONG_FILE",
-    "command",
-    "plan_command",
-    "report_command",
-    "run_command",
-    "run_with_progress",
-    "status_command",
-]
 
 FAILED, WRONG_FILE, UNEXPECTED, UNFINISHED = 1, 2, 3, 4
 """Exit codes: a step failed; the file or an option is wrong; an expectation; not ended."""
@@ -183,7 +171,7 @@ def run_with_progress(
     from rich.console import Console
 
     from glaive.cli.progress import Steps, start_spark
-    from glaive.io.spilling import spilling
+    from glaive.io.failures import spilling
     from glaive.pipeline import run
 
     steps = Steps(Console(stderr=to_stderr))

@@ -21,7 +21,6 @@ from glaive.dataclass import dataclass
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Step", "Steps", "start_spark"]
 
 POLL_SECONDS = 0.2
 

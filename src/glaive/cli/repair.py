@@ -114,8 +114,8 @@ def _listed(version: int, problems: list[Problem]) -> list[dict[str, Any]]:
 
 
 def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
-    from glaive.dataset.commits.commit import commit_operation
     from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.tasks import commit_operation
     from glaive.errors import CommitConflictError
     from glaive.table.operations.restore import RestoreOverLooked
 

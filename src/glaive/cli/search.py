@@ -90,7 +90,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def _vector_of(at: Any, column: str, position: int | None) -> list[float]:
-    from glaive.arrow.python_values import python_values
+    from glaive.arrow.conditions import python_values
 
     (value,) = python_values(at.take([position], columns=[column])[0])
     if not isinstance(value, list):

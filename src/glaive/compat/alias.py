@@ -22,7 +22,6 @@ else:
     # The import system asks for methods, not for base classes; this one takes 15 ms to load.
     Loader = object
 
-__all__ = ["PYLANCE_VERSION", "install", "is_installed", "uninstall"]
 
 PYLANCE_VERSION = "14.0.2"
 """The version of pylance whose names and signatures are followed."""

@@ -14,8 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.compat.absent import REFUSED, absent_names
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -54,27 +53,27 @@ _HOMES = {
     "Branches": "glaive.dataset.versions.refs",
     "ChangeFeed": "glaive.dataset.changes.feed",
     "Compaction": "glaive.dataset.compaction.optimize",
-    "CompactionMetrics": "glaive.dataset.compaction.result",
+    "CompactionMetrics": "glaive.dataset.compaction.task",
     "DEFAULT_BLOB_BUFFER_SIZE": "glaive.blob",
     "DataFile": "glaive.dataset.fragments.metadata",
     "DatasetDelta": "glaive.dataset.versions.delta",
     "DatasetOptimizer": "glaive.dataset.compaction.optimize",
     "DocumentGranularity": "glaive.scan.full_text.queries",
     "FullTextQuery": "glaive.scan.full_text.queries",
-    "MinHashQuery": "glaive.scan.nearest.minhash_query",
-    "IOStats": "glaive.io.stats",
-    "IndexConfig": "glaive.dataset.indexing.parameters",
+    "MinHashQuery": "glaive.scan.nearest.options",
+    "IOStats": "glaive.io.store",
+    "IndexConfig": "glaive.dataset.indexing.create",
     "IndexSegment": "glaive.indices",
     "LANCE_COMMIT_MESSAGE_KEY": "glaive.format.transaction",
     "LanceStats": "glaive.dataset.stats",
-    "SupportedDistributedIndices": "glaive.dataset.indexing.parameters",
+    "SupportedDistributedIndices": "glaive.dataset.indexing.create",
     "ScannerBuilder": "glaive.dataset.scanner_builder",
     "SqlQuery": "glaive.dataset.queries",
     "SqlQueryBuilder": "glaive.dataset.queries",
     "Tags": "glaive.dataset.versions.refs",
-    "VectorIndexReader": "glaive.dataset.indexing.vector_parts",
-    "model_to_dict": "glaive.dataset.writing.models",
-    "td_to_micros": "glaive.dataset.versions.moments",
+    "VectorIndexReader": "glaive.dataset.indexing.vector_models",
+    "model_to_dict": "glaive.dataset.writing.source",
+    "td_to_micros": "glaive.dataset.versions.history",
 }
 
 

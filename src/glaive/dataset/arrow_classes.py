@@ -12,8 +12,6 @@ from collections.abc import Hashable
 from functools import cache, partial
 from typing import Any
 
-__all__ = ["ArrowNamed", "class_for_arrow"]
-
 
 class ArrowNamed:
     """Name pyarrow's module among the bases of a class, and offer nothing.

@@ -12,8 +12,6 @@ from pyroaring import BitMap
 from glaive.errors import OptionError
 from glaive.types import integer_of
 
-__all__ = ["Bitmap"]
-
 _HIGHEST = 2**32 - 1
 
 _SHOWN = 1_000

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 import pyarrow as pa
 
 from glaive.dataset.arrow_classes import ArrowNamed, class_for_arrow
-from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import with_pylance_members
-from glaive.dataset.version import OpenDataset, OpenedVersion
+from glaive.dataset.version import (
+    OpenDataset,
+    OpenedVersion,
+    find,
+    version_of_manifest,
+    warn_deprecated,
+)
 from glaive.dataset.versions.history import describe, describe_all
 from glaive.errors import GlaiveError, UnsupportedFeatureError
 from glaive.forks import renewed
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.io.access import AccessPolicy
-from glaive.io.stats import IOStats
-from glaive.io.store import ObjectStore
-from glaive.scan.keywords import HeadKeywords, ScanKeywords, shows_options
-from glaive.scan.options import ScanOptions
+from glaive.io.store import IOStats, ObjectStore
+from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_options
 from glaive.scan.projection import column_names
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
@@ -47,31 +47,27 @@ if TYPE_CHECKING:
 
     from glaive.dataset.bitmap import Bitmap
     from glaive.dataset.changes.feed import ChangeFeed
-    from glaive.dataset.commits.index_metadata import Index
-    from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.commits.lance_operation import Index, LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.compaction.optimize import DatasetOptimizer
     from glaive.dataset.fragments.fragment import LanceFragment
-    from glaive.dataset.frames import BlobMode
+    from glaive.dataset.indexing.create import IndexConfig
     from glaive.dataset.indexing.describe import IndexDescription
-    from glaive.dataset.indexing.parameters import IndexConfig
-    from glaive.dataset.indexing.progress import IndexProgress
+    from glaive.dataset.indexing.task import IndexProgress
     from glaive.dataset.indexing.vector_models import IvfModel
     from glaive.dataset.interop import ArrowDataset
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metadata import StringUpdates
     from glaive.dataset.queries import SqlQueryBuilder
-    from glaive.dataset.scanner import Scanner
+    from glaive.dataset.scanner import BlobMode, Scanner
     from glaive.dataset.stats import LanceStats
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.versions.refs import Branches, Tags
-    from glaive.dataset.writing.base_paths import DatasetBasePath
-    from glaive.dataset.writing.options import Mode
-    from glaive.scan.blobs.file import BlobFile
+    from glaive.dataset.writing.plan import DatasetBasePath, Mode
+    from glaive.scan.blob_files import BlobFile
     from glaive.scan.full_text.queries import DocumentGranularity
 
-__all__ = ["LanceDataset"]
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
 
@@ -238,7 +234,7 @@ class LanceDataset(ArrowNamed):
         return f"LanceDataset({GlaiveError.without_secrets(self.uri)!r}, version={self.version})"
 
     def _repr_html_(self) -> str:
-        from glaive.dataset.notebook_views import dataset_html
+        from glaive.dataset.stats import dataset_html
 
         return dataset_html(self.snapshot, self.uri)
 
@@ -299,7 +295,7 @@ class LanceDataset(ArrowNamed):
     @property
     def max_field_id(self) -> int:
         """Highest field id of the schema and of data files, which keep those of dropped columns."""
-        from glaive.dataset.columns.new_columns import first_new_id
+        from glaive.dataset.columns.column_files import first_new_id
 
         return first_new_id(self.manifest) - 1
 
@@ -406,7 +402,7 @@ class LanceDataset(ArrowNamed):
         NaT. Fixed-size lists of numbers have two dimensions, tensors those of their shape, structs
         are dictionaries; texts, lists and other values are arrays of objects.
         """
-        from glaive.dataset.numpy_batches import batch_arrays
+        from glaive.dataset.scanner import batch_arrays
 
         return map(batch_arrays, self.to_batches(columns, filter, limit, offset, **options))
 
@@ -451,7 +447,7 @@ class LanceDataset(ArrowNamed):
         Ids of missing rows are skipped. So are those of deleted rows, unless
         ``ignore_deletions`` is set, which may return them.
         """
-        from glaive.scan.addresses import take_ids
+        from glaive.scan.take import take_ids
 
         view = self._at.views.take(column_names(columns, pruning=True))
         return take_ids(view, row_ids, deleted=ignore_deletions)
@@ -470,7 +466,7 @@ class LanceDataset(ArrowNamed):
         Give exactly one of row ``ids``, row ``addresses`` and positions (``indices``).
         Nulls are ``None``. Reads the blob descriptors, not the values.
         """
-        from glaive.dataset.blobs.take import take_blobs
+        from glaive.dataset.blobs import take_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return take_blobs(self._at.views, blob_column, rows, buffer_size=buffer_size)
@@ -490,7 +486,7 @@ class LanceDataset(ArrowNamed):
         Adjacent values are read with one request. In the order given, or by address if
         ``preserve_order`` is False. ``io_buffer_size`` is ignored.
         """
-        from glaive.dataset.blobs.take import read_blobs
+        from glaive.dataset.blobs import read_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         return read_blobs(self._at.views, blob_column, rows, in_order=preserve_order is not False)
@@ -509,7 +505,7 @@ class LanceDataset(ArrowNamed):
         Requests are ``(row, offset, length)``; ``selector`` specifies whether rows are
         ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
         """
-        from glaive.dataset.blobs.take import read_ranges
+        from glaive.dataset.blobs import read_ranges
 
         return read_ranges(self._at.views, blob_column, requests, selector)
 
@@ -627,8 +623,7 @@ class LanceDataset(ArrowNamed):
         Reads the columns of the filter; writes one small file per affected fragment.
         """
         from glaive.dataset.progress_line import showing
-        from glaive.dataset.rows.retry import with_retries
-        from glaive.dataset.rows.selected_rows import delete_where
+        from glaive.dataset.rows import delete_where, with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         with showing(progress, "delete"):
@@ -637,8 +632,7 @@ class LanceDataset(ArrowNamed):
 
     def truncate_table(self) -> None:
         """Delete all rows and move this object to the new version; columns stay."""
-        from glaive.dataset.rows.retry import with_retries
-        from glaive.dataset.rows.selected_rows import truncate
+        from glaive.dataset.rows import truncate, with_retries
 
         with_retries(self, truncate)
 
@@ -685,8 +679,7 @@ class LanceDataset(ArrowNamed):
         The rows are rewritten with all columns, at the end of the dataset.
         """
         from glaive.dataset.progress_line import showing
-        from glaive.dataset.rows.retry import with_retries
-        from glaive.dataset.rows.update import update_where
+        from glaive.dataset.rows import update_where, with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         change = (updates, where, data_storage_version)
@@ -841,7 +834,7 @@ class LanceDataset(ArrowNamed):
         -----
         Holds the table and the key of all rows in memory.
         """
-        from glaive.dataset.columns.merge_data import merge_data
+        from glaive.dataset.columns.add_columns import merge_data
 
         self.move_to(merge_data(self._at, data_obj, left_on, right_on, schema))
 
@@ -1156,7 +1149,7 @@ class LanceDataset(ArrowNamed):
         UnsupportedFeatureError
             The parts were built with different parameters.
         """
-        from glaive.dataset.indexing.staging import merge_parts
+        from glaive.dataset.indexing.create import merge_parts
 
         merge_parts(self._at, index_uuid, index_type, progress_callback)
 
@@ -1170,7 +1163,7 @@ class LanceDataset(ArrowNamed):
         OptionError
             It is none of vectors, or covers no fragment.
         """
-        from glaive.dataset.indexing.vector_parts import ivf_model
+        from glaive.dataset.indexing.vector_models import ivf_model
 
         return ivf_model(self.snapshot, index_name)
 
@@ -1189,7 +1182,7 @@ class LanceDataset(ArrowNamed):
         OptionError
             Neither is given, or the index is none of vectors.
         """
-        from glaive.dataset.indexing.vector_parts import ivf_model, vector_index_on
+        from glaive.dataset.indexing.vector_models import ivf_model, vector_index_on
 
         if index_name is None:
             index_name = vector_index_on(self.snapshot, column)
@@ -1242,7 +1235,7 @@ class LanceDataset(ArrowNamed):
 
     def versions(self) -> list[dict[str, Any]]:
         """All versions, oldest first: number, local time and totals. One request each."""
-        from glaive.dataset.notebook_views import VersionList
+        from glaive.dataset.stats import VersionList
 
         return VersionList(describe_all(self.store))
 
@@ -1362,9 +1355,9 @@ class LanceDataset(ArrowNamed):
         CommitConflictError
             Another dataset was made in the place of this one: nothing was committed.
         """
-        from glaive.dataset.commits.commit import commit_operation
+        from glaive.dataset.tasks import commit_operation
+        from glaive.table.load import check_not_replaced
         from glaive.table.operations.restore import Restore
-        from glaive.table.replaced import check_not_replaced
 
         check_not_replaced(self.store, self.manifest)
         newest = self._at.at_latest()
@@ -1622,7 +1615,7 @@ class LanceDataset(ArrowNamed):
 
     def base_paths(self) -> dict[int, DatasetBasePath]:
         """Other locations of files of this version, by id."""
-        from glaive.dataset.writing.base_paths import base_paths_of
+        from glaive.dataset.writing.plan import base_paths_of
 
         return base_paths_of(self.manifest)
 
@@ -1638,7 +1631,7 @@ class LanceDataset(ArrowNamed):
         OptionError
             A base path with this id, name or path exists already.
         """
-        from glaive.dataset.writing.bases import add_bases
+        from glaive.dataset.writing.rows import add_bases
 
         self._at = add_bases(self._at, new_bases, transaction_properties)
         return self
@@ -1767,8 +1760,8 @@ class LanceDataset(ArrowNamed):
         UnsupportedFeatureError
             An option is not supported.
         """
-        from glaive.dataset.commits.target import CommitTarget, commit_options
-        from glaive.dataset.opening import check_options
+        from glaive.dataset.commits.transactions import CommitTarget, commit_options
+        from glaive.dataset.version import check_options
 
         check_options("commit", options, cls.commit)
         place = (base_uri, storage_options, commit_lock, base_store_params)
@@ -1801,8 +1794,8 @@ class LanceDataset(ArrowNamed):
         UnsupportedFeatureError
             One of them is not an append.
         """
-        from glaive.dataset.commits.target import CommitTarget, commit_options
-        from glaive.dataset.opening import check_options
+        from glaive.dataset.commits.transactions import CommitTarget, commit_options
+        from glaive.dataset.version import check_options
 
         check_options("commit_batch", options, cls.commit_batch)
         target = CommitTarget.of(dest, storage_options, commit_lock, base_store_params)
@@ -1835,7 +1828,7 @@ def _reopen(
     storage_options: Mapping[str, str] | None,
     scan_defaults: Mapping[str, Any],
 ) -> LanceDataset:
-    from glaive.table.replaced import open_same
+    from glaive.table.load import open_same
 
     return kind.of(
         store,

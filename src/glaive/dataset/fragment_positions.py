@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from glaive.format.limits import MAX_FRAGMENT_ID
+from glaive.format.wire import MAX_FRAGMENT_ID
 from glaive.types import Flags, Int64s
-
-__all__ = ["FragmentPositions"]
 
 
 class FragmentPositions:

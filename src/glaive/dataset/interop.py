@@ -16,11 +16,9 @@ from pyarrow.fs import LocalFileSystem
 
 from glaive.dataset.scanner import Scanner
 from glaive.errors import UnsupportedFeatureError
-from glaive.scan.keywords import ScanKeywords
+from glaive.scan.options import ScanKeywords
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_from
-
-__all__ = ["ArrowDataset", "ScannedDataset"]
 
 _OF_ARROW = (
     "cache_metadata",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from glaive.dataset.columns.logged_rows import refuse_for_logged_rows
-from glaive.dataset.commits.commit import commit_operation
-from glaive.errors import OptionError
-from glaive.format.declared_keys import PRIMARY_KEY, is_primary_key
+from glaive.dataset.tasks import commit_operation
+from glaive.errors import OptionError, SchemaError
+from glaive.format.field import PRIMARY_KEY, is_primary_key
 from glaive.format.manifest import Manifest
 from glaive.table.configuration import string_map
 from glaive.table.operations.update_config import UpdateConfig
@@ -16,13 +15,28 @@ from glaive.table.operations.update_config import UpdateConfig
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = [
-    "StringUpdates",
-    "set_config",
-    "set_field_metadata",
-    "set_metadata",
-    "set_schema_metadata",
-]
+
+# --- Rows that another library keeps in a log beside the table (MemWAL) until it merges them
+# They have the columns that the table had when they were written, found by the ids of fields.
+
+_LOG: Final = "__lance_mem_wal"
+"""Name of the entry of the index section that says that there is a log."""
+
+
+def refuse_for_logged_rows(manifest: Manifest, change: str) -> None:
+    """Refuse a change of columns that rows in a log would not have.
+
+    Raises
+    ------
+    SchemaError
+        The table has a log.
+    """
+    if any(index.name == _LOG for index in manifest.indices):
+        raise SchemaError(
+            f"{change}: the table has a log of rows (MemWAL), which would lose these values or "
+            "not be found any more. Merge its rows and drop it (drop_index) first, with pylance."
+        )
+
 
 StringUpdates = Mapping[str, str | None]
 """Values by key; ``None`` removes the key."""

@@ -9,12 +9,10 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.io.catalogue import ask_for_table, check_kind
+from glaive.io.credentials import ask_for_table, check_kind
 from glaive.io.uri import open_store
-from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.manifest_store.protocol import ManifestStore
-
-__all__ = ["FoundTable", "find_table", "reach_table"]
+from glaive.table.manifest_store.registers import CatalogueManifestStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def find_table(
     Parameters
     ----------
     client, table_id, storage_options, create
-        As for :func:`glaive.io.catalogue.ask_for_table`.
+        As for :func:`glaive.io.credentials.ask_for_table`.
     uri, manifest_store
         Must be ``None``: the namespace has them.
 
@@ -59,7 +57,7 @@ def find_table(
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError, StoreError
-        As for :func:`glaive.io.catalogue.ask_for_table`.
+        As for :func:`glaive.io.credentials.ask_for_table`.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")
@@ -92,7 +90,7 @@ def reach_table(
     Raises
     ------
     OptionError, DatasetNotFoundError, StoreError
-        As for :func:`find_table`, and :func:`glaive.io.catalogue.check_kind`.
+        As for :func:`find_table`, and :func:`glaive.io.credentials.check_kind`.
     """
     if (client is None and table_id is None) or not isinstance(place, str | os.PathLike):
         return FoundTable(place, storage_options, None)

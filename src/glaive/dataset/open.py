@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.opening import check_options
+from glaive.dataset.version import check_options, warn_deprecated
 from glaive.io.checksums import VERIFY
-from glaive.scan.keywords import NoKeywords
-from glaive.scan.session import Session
+from glaive.scan.options import NoKeywords
+from glaive.scan.snapshot import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
-
-__all__ = ["dataset"]
 
 
 def dataset(

@@ -17,8 +17,6 @@ from typing import Final, TextIO
 from glaive.clock import monotonic
 from glaive.errors import OptionError
 
-__all__ = ["ProgressLine", "current_line", "note_rows", "showing"]
-
 _SECONDS: Final = 0.1
 """Time between two states of the line."""
 

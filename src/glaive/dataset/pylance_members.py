@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from glaive.compat.absent import refuse_members
-from glaive.compat.refusals import REFUSED_MEMBERS
+from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
 from glaive.errors import OptionError
 
 if TYPE_CHECKING:
-    from glaive.file.session import LanceFileSession
+    from glaive.file.files import LanceFileSession
 
-__all__ = [
-    "filter",
-    "from_pydantic_model",
-    "join",
-    "join_asof",
-    "manifest_needs_migration",
-    "new_file_session",
-    "sort_by",
-    "storage_options_accessor",
-    "with_pylance_members",
-]
 
 D = TypeVar("D", bound=type)
 
@@ -226,7 +214,7 @@ def join_asof(
 
 def new_file_session(self: Any) -> LanceFileSession:
     """Single files below the dataset's folder, with its storage options."""
-    from glaive.file.session import LanceFileSession
+    from glaive.file.files import LanceFileSession
 
     return LanceFileSession(self.uri, self.storage_options)
 
@@ -257,8 +245,8 @@ def from_pydantic_model(
     SchemaError
         The model has a field without counterpart in Arrow.
     """
-    from glaive.dataset.writing.models import pydantic_to_schema, rows_of_models
     from glaive.dataset.writing.rows import insert_rows
+    from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
 
     if not isinstance(data, list):
         raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")

@@ -14,21 +14,6 @@ if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = [
-    "AlterColumn",
-    "AutoCleanupConfig",
-    "Branch",
-    "BulkCommitResult",
-    "DatasetStats",
-    "DeleteResult",
-    "ExecuteResult",
-    "IndexInformation",
-    "Tag",
-    "UpdateResult",
-    "Version",
-    "VersionRef",
-]
-
 
 class AlterColumn(TypedDict, total=False):
     """A change of ``alter_columns``."""

@@ -6,8 +6,6 @@ import operator
 
 from glaive.errors import OptionError
 
-__all__ = ["sample_positions", "slice_length"]
-
 
 def sample_positions(
     total: int, count: int, *, randomize_order: bool, seed: int | None = None

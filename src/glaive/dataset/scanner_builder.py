@@ -11,9 +11,7 @@ from glaive.scan.options import ScanOptions
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.scanner import Scanner
-    from glaive.scan.nearest.minhash_query import MinHashQuery
-
-__all__ = ["ScannerBuilder"]
+    from glaive.scan.nearest.options import MinHashQuery
 
 
 class ScannerBuilder:

@@ -7,29 +7,21 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.config import settings
 from glaive.dataclass import dataclass
-from glaive.errors import LimitError
-from glaive.scan.system_columns import ROW_ID, refuse_taken
-from glaive.types import Int64s
-
-if TYPE_CHECKING:
-    from glaive.dataset.dataset import LanceDataset
-
-__all__ = [
-    "BlockOrder",
-    "batches_at",
-    "check_order",
-    "default_window",
-    "shuffled_batches",
-    "with_row_ids",
-]
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.fragments.metadata import checked_integer
+from glaive.dataset.open import dataset as open_dataset
+from glaive.errors import LimitError, OptionError
+from glaive.scan.projection import ROW_ID, refuse_taken
+from glaive.types import Int64s, integer_of
 
 _ORDER_BYTES = 32
 """Memory of the order of one part, while it is made."""
@@ -181,3 +173,168 @@ def shuffled_batches(
         for batch in taken.combine_chunks().to_batches():
             for first in range(0, batch.num_rows, batch_size):
                 yield batch.slice(first, batch_size)
+
+
+# --- The share of one process of several: which parts of the work are its own, in which order
+
+MAX_ROWS: Final = 2**62
+"""Of a batch, or another part of a dataset: more than there are."""
+
+_HIGHEST: Final = 2**128 - 1
+"""Of a seed: NumPy draws such."""
+
+
+class Sharded:
+    """A share of the work: that of one process of several, in an order of this epoch.
+
+    Raises
+    ------
+    OptionError
+        There is no such rank, or a number is none.
+    """
+
+    def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
+        checked_integer(world_size, "world_size", MAX_ROWS)
+        number = integer_of(rank)
+        if number is None or not 0 <= number < world_size:
+            raise OptionError(
+                f"rank: expected 0 to {world_size - 1} of world_size {world_size}, found "
+                f"{rank!r:.80}"
+            )
+        self._rank = rank
+        self._world_size = world_size
+        self._randomize = randomize
+        self._seed = checked_integer(seed, "seed", _HIGHEST)
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number of the pass: each has an order of its own, the same in all processes."""
+        self._epoch = checked_integer(epoch, "epoch", _HIGHEST)
+
+    @property
+    def epoch(self) -> int | None:
+        """Number of the pass whose order this is; None if all passes have the same."""
+        return self._epoch if self._randomize else None
+
+    def _share(self, count: int) -> Sequence[int]:
+        """Which of ``count`` parts are of this process, in order; see :func:`check_order`."""
+        if not self._randomize:
+            return range(self._rank, count, self._world_size)
+        check_order(count, "batch_size")
+        order: Any = np.arange(count)
+        np.random.default_rng([self._seed, self._epoch]).shuffle(order)
+        return memoryview(order[self._rank :: self._world_size])
+
+
+def without_rows(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The batches without so many rows at their start."""
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows) if rows else batch
+        rows = max(0, rows - batch.num_rows)
+
+
+# --- Rows chosen at random, as batches --------------------------------------------------
+
+T = TypeVar("T")
+
+
+def maybe_sample(
+    dataset: str | os.PathLike[str] | LanceDataset,
+    n: int,
+    columns: Sequence[str] | Mapping[str, str] | str | None,
+    batch_size: int = 10240,
+    max_takes: int = 2048,
+    filt: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows chosen at random, or all rows if there are not more than ``n``.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or where it is.
+    n
+        Number of rows.
+    columns
+        Names of columns, or expressions by name.
+    batch_size
+        Rows of a batch.
+    max_takes
+        Runs of neighbouring rows that ``n`` rows are taken as, at most.
+    filt
+        Rows to choose from. The ids of all that pass are held in memory.
+
+    Raises
+    ------
+    OptionError
+        A number is not positive.
+    """
+    opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
+    names = [columns] if isinstance(columns, str) else columns
+    for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
+        if (integer_of(number) or 0) < 1:
+            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r:.80}")
+    if n >= len(opened):
+        return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
+    return _sampled_batches(opened, n, names, batch_size, max_takes, filt)
+
+
+def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
+    """``k`` items of a stream of unknown length, each with the same chance; all if it has fewer."""
+    if integer_of(k) is None:
+        raise OptionError(f"k: expected an integer, found {k!r:.80}")
+    random = np.random.default_rng()
+    chosen: list[T] = []
+    for number, item in enumerate(stream):
+        if len(chosen) < k:
+            chosen.append(item)
+            continue
+        place = int(random.integers(0, number + 1))
+        if place < k:
+            chosen[place] = item
+    return chosen
+
+
+def _sampled_batches(
+    dataset: LanceDataset,
+    count: int,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    batch_size: int,
+    max_takes: int,
+    filter: str | None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows at random, fewer than there are; neighbours if there are more than ``max_takes``."""
+    dataset = dataset.holding(dataset.opened)  # of one version, whatever becomes of the object
+    random = np.random.default_rng()
+    if filter is not None:
+        found = dataset.scanner(columns=[], filter=filter, with_row_id=True)
+        ids = found.to_table()["_rowid"].to_numpy()
+        if len(ids) > count:
+            ids = np.sort(random.choice(ids, count, replace=False))
+        for first in range(0, len(ids), batch_size):
+            rows = ids[first : first + batch_size]
+            yield from _batches(dataset._take_rows(rows, columns))  # noqa: SLF001  # pylance's name
+        return
+    positions = _positions(random, len(dataset), count, max_takes)
+    for first in range(0, count, batch_size):
+        yield from _batches(dataset.take(positions[first : first + batch_size], columns))
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    return table.combine_chunks().to_batches()
+
+
+def _positions(random: np.random.Generator, rows: int, count: int, max_takes: int) -> Int64s:
+    """Positions of rows: single ones, or one run in each of ``max_takes`` windows."""
+    if count <= max_takes:
+        return np.asarray(random.choice(rows, count, replace=False), np.int64)
+    # Each window has its share of the rows, and room for others, both divided evenly: so that no
+    # share is larger than its window, whose rows would be there twice.
+    windows = np.arange(max_takes + 1)
+    taken, left = windows * count // max_takes, windows * (rows - count) // max_takes
+    shares, room = np.diff(taken), np.diff(left)
+    first = (taken + left)[:-1] + random.integers(0, room + 1)
+    ends = np.cumsum(shares)
+    inside = np.arange(count) - np.repeat(ends - shares, shares)
+    positions: Int64s = np.repeat(first, shares) + inside
+    return positions

@@ -11,8 +11,6 @@ from glaive.dataset.open import dataset
 from glaive.dataset.queries import SqlQuery
 from glaive.errors import OptionError
 
-__all__ = ["sql"]
-
 
 def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.RecordBatchReader:
     """Run a query over several datasets, in DuckDB: of each, what the query needs is read.

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 
-__all__ = ["vec_to_table"]
-
 
 def vec_to_table(
     data: Mapping[Any, Any] | Sequence[Any] | np.ndarray[Any, Any],

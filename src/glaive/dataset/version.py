@@ -6,24 +6,192 @@ its tags, hold an :class:`OpenDataset` instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from glaive.dataclass import dataclass
-from glaive.dataset.versions.history import find_version
+from glaive.dataset.versions.history import find_version, version_as_of
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    OptionError,
+    StoreError,
+    UnreachableError,
+)
+from glaive.events import DATASETS, emit
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
+from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.load import open_latest_since
+from glaive.table.load import open_latest, open_latest_since
+from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.root import CommitLock, open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.versions.references import Referenced
 
-__all__ = ["OpenDataset", "OpenedVersion"]
+
+# --- Warnings of what pylance deprecates, and glaive with it ----------------------------
+
+
+def warn_deprecated(words: str, above: int = 1) -> None:
+    """Warn, in pylance's words, the caller of the function ``above`` calls above this one."""
+    warnings.warn(words, DeprecationWarning, stacklevel=above + 2)
+
+
+# --- Resolve a dataset's URI and version arguments to its store and manifest ------------
+
+_FORMATS: Final = {".csv": "CSV", ".json": "JSON", ".jsonl": "JSON", ".parquet": "Parquet"}
+"""Formats of files that ``glaive convert`` reads, by their endings."""
+
+_MANY: Final = 100
+"""Folders that are looked into for files of other formats."""
+
+
+def find(
+    uri: str | os.PathLike[str] | None,
+    version: int | str | tuple[str | None, int | None] | None,
+    asof: object,
+    storage_options: Mapping[str, str] | None,
+    commit_lock: CommitLock | None,
+    manifest_store: ManifestStore | str | None,
+    access: AccessPolicy | None,
+) -> tuple[ObjectStore, Manifest, str]:
+    """Store, manifest and URI; errors as for :func:`glaive.dataset.open.dataset`."""
+    about = {"event": "loading", "uri": uri, "target_ref": version}
+    try:
+        if uri is None:
+            raise OptionError(
+                "Must specify either 'uri' or both 'namespace_client' and 'table_id': uri: "
+                "expected a path or a URI, or namespace_client and table_id, found None"
+            )
+        store = open_root(
+            uri,
+            storage_options,
+            commit_lock=commit_lock,
+            manifest_store=manifest_store,
+            access=access,
+        )
+        found = _version(store, os.fspath(uri), version, asof)
+    except Exception as error:
+        emit(DATASETS, status="error", **about)
+        if type(error) in (DatasetNotFoundError, StoreError) and uri is not None:
+            instead = _found_instead(os.fspath(uri).removeprefix("file://"))
+            if instead:
+                raise DatasetNotFoundError(
+                    f"Dataset at path {uri} was not found{instead}"
+                ) from error
+        if type(error) is StoreError:
+            raise UnreachableError(str(error)) from error
+        raise
+    emit(DATASETS, status="success", version=found[1].version, **about)
+    return found
+
+
+def _found_instead(uri: str) -> str:
+    """What a local place has in place of a dataset, or datasets of a similar name; may be empty."""
+    from difflib import get_close_matches
+    from pathlib import Path
+
+    place = Path(uri)
+    if place.name in ("", ".."):
+        place = place.resolve()
+    with suppress(OSError, ValueError):  # the root has no name
+        target = place.with_suffix(".lance")
+        if place.is_file():
+            kind = _FORMATS.get(place.suffix.lower())
+            if kind is not None:
+                return f": it is a {kind} file. Convert it: glaive convert {place} {target}"
+            return ": it is a file, and a dataset is a folder. glaive inspect shows files of Lance"
+        for folder, _, files in islice(os.walk(place), _MANY):
+            if Path(folder).name.startswith((".", "_")):  # such as _versions of a damaged dataset
+                continue
+            for kind in filter(None, (_FORMATS.get(Path(name).suffix.lower()) for name in files)):
+                command = f"glaive convert {place} {target} --from {kind.lower()}"
+                return f": it is a folder of {kind} files. Convert them: {command}"
+        stems = {other.stem.lower(): other for other in place.parent.iterdir() if other != place}
+        close = [stems[stem] for stem in get_close_matches(place.stem.lower(), stems)]
+        near = [repr(str(other)) for other in close if (other / "_versions").is_dir()]
+        if near:
+            return f"; did you mean {', '.join(near)}?"
+    return ""
+
+
+def _version(
+    store: ObjectStore,
+    uri: str,
+    version: int | str | tuple[str | None, int | None] | None,
+    asof: object,
+) -> tuple[ObjectStore, Manifest, str]:
+    if version is None and asof is not None:
+        version = version_as_of(store, asof)
+    if isinstance(version, str | tuple):
+        from glaive.dataset.versions.references import resolve
+
+        target = resolve(store, open_latest(store), version)
+        return target.store, target.manifest, target.store.uri
+    manifest = open_latest(store) if version is None else find_version(store, version)
+    return store, manifest, uri
+
+
+def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
+    """Refuse options that the function ``of`` does not have; see :func:`refuse_unknown`."""
+    if given:
+        import inspect
+
+        parameters = inspect.signature(of).parameters
+        known = [name for name in parameters if name not in ("options", "self")]
+        refuse_unknown(function, given, known)
+
+
+def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse options that are not in ``known``, with suggestions.
+
+    Raises
+    ------
+    OptionError
+        An option does not exist.
+    """
+    from difflib import get_close_matches
+
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            known_names = ", ".join(known)
+            raise OptionError(
+                f"{function}() got an unexpected keyword argument {name!r}{hint} "
+                f"Known: {known_names}"
+            )
+
+
+def version_of_manifest(message: object) -> int:
+    """The version of a manifest that another process has read, which is read again.
+
+    Raises
+    ------
+    OptionError
+        It is no manifest.
+    """
+    from glaive.format.pb import table_pb2
+    from glaive.format.wire import parse
+
+    if not isinstance(message, bytes | bytearray | memoryview):
+        raise OptionError(f"serialized_manifest: expected bytes, found {type(message).__name__}")
+    try:
+        wire = parse(table_pb2.ManifestOutline(), bytes(message), "manifest", "the option")
+    except CorruptFileError as error:
+        raise OptionError(f"serialized_manifest: {error}") from error
+    if not 0 < wire.version < 1 << 63:
+        raise OptionError(f"serialized_manifest: expected a manifest, found version {wire.version}")
+    return int(wire.version)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,19 +10,17 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import OpenDataset
-from glaive.dataset.writing.keywords import (
+from glaive.dataset.writing.plan import Mode
+from glaive.dataset.writing.rows import (
     FileKeywords,
     WriteKeywords,
     expose_keywords,
     write_options,
+    write_rows,
 )
-from glaive.dataset.writing.options import Mode
-from glaive.dataset.writing.rows import write_rows
-from glaive.scan.session import Session
+from glaive.scan.snapshot import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
-
-__all__ = ["write_dataset"]
 
 
 @expose_keywords(FileKeywords, WriteKeywords)
@@ -70,7 +68,7 @@ def write_dataset(
         creating or overwriting with ``allow_external_blob_outside_bases``, the returned dataset can
         fetch these values.
     **options
-        Those of :class:`glaive.dataset.writing.keywords.WriteKeywords`.
+        Those of :class:`glaive.dataset.writing.rows.WriteKeywords`.
 
     Raises
     ------

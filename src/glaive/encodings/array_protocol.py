@@ -17,14 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import take_values
-from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.chunked import concat_arrays, take_values
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.fetch import Fetch, and_then, join
-from glaive.encodings.kept import Latest
-from glaive.encodings.protocol import PageBytes
-from glaive.encodings.row_ranges import RowRuns
+from glaive.encodings.protocol import Fetch, Latest, PageBytes, RowRuns, and_then, join
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, Int64s, Where
@@ -33,15 +29,6 @@ if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings20_pb2 as pb
 
-__all__ = [
-    "ArrayEncoding",
-    "BufferRange",
-    "Outlet",
-    "Source",
-    "buffer_number",
-    "check_size",
-    "wrong_type",
-]
 
 T = TypeVar("T")
 

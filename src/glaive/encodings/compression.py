@@ -29,8 +29,6 @@ from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
 from glaive.types import Int64s, Where
 
-__all__ = ["Scheme", "check_decoded", "compress", "decompress"]
-
 Scheme = Literal["zstd", "lz4"]
 
 _PREFIX = {"zstd": 8, "lz4": 4}
@@ -205,7 +203,7 @@ def _check_blocks(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, claimed: Int64s, where: Where
 ) -> None:
     """Check that all bytes of blocks of lz4 come from the file: Arrow does not notice others."""
-    from glaive.kernels.lz4 import lz4_sizes
+    from glaive.kernels.flat import lz4_sizes
 
     found = lz4_sizes(data, starts, sizes, claimed, where)
     if (found != claimed).any():

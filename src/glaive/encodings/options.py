@@ -17,8 +17,6 @@ from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.errors import OptionError
 
-__all__ = ["AUTOMATIC", "PREFIX", "EncodingOptions", "read_metadata", "read_options"]
-
 PREFIX = "lance-encoding:"
 
 
@@ -206,3 +204,37 @@ def _parse(expected: _Key | None, key: str, text: str, known: list[str], column:
         raise OptionError(
             f"column {column!r}: {key}: expected {expected.valid}, found {text!r:.80}"
         ) from None
+
+
+# --- What a format version allows the writer of a page ----------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: profiles have another base with some
+class PageOptions:
+    """The permissions that concern single pages.
+
+    Parameters
+    ----------
+    large_chunks
+        Mini-block chunk words and value buffer sizes are 32 bits wide, else 16.
+    scalar_constants
+        A page whose non-null values are all equal may store a single value.
+    compressed_constant_levels
+        Levels of constant pages go through a block codec, else they are raw 16 bits.
+    dictionary_bits
+        Widths in bits of fixed-width values for which a dictionary may be built.
+    level_runs
+        Run-length encoding may be used for levels.
+    dictionary_compression
+        Dictionaries are compressed with this scheme (None: never).
+    packed_runs
+        The values of runs may be packed.
+    """
+
+    large_chunks: bool
+    scalar_constants: bool
+    compressed_constant_levels: bool
+    dictionary_bits: frozenset[int]
+    level_runs: bool
+    dictionary_compression: Literal["lz4", "zstd"] | None
+    packed_runs: bool = False

@@ -14,7 +14,7 @@ those that the format allows for it:
 All chunks of a page are handled in one call: never a Python step per chunk or per value.
 
 A **page layout** knows where the bytes of a row range are. It never reads: it returns a
-:class:`Fetch`, which :func:`glaive.file.run_fetch.run_fetch` resumes with the buffers. For a
+:class:`Fetch`, which :func:`glaive.file.protocol.run_fetch` resumes with the buffers. For a
 memory-mapped file every buffer is in memory, and the result is the leaf itself.
 Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
 """
@@ -24,19 +24,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block
+from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.memory import PAGE_BYTES
-from glaive.encodings.page_bytes import PageBytes
-from glaive.errors import UnsupportedFeatureError
-from glaive.types import Int64s, UInt8s, Where
+from glaive.encodings.levels import Layer, Leaf, Validity
+from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from glaive.io.cache import ByteCache
+from glaive.memory import allocate, as_array
+from glaive.types import ByteRange, Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
@@ -44,21 +45,224 @@ if TYPE_CHECKING:
     from glaive.kernels.compact import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
-__all__ = [
-    "NO_RANGES",
-    "ChunkBuffers",
-    "EncodedBlocks",
-    "EncodedChunks",
-    "EncodedPage",
-    "MemoryRanges",
-    "MiniChunks",
-    "PageBytes",
-    "PageParts",
-    "PageReader",
-    "PageSignature",
-    "ValueEncoding",
-    "newer_lance",
-]
+
+# --- Fetches: the bytes that are needed next, one after the other or several at once ----
+# Nothing here reads. A result that is ready is passed on without a ``Fetch`` in between.
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(slots=True)
+class Fetch(Generic[T]):
+    """Bytes that are needed next, and what to do with them.
+
+    ``resume`` takes the buffers in the order of ``ranges`` and returns the result or a
+    further ``Fetch``. Pure: it may be called on any thread.
+    """
+
+    ranges: Sequence[ByteRange]
+    resume: Callable[[list[pa.Buffer]], Fetch[T] | T]
+
+
+def and_then(step: Fetch[T] | T, then: Callable[[T], Fetch[U] | U]) -> Fetch[U] | U:
+    """Call ``then`` with the result of ``step``, once it is there."""
+    if not isinstance(step, Fetch):
+        return then(step)
+    resume = step.resume
+    return Fetch(step.ranges, lambda buffers: and_then(resume(buffers), then))
+
+
+def join(steps: Sequence[Any], then: Callable[[list[Any]], Fetch[U] | U]) -> Fetch[U] | U:
+    """Call ``then`` with the results of all steps; what they need is requested at once."""
+    waiting = [at for at, step in enumerate(steps) if isinstance(step, Fetch)]
+    if not waiting:
+        return then(list(steps))
+    ranges: list[ByteRange] = []
+    for at in waiting:
+        ranges.extend(steps[at].ranges)
+
+    def resume(buffers: list[pa.Buffer]) -> Fetch[U] | U:
+        after = list(steps)
+        first = 0
+        for at in waiting:
+            count = len(steps[at].ranges)
+            after[at] = steps[at].resume(buffers[first : first + count])
+            first += count
+        return join(after, then)
+
+    return Fetch(ranges, resume)
+
+
+# --- Wanted rows as runs of consecutive rows: which bytes to request, and where each row ends up
+
+
+@dataclass(frozen=True, slots=True)
+class RowRuns:
+    """Distinct rows in ascending order, divided into runs of consecutive rows.
+
+    ``first`` and ``last`` are the positions in ``wanted`` at which each run begins and ends
+    (inclusive); ``run`` is the run of each wanted row. ``wanted[order]`` are the requested rows.
+    """
+
+    wanted: Int64s
+    order: Int64s
+    first: Int64s
+    last: Int64s
+    run: Int64s
+
+    @classmethod
+    def of(cls, rows: Int64s) -> Self:
+        """Sort rows, drop repeats, and find the runs."""
+        wanted, order = np.unique(rows, return_inverse=True)
+        begins = np.ones(len(wanted), np.bool_)
+        begins[1:] = np.diff(wanted) != 1
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(wanted)) - 1
+        return cls(wanted, order, first, last, np.cumsum(begins) - 1)
+
+    def equal_rows(self, base: int, stride: int) -> list[ByteRange]:
+        """Bytes of the runs when every row has ``stride`` bytes, the first at ``base``."""
+        return self._ranges(
+            base + self.wanted[self.first] * stride, (self.last - self.first + 1) * stride
+        )
+
+    def index_entries(self, base: int, width: int) -> list[ByteRange]:
+        """Bytes of the row index with the start and end of the rows."""
+        return self._ranges(
+            base + self.wanted[self.first] * width, (self.last - self.first + 2) * width
+        )
+
+    def bounds(self, index: Int64s) -> tuple[Int64s, Int64s]:
+        """Start and end of each wanted row, from the requested entries."""
+        at = np.arange(len(self.wanted)) + self.run
+        return index[at], index[at + 1]
+
+    def rows_between(
+        self, base: int, starts: Int64s, stops: Int64s
+    ) -> tuple[list[ByteRange], Int64s]:
+        """Bytes of the runs, and how far each row moves when the runs are back to back.
+
+        ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
+        """
+        sizes = stops[self.last] - starts[self.first]
+        moves = (np.cumsum(sizes) - sizes) - starts[self.first]
+        return self._ranges(base + starts[self.first], sizes), moves[self.run]
+
+    @staticmethod
+    def _ranges(starts: Int64s, sizes: Int64s) -> list[ByteRange]:
+        return list(map(ByteRange, starts.tolist(), sizes.tolist()))
+
+
+def rows_beyond(low: int, high: int, rows: int, where: Where) -> RowIndexError:
+    """The error for rows outside of a page of ``rows`` rows."""
+    return RowIndexError(f"rows {low} to {high} of a page of {rows} rows (in {where})")
+
+
+def join_buffers(buffers: list[pa.Buffer]) -> pa.Buffer:
+    """Concatenate buffers; a single one is returned as it is."""
+    if len(buffers) == 1:
+        return buffers[0]
+    out = allocate(sum(buffer.size for buffer in buffers))
+    target, at = as_array(out), 0
+    for buffer in buffers:
+        target[at : at + buffer.size] = as_array(buffer)
+        at += buffer.size
+    return out
+
+
+# --- The buffers of a page: where they are in the file, and in memory if the file is mapped
+
+ReadRanges = Callable[[Sequence[ByteRange]], list[pa.Buffer]]
+"""One buffer per range, in order."""
+
+
+class PageBytes:
+    """The ranges of the buffers of one page; ``at_hand`` has them all if the file is mapped.
+
+    Parameters
+    ----------
+    ranges
+        The buffers in the file.
+    at_hand
+        The buffers in memory; None where they have to be fetched.
+    rows
+        Rows of the page.
+    where
+        The page, for messages.
+    read
+        Reads ranges of a mapped file, instead of ``at_hand``: that is read, and counted as read,
+        when it is first asked for. Until then the page is ``unread``, and a reader that needs a
+        part of it fetches the part, as from a file that is not mapped. Threads that ask at once
+        may each read it.
+    """
+
+    __slots__ = ("_read", "at_hand", "ranges", "rows", "unread", "where")
+
+    at_hand: list[pa.Buffer] | None
+    unread: bool
+    """Whether the page is of a mapped file, and was not read as a whole yet."""
+
+    def __init__(
+        self,
+        ranges: tuple[ByteRange, ...],
+        at_hand: list[pa.Buffer] | None,
+        rows: int,
+        where: Where,
+        read: ReadRanges | None = None,
+    ) -> None:
+        self.ranges, self.rows, self.where, self._read = ranges, rows, where, read
+        self.unread = read is not None
+        if read is None:
+            self.at_hand = at_hand
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for slots without a value: later uses of ``at_hand`` cost no call.
+        if name != "at_hand" or self._read is None:
+            raise AttributeError(name)
+        buffers = self._read(self.ranges)
+        self.unread = False  # first: what is at hand in one thread is not fetched by another
+        self.at_hand = buffers
+        return buffers
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether all buffers are at hand, or will be when they are asked for."""
+        return self._read is not None or self.at_hand is not None
+
+    @property
+    def mapped_end(self) -> int | None:
+        """Where the buffers end in the file; None where it is not mapped."""
+        return max([part.end for part in self.ranges], default=0) if self.is_mapped else None
+
+    def part(self, first: int, stop: int, rows: int) -> PageBytes:
+        """Some of the buffers as a page of their own."""
+        ranges = self.ranges[first:stop]
+        if self.unread:
+            return PageBytes(ranges, None, rows, self.where, self._read)
+        at_hand = None if self.at_hand is None else self.at_hand[first:stop]
+        return PageBytes(ranges, at_hand, rows, self.where)
+
+
+# --- Estimates of the memory of an opened page, for caches with a budget; nothing is read
+
+PAGE_BYTES = 2 * 1024
+"""Bytes of an opened page without its chunk table, dictionary and structure."""
+
+_CHUNK = 48
+"""Bytes per entry of a chunk table, with the rows that begin in the chunk."""
+
+_EXPANDED = 6
+"""Approximate bytes in memory per byte on disk of a dictionary or a sparse structure."""
+
+
+def page_bytes(chunks: int, expanded: int) -> int:
+    """Bytes of memory of a page with ``chunks`` chunks.
+
+    ``expanded`` are the bytes on disk that the first read decodes and keeps.
+    """
+    return PAGE_BYTES + _CHUNK * chunks + _EXPANDED * expanded
+
 
 P = TypeVar("P")
 
@@ -187,7 +391,7 @@ class ValueEncoding(ABC):
         The default decodes the given chunks and gathers; override where reading single values
         is cheaper.
         """
-        from glaive.arrow.gather import take_block
+        from glaive.arrow.build import take_block
 
         first = np.cumsum(chunks.counts) - chunks.counts
         return take_block(self.decode_mini(chunks), first[chunk] + index)
@@ -388,3 +592,192 @@ class PageReader(ABC):
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
         """``read`` without deleted rows; None, the default, when dropping them later is quicker."""
         return None
+
+
+# --- What pages decode once to use it again: dictionaries, structure, levels, whole buffers
+# A page keeps what is in proportion to its bytes in the file. Of the rest, which a few bytes may
+# stand for, the process keeps what was used last: a file of any number of pages takes no more.
+
+
+_ALWAYS: Final = 32 * 1024
+"""Bytes that each page may keep."""
+
+
+class _Held(Generic[T]):
+    """A value that is out of proportion, as long as it is kept."""
+
+    __slots__ = ("__weakref__", "value")
+
+    value: T | None
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+_LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
+"""The values of this process that are out of proportion: as many as one page may have, so that a
+scan of dozens of columns that are nearly empty does not decode them for each batch. What is left of
+those of closed pages makes room with time.
+"""
+
+
+class Latest:
+    """The values of the page of a column that was read last, where they are in proportion.
+
+    All columns of a scan may have more of them than the process keeps. Without these each batch
+    would decode them again.
+    """
+
+    __slots__ = ("_held", "_page")
+
+    def __init__(self) -> None:
+        self._page: object = None
+        self._held: list[object] = []
+
+    def keep(self, page: object, held: object) -> None:
+        """Keep a value, and others of its page only."""
+        if self._page is not page:
+            self._page, self._held = page, []
+        self._held.append(held)
+
+
+class Kept(Generic[T]):
+    """One such value. If others took its place since, its owner decodes it again."""
+
+    __slots__ = ("_held", "own")
+
+    own: T | None
+    """The value, where it is in proportion: that one stays."""
+
+    def __init__(self) -> None:
+        self.own = None
+        self._held: ref[_Held[T]] | None = None
+
+    def __del__(self) -> None:
+        """Let the value go."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # Without a lock, as it may run at any time.
+        held = self._held and self._held()
+        if held:
+            held.value = None
+
+    def get(self) -> T | None:
+        """The value; None where there is none yet, or none any more."""
+        if self._held is None:
+            return self.own
+        _LARGE.get(self._held)  # used now
+        held = self._held()
+        return None if held is None else held.value
+
+    def keep(self, value: T, size: int, stored: int) -> T:
+        """Keep a value of ``size`` bytes, for which a file has ``stored`` bytes; returns it."""
+        if size <= _ALWAYS or size <= USUAL_RATIO * stored:
+            self.own = value
+        else:
+            self._hold(value, size)
+        return value
+
+    def keep_latest(self, value: T, size: int, stored: int, latest: Latest, page: object) -> T:
+        """The same for values of a whole page, of which a column keeps those of one page only."""
+        if size <= _ALWAYS:
+            self.own = value
+            return value
+        held = self._hold(value, size)
+        if size <= USUAL_RATIO * stored:
+            latest.keep(page, held)
+        return value
+
+    def _hold(self, value: T, size: int) -> _Held[T]:
+        self._let_go()  # of one that another thread has made
+        held = _Held(value)
+        self._held = ref(held)
+        # One that is larger than all others may be stays until the next.
+        _LARGE.put(self._held, held, min(size, _LARGE.budget))
+        return held
+
+
+# --- The contracts of 2.3 pages: a page is a structural plane times a value plane -------
+# With **dense** structure levels are stored with the values, as in 2.1 and 2.2: a value plane then
+# opens the page itself, the same page under another message. With **sparse** structure validity
+# and list sizes are stored apart from the values; a value plane then only returns the values of
+# some slots.
+#
+# Specification: ``docs/format/planes.md``.
+
+
+class SlotValues(ABC):
+    """The values of the inner-most slots of one page with sparse structure.
+
+    ``valid`` is the validity of all its slots. Slots that are null hold any value; the result
+    is None where there is no value at all.
+    """
+
+    @abstractmethod
+    def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
+        """Slots ``start`` to ``stop``; at least one."""
+
+    @abstractmethod
+    def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
+        """The slots at these positions, any order, repeats allowed; at least one."""
+
+
+class ValuePlane(ABC):
+    """How the values of a page are stored."""
+
+    wire_name: ClassVar[str]
+    """Name of the field in the wire's ``ValuePlane`` oneof."""
+
+    @classmethod
+    @abstractmethod
+    def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
+        """The page, whose levels are stored with its values."""
+
+    @classmethod
+    @abstractmethod
+    def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
+        """The values of ``slots`` inner-most slots, and the number of their buffers.
+
+        These are the first buffers of the page; the rest belongs to the structure.
+        """
+
+
+class StructuralPlane(ABC):
+    """How the nesting and the nulls of a page are stored."""
+
+    wire_name: ClassVar[str]
+    """Name of the field in the wire's ``StructuralPlane`` oneof."""
+
+    @classmethod
+    @abstractmethod
+    def open_page(
+        cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
+    ) -> PageReader:
+        """The page; ``plane`` parses ``values``. Reads nothing."""
+
+
+def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
+    """``count`` buffers of a page as a page of their own.
+
+    Raises
+    ------
+    CorruptFileError
+        The page has fewer buffers.
+    """
+    stop = first + count
+    if len(page.ranges) < stop:
+        raise CorruptFileError(
+            "buffers of a page",
+            expected=f"at least {stop}",
+            found=str(len(page.ranges)),
+            where=page.where,
+        )
+    return page.part(first, stop, rows)
+
+
+def wrong_structure(plane: str, expected: str, found: str, page: PageBytes) -> CorruptFileError:
+    """The error for a value plane that does not fit the structure of its page."""
+    return CorruptFileError(
+        f"structure of a page with {plane} values", expected=expected, found=found, where=page.where
+    )

@@ -1,12 +1,10 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
-Each module in ``glaive.encodings.values`` defines one class decorated with
-``@value_encoding``, or a variant that a decorated class parses; each module in
-``glaive.encodings.pages`` one decorated with ``@page_layout``, each module in
-``glaive.encodings.arrays`` one decorated with ``@array_encoding``, each module in
-``glaive.encodings.planes`` one decorated with ``@structural_plane`` or ``@value_plane``.
-Importing a module adds its class: to add an encoding, add a file. The module that bears the name is
-looked for first, so that a process imports those that its pages need.
+Classes of ``glaive.encodings.values`` are decorated with ``@value_encoding``, those of ``pages``
+with ``@page_layout``, of ``arrays`` with ``@array_encoding``, and of ``planes`` with
+``@structural_plane`` or ``@value_plane``. Importing a module adds its classes. The module that
+bears the name on the wire is imported first, then all modules of the folder: a process imports the
+modules that its pages need.
 """
 
 from __future__ import annotations
@@ -24,23 +22,8 @@ from glaive.types import Where
 
 if TYPE_CHECKING:
     from glaive.encodings.array_protocol import ArrayEncoding
-    from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
+    from glaive.encodings.protocol import StructuralPlane, ValuePlane
 
-__all__ = [
-    "array_encoding",
-    "array_encodings",
-    "open_page",
-    "page_layout",
-    "page_layouts",
-    "read_array",
-    "read_encoding",
-    "structural_plane",
-    "structural_planes",
-    "value_encoding",
-    "value_encodings",
-    "value_plane",
-    "value_planes",
-]
 
 _VALUES: dict[str, type[ValueEncoding]] = {}
 _PAGES: dict[str, type[PageReader]] = {}
@@ -212,9 +195,10 @@ def read_array(
 
 # Modules that do not bear the wire name of their class.
 _MODULES = {
-    "inline_bitpacking": "bitpack_inline",
-    "out_of_line_bitpacking": "bitpack_out_of_line",
-    "variable_packed_struct": "packed_struct_variable",
+    "inline_bitpacking": "bitpack",
+    "out_of_line_bitpacking": "bitpack",
+    "range": "delta",
+    "variable_packed_struct": "packed_struct",
     "blob_layout": "blob",
     "constant_layout": "constant",
     "full_zip_layout": "full_zip",

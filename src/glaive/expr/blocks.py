@@ -18,16 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow import compute as pc
-from glaive.arrow.buffers import pack_flags
+from glaive.arrow.blocks import pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree
 from glaive.expr.casts import cast
-from glaive.expr.result_type import type_of
+from glaive.expr.coerce import type_of
 from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
 from glaive.memory import allocate, items_of
-
-__all__ = ["compare_numbers", "compute_numbers"]
 
 BLOCK = 16_384
 """Rows of a block: 128 KiB of the widest numbers; a few blocks fit a core's cache."""

@@ -13,25 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow import compute as pc
-from glaive.arrow.capacity import too_large
-from glaive.arrow.decimals import doubles_of
-from glaive.arrow.dictionaries import concat_arrays, decode_dictionary, dictionary_encoded
+from glaive.arrow.chunked import concat_arrays, decode_dictionary, dictionary_encoded, too_large
+from glaive.arrow.conditions import doubles_of
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
-from glaive.expr.coerce import is_list, is_string
+from glaive.expr.coerce import is_list, is_string, type_text
 from glaive.expr.functions.encoding import hex_text
 from glaive.expr.functions.list_parts import bracketed
-from glaive.expr.read_text import (
+from glaive.expr.texts import (
     fitting,
     fitting_decimals,
     integer_range,
     narrow,
     read_texts,
+    value_texts,
 )
-from glaive.expr.sqltypes import type_text
-from glaive.expr.write_text import value_texts
-
-__all__ = ["cast", "check_members"]
 
 _RAW = {32: pa.int32(), 64: pa.int64()}
 _UNITS = ("s", "ms", "us", "ns")

@@ -11,20 +11,72 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = [
-    "arithmetic",
-    "comparison",
-    "concatenation",
-    "instead_of",
-    "is_binary",
-    "is_list",
-    "is_number",
-    "is_string",
-    "plain",
-    "shift",
-]
+from glaive.expr import tree
+from glaive.expr.tree import Node
 
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+# --- Names of types in the filter language, and back ------------------------------------
+
+SIMPLE: dict[str, Any] = {
+    "boolean": pa.bool_(),
+    "bool": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "tinyint unsigned": pa.uint8(),
+    "smallint unsigned": pa.uint16(),
+    "int unsigned": pa.uint32(),
+    "integer unsigned": pa.uint32(),
+    "bigint unsigned": pa.uint64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "double precision": pa.float64(),
+    "string": pa.string(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
+"""Types without parameters, in lower case; the first name of a type is used to render it."""
+
+TIMED = ("timestamp", "datetime")
+DECIMALS = ("decimal", "numeric")
+_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_DIGITS = {unit: digits for digits, unit in _UNITS.items()}
+_TEXT = {kind: name for name, kind in reversed(SIMPLE.items())}
+
+
+def sized(name: str, sizes: tuple[int, ...]) -> Any:
+    """A type with parameters; if they are invalid, a string with the problem."""
+    if name in TIMED:
+        digits = sizes[0] if sizes else 6
+        if len(sizes) > 1 or digits not in _UNITS:
+            return f"{name} has 0, 3, 6 or 9 digits of a second: {name}(3)"
+        return pa.timestamp(_UNITS[digits])
+    if len(sizes) != 2:
+        return f"{name} needs digits and scale: {name}(10, 2)"
+    precision, scale = sizes
+    if not 1 <= precision <= 76 or not scale <= precision:
+        return f"{name}({precision}, {scale}): from 1 to 76 digits, and no more after the point"
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def type_text(kind: Any) -> str:
+    """The name of a type, or Arrow's name for types without one."""
+    name = _TEXT.get(kind)
+    if name is not None:
+        return name
+    types = pa.types
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if types.is_timestamp(kind) and kind.tz is None:
+        return f"timestamp({_DIGITS[kind.unit]})"
+    return str(kind)
+
+
+_DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 """Decimal digits of integers by their width in bits."""
 
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
@@ -33,7 +85,7 @@ _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 _SHOWN = 40
 """Characters of a constant that an error repeats, at most."""
 
-_UNITS = ("s", "ms", "us", "ns")
+_TIME_UNITS = ("s", "ms", "us", "ns")
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
@@ -150,14 +202,14 @@ def _times(left: Any, right: Any) -> Any | None:
     if types.is_timestamp(left) and types.is_timestamp(right):
         return pa.timestamp(_coarser(left, right), left.tz if left.tz is not None else right.tz)
     if types.is_duration(left) and types.is_duration(right):
-        return pa.duration(max(left.unit, right.unit, key=_UNITS.index))
+        return pa.duration(max(left.unit, right.unit, key=_TIME_UNITS.index))
     if types.is_duration(left) or types.is_duration(right):
         return None
     return pa.timestamp("ns")
 
 
 def _coarser(left: Any, right: Any) -> Any:
-    return _UNITS[min(_UNITS.index(left.unit), _UNITS.index(right.unit))]
+    return _TIME_UNITS[min(_TIME_UNITS.index(left.unit), _TIME_UNITS.index(right.unit))]
 
 
 def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
@@ -190,7 +242,7 @@ def _as_decimal(kind: Any) -> Any | None:
         whole = kind.scale < 0 and digits <= (38 if pa.types.is_decimal128(kind) else 76)
         return _decimal(digits, 0, kind) if whole else kind  # Arrow does not calculate with others
     if pa.types.is_integer(kind):
-        return pa.decimal128(_DIGITS[kind.bit_width], 0)
+        return pa.decimal128(_DECIMAL_DIGITS[kind.bit_width], 0)
     digits = _FLOAT_DIGITS.get(kind.bit_width)
     return pa.decimal128(*digits) if digits else None
 
@@ -300,3 +352,29 @@ def concatenation(left: Any, right: Any) -> Any | None:
         if is_string(text) and not is_binary(other, fixed=True) and plain:
             return _STRINGS[max(_STRINGS.index(kind) for kind in (left, right) if is_string(kind))]
     return None
+
+
+# --- The type of a bound expression's values --------------------------------------------
+
+
+def type_of(node: Node) -> Any:
+    """Arrow type of the values of a bound expression."""
+    match node:
+        case tree.Column() | tree.Literal():
+            return plain(node.type)
+        case tree.Cast() | tree.Call():
+            return plain(node.type)
+        case tree.Negative(operand):
+            return type_of(operand)
+        case tree.Arithmetic(op, left, right):
+            first, second = type_of(left), type_of(right)
+            if op in {"||", "<<", ">>"}:
+                return first
+            types = arithmetic(op, first, second)
+            return types[2] if types else first
+        case tree.Member(operand, name):
+            return plain(type_of(operand).field(name).type)
+        case tree.Subscript(operand):
+            return plain(type_of(operand).value_type)
+        case _:
+            return pa.bool_()

@@ -6,17 +6,19 @@ AND and OR: ``i > 2.5`` on integers is an error, not a comparison of floats.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from decimal import Decimal
 from math import isfinite
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.errors import FilterError
+from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list, is_string, plain
 from glaive.expr.tree import Literal
-
-__all__ = ["as_column"]
 
 _BOUNDS = {
     f"{sign}int{width}": ((0, 1 << width) if sign else (-(1 << (width - 1)), 1 << (width - 1)))
@@ -91,3 +93,111 @@ def _list(literal: Literal, target: Any) -> Any:
         return pa.scalar(list(literal.value), literal.type).cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
+
+
+# --- Long lists of constants, stored and converted as one object ------------------------
+# A list of a hundred thousand items in a filter would become as many objects in each stage of
+# binding. A list of plain numbers or strings is one object instead, which makes items on demand.
+
+_INTEGER = r"-?+[0-9]{1,18}+(?![0-9.eE])"
+_FLOAT = r"-?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+"
+_TEXT = r"'[^']*+'"
+_KINDS = {"integer": _INTEGER, "float": _FLOAT, "text": _TEXT}
+_LISTS = (f"(?P<{name}>{item}(?:\\s*+,\\s*+{item}){{15,}}+)" for name, item in _KINDS.items())
+LONG_LIST = re.compile(rf"\s*+(?:{'|'.join(_LISTS)})(?=\s*+\))")
+"""The contents of a bracketed list of 16 or more numbers, or strings, of one type."""
+
+
+class ConstantList(Sequence[Literal]):
+    """Constants of one type, none of them null.
+
+    Parameters
+    ----------
+    values
+        As ``Literal.value``.
+    at
+        Offset of the list in the text.
+    """
+
+    __slots__ = ("_array", "at", "type", "values")
+
+    def __init__(self, values: tuple[Any, ...], kind: pa.DataType, at: int = -1) -> None:
+        self.values, self.type, self.at = values, kind, at
+        self._array: Any = None
+
+    @overload
+    def __getitem__(self, at: int) -> Literal: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Literal]: ...
+    def __getitem__(self, at: int | slice) -> Literal | Sequence[Literal]:
+        if isinstance(at, slice):
+            return ConstantList(self.values[at], self.type, self.at)
+        return Literal(self.values[at], self.type, at=self.at)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ConstantList)
+            and self.type == other.type
+            and self.values == other.values
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def array(self) -> Any:
+        """All values as an Arrow array, which is cached."""
+        if self._array is None:
+            self._array = pa.array(self.values, self.type)
+        return self._array
+
+    def distinct(self) -> ConstantList:
+        """Each value once; a zero float becomes both zeros."""
+        values = dict.fromkeys(self.values)
+        if pa.types.is_floating(self.type) and 0.0 in values:
+            del values[0.0]
+            return ConstantList((*values, -0.0, 0.0), self.type, self.at)
+        return ConstantList(tuple(values), self.type, self.at)
+
+
+def read_list(text: str, at: int) -> ConstantList:
+    """The constants in a text that ``LONG_LIST`` matches."""
+    match = LONG_LIST.match(f"{text})")
+    item_type = match.lastgroup if match is not None else None
+    if item_type == "integer":
+        return ConstantList(tuple(map(int, text.split(","))), pa.int64(), at)
+    if item_type == "float":
+        return ConstantList(tuple(map(float, text.split(","))), pa.float64(), at)
+    return ConstantList(tuple(re.findall(r"'([^']*)'", text)), pa.string(), at)
+
+
+def list_as_column(items: ConstantList, kind: Any) -> Any:
+    """The list in the type of a column; ``None`` if an item does not fit it."""
+    least, most = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
+    first, last = as_column(least, kind), as_column(most, kind)
+    if first is None or last is None:
+        return None
+    if first.type == items.type or pa.types.is_integer(first.type) or is_string(first.type):
+        return ConstantList(items.values, first.type, items.at)
+    converted = [as_column(item, kind) for item in items]
+    if None in converted:
+        return None
+    return ConstantList(tuple(value.value for value in converted if value), first.type, items.at)
+
+
+def list_as(items: ConstantList, kind: Any) -> Any:
+    """The list converted to a type; ``None`` if an item cannot be."""
+    if items.type == kind:
+        return items
+    try:
+        converted = cast(items.array(), kind)
+    except FilterError:
+        return None
+    if converted.null_count:
+        return None
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_string(kind)
+    if not numbers:
+        return tuple(Literal.of(value, at=items.at) for value in converted)
+    return ConstantList(tuple(converted.to_pylist()), kind, items.at)

@@ -7,33 +7,537 @@ batches. ``bind_value`` does the same for expressions of any type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Context, Decimal
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from glaive.arrow import compute as pc
-from glaive.arrow.capacity import batch_parts, too_large
-from glaive.arrow.conditions import Condition, HasText
-from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
-from glaive.arrow.scalars import FALSE
+from glaive.arrow.chunked import batch_parts, concat_arrays, dictionary_encoded, too_large
+from glaive.arrow.conditions import FALSE, Condition, HasText
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError
-from glaive.expr.bind import bind
+from glaive.expr import tree
+from glaive.expr.bind import Names, bind
+from glaive.expr.casts import cast
+from glaive.expr.coerce import is_string, type_of
+from glaive.expr.constants import ConstantList, as_column
 from glaive.expr.evaluate import values
-from glaive.expr.filter_shapes import FilterShapes
-from glaive.expr.fold import draws, simplify
-from glaive.expr.names import Names
-from glaive.expr.parse import parse
-from glaive.expr.render import render
-from glaive.expr.sizes import scalar_bytes, varies
+from glaive.expr.functions import registry
+from glaive.expr.parse import parse, render
+from glaive.expr.sizes import MAX_HELD_BYTES, scalar_bytes, varies
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
 from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
+from glaive.named_tuple import NamedTuple
 
-__all__ = ["Filter", "Term", "Value", "bind_filter", "bind_value"]
+# --- Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right
+# The meaning does not change, nulls included. Constants that cannot be computed stay as they are,
+# and are errors only if a row is evaluated.
+
+# --- Remove the cast from comparisons of a cast value with a constant -------------------
+# ``CAST(a AS bigint) = 5`` is ``a = 5`` if 5 fits the type of ``a``: nothing needs to be
+# converted, and it becomes a condition on one column. The reference implementation does this for
+# all casts between integers, decimals and times; as there, ``CAST(d AS int) = 1`` on a decimal
+# means 1.00.
+
+_EXACT = Context(prec=160)
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
+    """The constant in the type that ``left`` casts from; None if it does not fit."""
+    kind = type_of(left.operand)
+    if kind is None or right.is_null:
+        return None
+    if is_string(left.type) and pa.types.is_integer(kind):
+        return _from_text(op, right, kind)
+    if pa.types.is_date32(right.type) and pa.types.is_integer(kind):
+        return Literal(right.value, kind, at=right.at)  # both count days
+    number = _number(right)
+    if number is None:
+        return None
+    value = _value(number, right.type, kind)
+    return None if value is None else Literal(value, kind, at=right.at)
+
+
+def _number(literal: Literal) -> int | Decimal | None:
+    kind, types = literal.type, pa.types
+    if types.is_integer(kind) or types.is_timestamp(kind) or types.is_decimal128(kind):
+        value: Any = literal.value
+        return value if isinstance(value, int | Decimal) else None
+    return None
+
+
+def _value(number: int | Decimal, source: Any, kind: Any) -> int | Decimal | None:
+    types = pa.types
+    if types.is_decimal128(kind):
+        if types.is_timestamp(source):
+            return None
+        digits = Decimal(number).scaleb(kind.scale, context=_EXACT)
+        fits = digits == digits.to_integral_value() and abs(digits) < Decimal(10) ** kind.precision
+        return Decimal(number) if fits else None
+    if number != int(number) or (types.is_decimal128(source) and types.is_timestamp(kind)):
+        return None
+    integer = int(number)
+    if types.is_timestamp(kind):
+        if types.is_timestamp(source):
+            if source.tz != kind.tz and not {source.tz, kind.tz} <= {None, "UTC", "+00:00", "Z"}:
+                return None
+            integer = _quotient(integer * _UNITS[kind.unit], _UNITS[source.unit])
+        return integer if -(1 << 63) <= integer < 1 << 63 else None
+    if types.is_integer(kind):
+        signed = types.is_signed_integer(kind)
+        low = -(1 << (kind.bit_width - 1)) if signed else 0
+        return integer if low <= integer < 1 << (kind.bit_width - signed) else None
+    return None
+
+
+def _from_text(op: str, right: Literal, kind: Any) -> Literal | None:
+    """``CAST(a AS string) = '1'``: only if the number is rendered like the constant."""
+    if op not in {"=", "!="}:
+        return None
+    converted = cast(pa.array([right.value]), kind, attempt=True)[0]
+    if not converted.is_valid or str(converted.as_py()) != right.value:
+        return None
+    return Literal.of(converted, at=right.at)
+
+
+def _quotient(over: int, by: int) -> int:
+    """Truncated towards zero."""
+    return over // by if over >= 0 else -(-over // by)
+
+
+_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "IS DISTINCT FROM": "IS NOT DISTINCT FROM",
+    "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
+}
+_MAX_FOLDED = 8 << 20
+"""Bytes of a folded constant; larger ones are computed when they are evaluated."""
+
+_UNKNOWN = Literal(None, pa.bool_())
+_FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
+
+
+class _Computed(threading.local):
+    """Bytes of the constants that were computed of the filter that this thread simplifies."""
+
+    size = 0
+
+
+_COMPUTED = _Computed()
+
+
+def simplify(node: Node) -> Node:
+    """An equivalent, simpler expression.
+
+    Raises
+    ------
+    FilterError
+        Its constants take more than ``MAX_HELD_BYTES`` together: computing them takes time, too.
+    """
+    _COMPUTED.size = 0
+    return _simplified(node)
+
+
+def _simplified(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for each class
+    match node:
+        case tree.Column() | Literal():
+            return node
+        case tree.And(operands):
+            return _all([_simplified(operand) for operand in operands], node.at)
+        case tree.Or(operands):
+            return _any([_simplified(operand) for operand in operands], node.at)
+        case tree.Not(operand):
+            return _opposite(_simplified(operand), node.at)
+        case tree.Compare(op, left, right):
+            return _compare(op, _simplified(left), _simplified(right), node.at)
+        case tree.InList(operand, items, negated):
+            among = _in_list(_simplified(operand), items, node.at)
+            return _opposite(among, node.at) if negated else among
+        case tree.Arithmetic(op, left, right):
+            left, right = _simplified(left), _simplified(right)
+            return _constant(tree.Arithmetic(op, left, right, at=node.at), left, right)
+        case tree.Negative(operand):
+            operand = _simplified(operand)
+            return _constant(tree.Negative(operand, at=node.at), operand)
+        case tree.IsNull(operand, negated):
+            operand = _simplified(operand)
+            if _is_known(operand):
+                return _TRUE if negated else _FALSE
+            return _constant(tree.IsNull(operand, negated, at=node.at), operand)
+        case tree.IsTruth(operand, truth, negated):
+            operand = _simplified(operand)
+            return _constant(tree.IsTruth(operand, truth, negated, at=node.at), operand)
+        case tree.Like():
+            return _like(node)
+        case tree.Cast(operand, kind, attempt):
+            operand = _simplified(operand)
+            cast = tree.Cast(operand, kind, attempt, at=node.at)
+            if isinstance(operand, Literal):
+                return Literal.of(values(cast, _one_row())[0], at=node.at)
+            return cast
+        case tree.Call():
+            return _call(node)
+        case tree.Member(operand, name):
+            return tree.Member(_simplified(operand), name, at=node.at)
+        case tree.Subscript(operand, index):
+            operand, index = _simplified(operand), _simplified(index)
+            return _constant(tree.Subscript(operand, index, at=node.at), operand, index)
+        case _:
+            return node
+
+
+@cache
+def _one_row() -> Any:
+    return pa.RecordBatch.from_arrays([pa.nulls(1)], names=["none"])
+
+
+def _constant(node: Node, *operands: Node) -> Node:
+    """Its value, if all operands are constants and it can be computed; else the node."""
+    if not all(isinstance(operand, Literal) for operand in operands):
+        return node
+    try:
+        value = values(node, _one_row())[0]
+        size = scalar_bytes(value)
+        result = Literal.of(value, at=node.at) if size <= _MAX_FOLDED else node
+    except (FilterError, CapacityError):
+        return node  # an error if a row is evaluated
+    _COMPUTED.size += size
+    if _COMPUTED.size > MAX_HELD_BYTES:
+        raise FilterError(
+            f"the constants that the filter computes take more than {MAX_HELD_BYTES} bytes"
+        )
+    return result
+
+
+def _call(node: tree.Call) -> Node:
+    arguments = tuple(_simplified(argument) for argument in node.arguments)
+    call = tree.Call(node.name, arguments, node.type, at=node.at)
+    if (
+        node.name in tree.HAS_ITEM
+        and (among := _among_items(arguments[0], arguments[1], node.at)) is not None
+    ):
+        return among
+    return call if registry.find(node.name).volatile else _constant(call, *arguments)
+
+
+def _among_items(items: Node, operand: Node, at: int) -> Node | None:
+    """``array_has([1, 2], a)`` as ``a IN (1, 2)``, with its nulls and zeros; None for others."""
+    if not isinstance(items, Literal) or items.is_null or isinstance(operand, Literal):
+        return None
+    values = items.scalar().values
+    if pa.types.is_nested(values.type):
+        return None
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return _in_list(operand, tuple(Literal.of(value) for value in values), at)
+
+
+def _like(node: tree.Like) -> Node:
+    operand, pattern = _simplified(node.operand), _simplified(node.pattern)
+    if isinstance(pattern, Literal) and pattern.is_null:
+        return _UNKNOWN
+    test = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
+    return _constant(test, operand, pattern)
+
+
+def _is_known(node: Node) -> bool:
+    """Whether a test is never null."""
+    distinct = isinstance(node, tree.Compare) and node.op.startswith("IS")
+    return distinct or isinstance(node, tree.IsNull | tree.IsTruth)
+
+
+def _truth(node: Node) -> bool | Node | None:
+    """The value of a constant; other nodes unchanged."""
+    return node.value if isinstance(node, Literal) else node
+
+
+def _all(operands: list[Node], at: int) -> Node:
+    kept = [operand for operand in _flat(operands, tree.And) if _truth(operand) is not True]
+    if any(_truth(operand) is False for operand in kept):
+        return _FALSE
+    return tree.both(*_once(kept), at=at) if kept else _TRUE
+
+
+def _any(operands: list[Node], at: int) -> Node:
+    kept = [operand for operand in _flat(operands, tree.Or) if _truth(operand) is not False]
+    if any(_truth(operand) is True for operand in kept):
+        return _TRUE
+    return tree.either(*_once(kept), at=at) if kept else _FALSE
+
+
+def _once(operands: list[Node]) -> list[Node]:
+    """Each of several tests once, but for those that draw something each time."""
+    once = list(dict.fromkeys(operands))
+    return operands if len(once) < len(operands) and any(map(draws, operands)) else once
+
+
+def draws(node: Node) -> bool:
+    """Whether an expression has another value each time, such as ``random()``."""
+    calls = (part for part in tree.walk(node) if isinstance(part, tree.Call))
+    return any(registry.find(call.name).volatile for call in calls)
+
+
+def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
+    return [
+        inner
+        for operand in operands
+        for inner in (operand.operands if isinstance(operand, kind) else (operand,))
+    ]
+
+
+def _opposite(node: Node, at: int) -> Node:
+    match node:
+        case Literal(value):
+            return _UNKNOWN if value is None else (_FALSE if value else _TRUE)
+        case tree.Not(operand):
+            return operand
+        case tree.And(operands):
+            return _any([_opposite(operand, operand.at) for operand in operands], at)
+        case tree.Or(operands):
+            return _all([_opposite(operand, operand.at) for operand in operands], at)
+        case tree.Compare(op, left, right):
+            return tree.Compare(_OPPOSITE[op], left, right, at=at)
+        case tree.InList(operand, items, negated):
+            return tree.InList(operand, items, not negated, at=at)
+        case tree.IsNull(operand, negated):
+            return tree.IsNull(operand, not negated, at=at)
+        case tree.IsTruth(operand, truth, negated):
+            return tree.IsTruth(operand, truth, not negated, at=at)
+        case tree.Like(operand, pattern, escape, negated, ignore_case):
+            return tree.Like(operand, pattern, escape, not negated, ignore_case, at=at)
+        case _:
+            return tree.Not(node, at=at)
+
+
+def _compare(op: str, left: Node, right: Node, at: int) -> Node:
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, right, op = right, left, _FLIPPED.get(op, op)
+    if op in _FLIPPED and any(isinstance(side, Literal) and side.is_null for side in (left, right)):
+        return _UNKNOWN
+    if isinstance(right, Literal) and right.is_null:
+        return tree.IsNull(left, op == "IS DISTINCT FROM", at=at)
+    if isinstance(left, tree.Cast) and isinstance(right, Literal):
+        inner = uncast(op, left, right)
+        if inner is not None:
+            return _compare(op, left.operand, inner, at)
+    with_zeros = _compare_zeros(op, left, right, at)
+    if with_zeros is not None:
+        return with_zeros
+    return _constant(tree.Compare(op, left, right, at=at), left, right)
+
+
+def _zeros(node: Node) -> tuple[Literal, Literal] | None:
+    """Both zeros, if the node is one of them."""
+    if isinstance(node, Literal) and isinstance(node.value, float) and node.value == 0:
+        return Literal(-0.0, node.type, at=node.at), Literal(0.0, node.type, at=node.at)
+    return None
+
+
+def _compare_zeros(op: str, left: Node, right: Node, at: int) -> Node | None:
+    """A comparison with a float zero as one with both zeros: ``-0.0 < 0.0`` in total order."""
+    zeros = _zeros(right)
+    if zeros is None:
+        return None
+    if op in {"<", ">="}:
+        return _constant(tree.Compare(op, left, zeros[0], at=at), left)
+    if op in {">", "<="}:
+        return _constant(tree.Compare(op, left, zeros[1], at=at), left)
+    among = tree.InList(left, zeros, op == "!=", at=at)
+    if op in {"=", "!="}:
+        return _constant(among, left)
+    return _constant(tree.IsTruth(among, True, op == "IS DISTINCT FROM", at=at), left)  # TRUE
+
+
+def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
+    """An IN list of the constants; if an item is not constant, one comparison per item."""
+    if isinstance(items, ConstantList) and not isinstance(operand, Literal | tree.Cast):
+        items = items.distinct()
+        if len(items) > 1:
+            return tree.InList(operand, items, at=at)
+    items = [_simplified(item) for item in items]
+    if isinstance(operand, Literal) or not all(isinstance(item, Literal) for item in items):
+        return _any([_compare("=", operand, item, at) for item in items], at)
+    known: dict[Literal, None] = {}
+    nulls = False
+    for item in items:
+        nulls = nulls or (isinstance(item, Literal) and item.is_null)
+        if isinstance(item, Literal) and not item.is_null:
+            known.update(dict.fromkeys(_zeros(item) or (item,)))
+    if not known:
+        return _UNKNOWN if nulls else _FALSE
+    test: Node
+    operand, values_of = _uncast_all(operand, tuple(known))
+    if len(values_of) == 1:
+        test = tree.Compare("=", operand, values_of[0], at=at)
+    else:
+        test = tree.InList(operand, values_of, at=at)
+    return _any([test, _UNKNOWN], at) if nulls else test
+
+
+def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[Literal, ...]]:
+    while isinstance(operand, tree.Cast):
+        constants = [uncast("=", operand, item) for item in items]
+        inner = tuple(value for value in constants if value is not None)
+        if len(inner) < len(items):
+            break
+        operand, items = operand.operand, inner
+    return operand, items
+
+
+# --- Filters that differ in their constants only: names are bound and trees simplified once
+# The shape of a text is the text with a mark in place of each integer and each string. Texts of
+# one shape have the same tokens but for the values of these, and so the same tree. A shape is kept
+# if each of its constants is compared with a column, as it is written: then other constants take
+# their place in the simplified tree.
+
+_CONSTANT: Final = re.compile(r"'[^']*'|(?<![\w.])[0-9]{1,18}(?![\w.])")
+"""A string without quotes in it, or an integer that is no part of another token."""
+
+_MAX_SHAPES: Final = 64
+"""Shapes kept; beyond, all are let go."""
+
+_MAX_TEXT: Final = 4096
+"""Characters of a text whose shape is looked for."""
+
+_MARK: Final = "\0"
+"""Begins what stands for a constant. A text that has it, as in a name of a column, has no shape."""
+
+
+class _Shape(NamedTuple):
+    """A text without its constants, and these: their places, and values by place."""
+
+    text: str
+    places: tuple[int, ...]
+    constants: Mapping[int, Literal]
+
+
+class _Template(NamedTuple):
+    """A simplified tree, and the places of its constants in the text that it was made of."""
+
+    node: Node
+    places: tuple[int, ...]
+
+
+class FilterShapes:
+    """Simplified trees of filters of one schema, by the shape of their text. Bounded.
+
+    Threads may share one.
+    """
+
+    def __init__(self) -> None:
+        self._templates: dict[str, _Template | None] = {}
+
+    def filled(self, text: str) -> Node | None:
+        """The bound and simplified tree of a text; None if no like of it is kept."""
+        if not self._templates or not _has_shape(text):
+            return None
+        shape = _shape_of(text)
+        template = self._templates.get(shape.text)
+        if template is None:
+            return None
+        constants = shape.constants
+        by_place = {
+            old: constants[new] for old, new in zip(template.places, shape.places, strict=True)
+        }
+        return _filled(template.node, by_place)
+
+    def keep(self, text: str, node: Node) -> None:
+        """Keep the simplified tree of a text, if other constants can take the place of its own."""
+        if not _has_shape(text):
+            return
+        shape = _shape_of(text)
+        if len(self._templates) >= _MAX_SHAPES:
+            self._templates.clear()
+        written = [
+            (literal.at, type(literal.value), literal.value) for literal in _compared(node) or ()
+        ]
+        wanted = [(at, type(one.value), one.value) for at, one in shape.constants.items()]
+        same = bool(written) and sorted(written, key=_place) == wanted
+        self._templates[shape.text] = _Template(node, shape.places) if same else None
+
+
+def _place(constant: tuple[int, type, object]) -> int:
+    return constant[0]
+
+
+def _has_shape(text: str) -> bool:
+    return len(text) <= _MAX_TEXT and _MARK not in text
+
+
+def _shape_of(text: str) -> _Shape:
+    constants: dict[int, Literal] = {}
+    parts, end = [], 0
+    for match in _CONSTANT.finditer(text):
+        raw, at = match.group(), match.start()
+        is_text = raw[0] == "'"
+        parts += [text[end:at], _MARK, "s" if is_text else "n"]
+        constants[at] = (
+            Literal(raw[1:-1], pa.string(), at=at)
+            if is_text
+            else Literal(int(raw), pa.int64(), at=at)
+        )
+        end = match.end()
+    return _Shape("".join([*parts, text[end:]]), tuple(constants), constants)
+
+
+def _compared(node: Node) -> list[Literal] | None:
+    """The constants of tests that compare columns with them; None if there are others."""
+    match node:
+        case tree.And(operands):
+            found = [_compared(operand) for operand in operands]
+            known = [literals for literals in found if literals is not None]
+            if len(known) == len(found):
+                return [literal for literals in known for literal in literals]
+        case tree.Compare(_, tree.Column(), Literal() as right):
+            return [right]
+        case tree.InList(tree.Column(), tuple() as items):
+            literals = [item for item in items if isinstance(item, Literal)]
+            return literals if len(literals) == len(items) else None
+    return [] if _is_without_constants(node) else None
+
+
+def _is_without_constants(node: Node) -> bool:
+    return not any(isinstance(part, Literal) for part in tree.walk(node))
+
+
+def _filled(node: Node, constants: Mapping[int, Literal]) -> Node | None:
+    """A tree with other constants; None if one does not fit its column, or is there twice."""
+    match node:
+        case tree.And(operands):
+            found = [_filled(operand, constants) for operand in operands]
+            kept = tuple(operand for operand in found if operand is not None)
+            return tree.And(kept, at=node.at) if len(kept) == len(found) else None
+        case tree.Compare(op, tree.Column() as left, Literal() as right):
+            fitted = as_column(constants[right.at], right.type)
+            return None if fitted is None else tree.Compare(op, left, fitted, at=node.at)
+        case tree.InList(operand, items, negated):
+            fitting = tuple(_fitting(items, constants))
+            if len({literal.value for literal in fitting}) == len(items):
+                return tree.InList(operand, fitting, negated, at=node.at)
+            return None
+    return node
+
+
+def _fitting(items: object, constants: Mapping[int, Literal]) -> Iterator[Literal]:
+    for item in items if isinstance(items, tuple) else ():
+        fitted = as_column(constants[item.at], item.type)
+        if fitted is not None:
+            yield fitted
+
 
 _MAX_MESSAGE_TEXT = 100
 """Characters of an expression in messages."""
@@ -273,11 +777,11 @@ def _tree_of(
         return parse(source), source
     if isinstance(source, pc.Expression):
         from glaive.expr.convert import from_arrow
-        from glaive.expr.held_constants import held_constants
+        from glaive.expr.pyarrow_filters import held_constants
 
         return held_constants(from_arrow(source), Names(schema, system, "")), ""
     if isinstance(source, bytes):
-        from glaive.expr.substrait import read_substrait
+        from glaive.expr.convert import read_substrait
 
         return read_substrait(source), ""
     raise OptionError(

@@ -6,20 +6,22 @@ right operand is read with the operator's precedence: equal operators group to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from glaive.arrow import compute as pc
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.constant_list import read_list
-from glaive.expr.cursor import Cursor, negated_number, number_of
-from glaive.expr.intervals import read_interval
-from glaive.expr.read_text import is_timestamp
-from glaive.expr.tokens import Kind, Token
-from glaive.expr.tree import MAX_ARGUMENTS, MAX_DEPTH, MAX_NODES, Node
-from glaive.expr.vocabulary import (
+from glaive.expr.coerce import is_string, type_text
+from glaive.expr.constants import ConstantList, read_list
+from glaive.expr.cursor import (
+    AND,
     COMPARISONS,
     EQUAL,
     INSTEAD,
@@ -29,12 +31,113 @@ from glaive.expr.vocabulary import (
     NEGATABLE,
     NO_OPERAND,
     NOT,
+    OR,
+    PLUS,
+    SHIFT,
     SIGNS,
     TIMES,
     WORDS,
+    Cursor,
+    Kind,
+    Token,
+    negated_number,
+    number_of,
 )
+from glaive.expr.texts import is_timestamp, value_texts
+from glaive.expr.tree import MAX_ARGUMENTS, MAX_DEPTH, MAX_NODES, Literal, Node
+from glaive.format.field import quoted_name
 
-__all__ = ["parse"]
+# --- Intervals such as ``1 month 2 days``: months, days and nanoseconds; adding them to dates
+# As in the reference implementation, they are allowed only as arguments of functions.
+
+_SECOND = 10**9
+_NANOS = {"nanosecond": 1, "microsecond": 10**3, "millisecond": 10**6, "second": _SECOND}
+_NANOS |= {"minute": 60 * _SECOND, "hour": 3600 * _SECOND}
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12, "decade": 120, "century": 1200}
+_SHORT = {"sec": "second", "min": "minute", "hr": "hour", "mon": "month", "centurie": "century"}
+_PART = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?|[+-]?\.[0-9]+)\s*([A-Za-z]+)\s*")
+_STEPS = {"s": _SECOND, "ms": 10**6, "us": 10**3, "ns": 1}
+_HALF = 1 << 31
+_MAX_TEXT = 1_000
+
+
+def read_interval(text: str) -> Any:
+    """The scalar of a text such as ``1 month -2 days 3.5 hours``.
+
+    Fractions of a month become days (of 30), fractions of a day become nanoseconds.
+
+    Raises
+    ------
+    FilterError
+        It is not an interval, or too large: months and days have 32 bits.
+    """
+    from fractions import Fraction
+
+    if len(text) > _MAX_TEXT:  # Python does not read numbers of thousands of digits.
+        raise FilterError(f"an interval has {len(text)} characters, at most {_MAX_TEXT}")
+    months, days, nanos, at = Fraction(), Fraction(), Fraction(), 0
+    while at < len(text) or not text:
+        part = _PART.match(text, at)
+        unit = part[2].lower().removesuffix("s") if part else ""
+        unit = _SHORT.get(unit, unit)
+        if part is None or unit not in _NANOS | _DAYS | _MONTHS:
+            raise FilterError(f"{text[:40]!r} is not an interval such as '1 month 2 days 3 hours'")
+        count = Fraction(part[1])
+        months += count * _MONTHS.get(unit, 0)
+        days += count * _DAYS.get(unit, 0)
+        nanos += count * _NANOS.get(unit, 0)
+        at = part.end()
+    days += (months - int(months)) * 30
+    nanos += (days - int(days)) * 86_400 * _SECOND
+    if max(abs(months), abs(days)) >= _HALF or abs(nanos) >= _HALF << 32:
+        raise FilterError(f"the interval {text[:40]!r} is too large")
+    return pa.scalar((int(months), int(days), int(nanos)), pa.month_day_nano_interval())
+
+
+def interval_text(interval: Any) -> str:
+    """The text of an interval scalar, without quotes."""
+    months, days, nanos = interval.as_py()
+    return f"{months} months {days} days {nanos} nanoseconds"
+
+
+def add_interval(moments: Any, interval: Any, sign: int) -> Any:
+    """Dates or timestamps plus (``sign`` 1) or minus (-1) an interval.
+
+    Adding months keeps the day, but at most the last of the month. Dates ignore parts of a day.
+
+    Raises
+    ------
+    FilterError
+        Timestamps have a time zone other than UTC.
+    """
+    from fractions import Fraction
+
+    kind = moments.type
+    if not interval.is_valid:
+        return pa.nulls(len(moments), kind)
+    if getattr(kind, "tz", None) not in {None, "UTC", "+00:00", "Z"}:
+        raise FilterError(f"intervals cannot be added to {kind}: call to_local_time first")
+    months, days, nanos = (sign * part for part in interval.as_py())
+    plain = moments.cast(pa.timestamp("s" if pa.types.is_date(kind) else kind.unit))
+    times = pc.fill_null(plain, pa.scalar(0, plain.type)).to_numpy(zero_copy_only=False)
+    if months:
+        day = times.astype("M8[D]")
+        month = day.astype("M8[M]")
+        first = (month + months).astype("M8[D]")
+        last = (month + months + 1).astype("M8[D]") - first
+        new_day = first + np.minimum(day - month.astype("M8[D]"), last - np.timedelta64(1, "D"))
+        times = (new_day + (times - day)).astype(times.dtype)
+    ticks = 1 if pa.types.is_date(kind) else _SECOND // _STEPS[plain.type.unit]
+    if pa.types.is_date(kind):
+        nanos = int(Fraction(nanos, 86_400 * _SECOND)) * 86_400 * _SECOND
+    ahead = days * 86_400 * ticks + nanos * ticks // _SECOND
+    if abs(ahead) >= 1 << 63:
+        raise FilterError(f"the interval '{interval_text(interval)}' is too large for {kind}")
+    nulls = ~moments.is_valid().to_numpy(zero_copy_only=False)
+    result = pc.add_checked(pa.array(times.astype(np.int64), mask=nulls), pa.scalar(ahead))
+    return result.cast(plain.type).cast(kind)
+
 
 _MICROSECONDS: Final = pa.timestamp("us")
 _NANOSECONDS: Final = pa.timestamp("ns")
@@ -385,3 +488,168 @@ class _Parser(Cursor):
         except FilterError as error:
             raise self.wrong(str(error), at) from None
         return tree.Literal(value, value.type, at=at)
+
+
+# --- Render trees as text in a normal form, which parses as the same tree ---------------
+
+_ATOM = 100
+_BINDING = {
+    "+": PLUS,
+    "-": PLUS,
+    "*": TIMES,
+    "/": TIMES,
+    "%": TIMES,
+    "||": TIMES,
+    "<<": SHIFT,
+    ">>": SHIFT,
+}
+_PLAIN = re.compile(r"[^\W\d]\w*")
+_UNORDERED = 1
+"""Precedence of IS DISTINCT FROM, which takes all that follows."""
+
+
+def render(node: Node) -> str:
+    """The text of an expression."""
+    return _text(node)[0]
+
+
+def _in(node: Node, tightness: int) -> str:
+    """The text of an operand, in brackets unless it binds at least as tightly."""
+    text, binding = _text(node)
+    return text if binding >= tightness else f"({text})"
+
+
+def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as many classes
+    """The text, and the precedence of its outermost operator."""
+    match node:
+        case tree.Name(parts, exact):
+            first = _name(parts[0], always=exact)
+            return ".".join([first, *(_name(part) for part in parts[1:])]), _ATOM
+        case tree.Column(path):
+            return path if _PLAIN.fullmatch(path) or "." in path else _name(path), _ATOM
+        case Literal():
+            return _literal(node)
+        case tree.ListOf(items):
+            return f"[{', '.join(map(render, items))}]", _ATOM
+        case tree.Compare(op, left, right):
+            return _comparison(op, left, right)
+        case tree.Arithmetic(op, left, right):
+            binding = _BINDING[op]
+            return f"{_in(left, binding)} {op} {_in(right, binding + 1)}", binding
+        case tree.Negative(operand):
+            bare = isinstance(operand, Literal) and not _is_negative(operand)
+            inner = f"({render(operand)})" if bare else _in(operand, TIMES + 1)
+            return f"- {inner}" if inner.startswith("-") else f"-{inner}", TIMES
+        case tree.And(operands):
+            return " AND ".join(_in(operand, AND + 1) for operand in operands), AND
+        case tree.Or(operands):
+            return " OR ".join(_in(operand, OR + 1) for operand in operands), OR
+        case tree.Not(operand):
+            return f"NOT {_in(operand, NOT)}", NOT
+        case tree.IsNull(operand, negated):
+            return f"{_in(operand, IS)} IS {_not(negated)}NULL", IS
+        case tree.IsTruth(operand, truth, negated):
+            word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[truth]
+            return f"{_in(operand, IS)} IS {_not(negated)}{word}", IS
+        case tree.InList(operand, items, negated):
+            listed = ", ".join(_listed(items))
+            return f"{_in(operand, EQUAL)} {_not(negated)}IN ({listed})", EQUAL
+        case tree.Between(operand, low, high, negated):
+            between = f"{_in(low, EQUAL + 1)} AND {_in(high, EQUAL + 1)}"
+            return f"{_in(operand, EQUAL)} {_not(negated)}BETWEEN {between}", EQUAL
+        case tree.Like():
+            return _like(node)
+        case tree.Cast(operand, kind, attempt):
+            word = "TRY_CAST" if attempt else "CAST"
+            return f"{word}({render(operand)} AS {type_text(kind)})", _ATOM
+        case tree.Call(name, arguments):
+            return f"{name}({', '.join(map(render, arguments))})", _ATOM
+        case tree.Member(operand, name):
+            inner = (
+                f"({render(operand)})"
+                if isinstance(operand, tree.Name | Literal)
+                else _in(operand, _ATOM)
+            )
+            return f"{inner}.{_name(name)}", _ATOM
+        case tree.Subscript(operand, index):
+            return f"{_in(operand, _ATOM)}[{render(index)}]", _ATOM
+
+
+def _not(negated: bool) -> str:  # noqa: FBT001  # the word itself
+    return "NOT " if negated else ""
+
+
+def _comparison(op: str, left: Node, right: Node) -> tuple[str, int]:
+    if op.startswith("IS"):
+        return f"{_in(left, IS)} {op} {_in(right, OR)}", _UNORDERED
+    return f"{_in(left, EQUAL)} {op} {_in(right, EQUAL + 1)}", EQUAL
+
+
+def _like(node: tree.Like) -> tuple[str, int]:
+    word = "ILIKE" if node.ignore_case else "LIKE"
+    escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
+    text = f"{_in(node.operand, LIKE)} {_not(node.negated)}{word} {_in(node.pattern, LIKE + 1)}"
+    return f"{text}{escape}", LIKE
+
+
+def _name(name: str, *, always: bool = False) -> str:
+    if not always and _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
+        return name
+    return quoted_name(name)
+
+
+def _listed(items: Sequence[Node]) -> Iterable[str]:
+    if isinstance(items, ConstantList):
+        if is_string(items.type):
+            return map(_quoted, items.values)
+        if pa.types.is_integer(items.type):
+            return map(str, items.values)
+        if pa.types.is_floating(items.type) and all(map(math.isfinite, items.values)):
+            return map(repr, items.values)
+    return map(render, items)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _is_negative(literal: Literal) -> bool:
+    return render(literal).startswith("-")
+
+
+def _literal(node: Literal) -> tuple[str, int]:
+    value, kind = node.value, node.type
+    if value is None:
+        return "NULL", _ATOM
+    if isinstance(value, bool):
+        return str(value).upper(), _ATOM
+    if isinstance(value, str):
+        return _quoted(value), _ATOM
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'", _ATOM
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, tuple):
+        items = [Literal(item, kind.value_type) for item in value]  # type: ignore[attr-defined]  # a list's
+        return f"[{', '.join(map(render, items))}]", _ATOM
+    if isinstance(value, int) and pa.types.is_integer(kind):
+        return str(value), _ATOM if value >= 0 else TIMES
+    if isinstance(value, Decimal):
+        return f"{type_text(kind)} '{value:f}'", _ATOM
+    return _typed(node), _ATOM
+
+
+def _float(value: float) -> tuple[str, int]:
+    if not math.isfinite(value):
+        return f"double '{value}'", _ATOM
+    return repr(value), TIMES if repr(value).startswith("-") else _ATOM
+
+
+def _typed(node: Literal) -> str:
+    scalar: Any = node.scalar()
+    if pa.types.is_nested(scalar.type):
+        return str(scalar.as_py())
+    if pa.types.is_interval(scalar.type):
+        return f"interval '{interval_text(scalar)}'"
+    text = value_texts(pa.repeat(scalar, 1))[0].as_py()
+    return f"{type_text(node.type)} '{text}'"

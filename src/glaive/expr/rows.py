@@ -13,24 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
-from glaive.arrow.python_values import NO_PYTHON_VALUE
+from glaive.arrow.chunked import concat_arrays, dictionary_encoded
+from glaive.arrow.conditions import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
 from glaive.expr.sizes import check_bytes, check_values, scalar_bytes, values_within
-
-__all__ = [
-    "array_of",
-    "broadcast",
-    "broadcast_all",
-    "count_rows",
-    "is_constant",
-    "map_constants",
-    "map_distinct",
-    "map_rows",
-    "repeat",
-    "row_values",
-]
 
 
 def is_constant(argument: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A constant of a megabyte for a million rows would take a terabyte, and 32-bit offsets would
 overflow. More than ``MAX_BATCH_BYTES`` for several rows raise ``CapacityError`` with the number
-of parts to split the rows into; see :func:`glaive.arrow.capacity.in_parts`.
+of parts to split the rows into; see :func:`glaive.arrow.chunked.in_parts`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.capacity import MAX_OFFSET, weight
-from glaive.arrow.row_bytes import row_bytes
+from glaive.arrow.chunked import weight
+from glaive.arrow.widths import row_bytes
 from glaive.errors import CapacityError, FilterError, GlaiveError
-
-__all__ = [
-    "MAX_BATCH_BYTES",
-    "MAX_HELD_BYTES",
-    "MAX_LIST_ITEMS",
-    "MAX_VALUES",
-    "MAX_VALUES_OF_A_ROW",
-    "MAX_VALUE_BYTES",
-    "bytes_of",
-    "check_bytes",
-    "check_held",
-    "check_item_bytes",
-    "check_list_items",
-    "check_values",
-    "fixed_bytes",
-    "has_offsets",
-    "largest",
-    "scalar_bytes",
-    "values_within",
-    "varies",
-]
+from glaive.types import MAX_OFFSET
 
 MAX_BATCH_BYTES: Final = 2**26
 """Bytes of values computed at a time for several rows; several threads may do so at once."""

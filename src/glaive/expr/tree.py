@@ -15,42 +15,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from glaive.arrow.scalars import scalar
+from glaive.arrow.conditions import scalar
 from glaive.dataclass import dataclass
-
-__all__ = [
-    "FIRST_VALUE",
-    "HAS_ITEM",
-    "MAX_ARGUMENTS",
-    "MAX_DEPTH",
-    "MAX_JOINED",
-    "MAX_NODES",
-    "MAX_TEXT",
-    "And",
-    "Arithmetic",
-    "Between",
-    "Call",
-    "Cast",
-    "Column",
-    "Compare",
-    "InList",
-    "IsNull",
-    "IsTruth",
-    "Like",
-    "ListOf",
-    "Literal",
-    "Member",
-    "Name",
-    "Negative",
-    "Node",
-    "Not",
-    "Or",
-    "Subscript",
-    "both",
-    "children",
-    "either",
-    "walk",
-]
 
 MAX_TEXT = 8 << 20
 """Characters of a filter."""

@@ -6,16 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.file.files import LanceFileReader, LanceFileWriter
-    from glaive.file.metadata import (
+    from glaive.file.files import (
         LanceBufferDescriptor,
         LanceColumnMetadata,
         LanceFileMetadata,
+        LanceFileReader,
+        LanceFileSession,
         LanceFileStatistics,
+        LanceFileWriter,
         LancePageMetadata,
+        ListResult,
+        ReaderResults,
     )
-    from glaive.file.results import ReaderResults
-    from glaive.file.session import LanceFileSession, ListResult
     from glaive.file.versions import stable_version
 
 __all__ = [
@@ -33,11 +35,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LanceFileReader": "files",
-    "LanceFileSession": "session",
-    "LanceFileWriter": "files",
-    "ListResult": "session",
-    "ReaderResults": "results",
     "stable_version": "versions",
 }
 
@@ -45,4 +42,4 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"glaive.file.{_HOMES.get(name, 'metadata')}"), name)
+    return getattr(import_module(f"glaive.file.{_HOMES.get(name, 'files')}"), name)

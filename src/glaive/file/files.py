@@ -8,40 +8,404 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import in_parts
+from glaive.arrow.conditions import Condition, IsNull
 from glaive.arrow.extensions import to_type
-from glaive.arrow.layout import checked_layout
-from glaive.arrow.own_memory import own_rows
-from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
-from glaive.file.extension_columns import ExtensionColumns
-from glaive.file.layout import FileLayout, file_layout
-from glaive.file.location import split_path
-from glaive.file.metadata import (
-    LanceFileMetadata,
-    LanceFileStatistics,
-    file_metadata,
-    file_statistics,
+from glaive.arrow.validation import checked_layout, own_rows
+from glaive.compat.absent import Absence, refuse_members
+from glaive.dataclass import dataclass
+from glaive.encodings.protocol import Fetch, and_then
+from glaive.errors import (
+    AccessError,
+    ObjectNotFoundError,
+    OptionError,
+    RowIndexError,
+    SchemaError,
+    UnsupportedFeatureError,
 )
+from glaive.file.layout import BufferLocation, ColumnLayout, FileLayout, PageInfo, file_layout
 from glaive.file.open import create_writer, open_reader
-from glaive.file.positions import positions
-from glaive.file.protocol import BoundColumns, FileReader
-from glaive.file.results import ReaderResults
-from glaive.file.v2.reading.reader import FileV2
-from glaive.file.v2.writing.writer import FileV2Writer
-from glaive.file.versions import resolve_version
+from glaive.file.protocol import (
+    BoundColumn,
+    BoundColumns,
+    Entries,
+    FileReader,
+    Searchable,
+    positions,
+)
+from glaive.file.v2.reader import FileV2
+from glaive.file.v2.writer import FileV2Writer
+from glaive.file.versions import profile_of, resolve_version
 from glaive.format.fields import LanceSchema
-from glaive.io.catalogue import catalogued_options
+from glaive.io.checksums import VerifyingReader, checksum_function
+from glaive.io.confined import is_downloaded, real_path
+from glaive.io.credentials import catalogued_options
+from glaive.io.failures import as_store_errors
 from glaive.io.store import ObjectStore
-from glaive.types import Int64s
+from glaive.io.uri import open_object, open_store
+from glaive.kernels.compact import DeletionMask
+from glaive.types import ByteRange, Int64s, RowRange
 
-__all__ = ["LanceFileReader", "LanceFileWriter", "ReaderResults"]
+if TYPE_CHECKING:
+    from glaive.format.describe import EncodingNode
+
+
+# --- Where single files are, as users write it ------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileWithin(os.PathLike[str]):
+    """A file of a store that is connected already, where a path is expected.
+
+    Parameters
+    ----------
+    store
+        The directory.
+    name
+        Path below it, which the store does not let lead out.
+    """
+
+    store: ObjectStore
+    name: str
+
+    def __fspath__(self) -> str:
+        return self.store.full(self.name)
+
+
+def split_path(
+    path: str | os.PathLike[str], storage_options: Mapping[str, str] | None
+) -> tuple[ObjectStore, str]:
+    """The store of the directory that holds a file, and the file's name."""
+    if isinstance(path, FileWithin):
+        return path.store, path.name
+    return open_object(os.fspath(path), storage_options)
+
+
+# --- The rows that the reader of a file was asked for -----------------------------------
+
+
+class ReaderResults:
+    """The requested rows: as a table, or as batches that are decoded when needed.
+
+    Parameters
+    ----------
+    reader
+        The rows in batches of the requested size.
+    whole
+        The same rows in fewer batches, for a table; those of ``reader`` when omitted.
+    """
+
+    def __init__(
+        self, reader: pa.RecordBatchReader, whole: Iterable[pa.RecordBatch] | None = None
+    ) -> None:
+        self.reader = reader
+        self._whole = reader if whole is None else whole
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The batches, each decoded when the reader reaches it."""
+        return self.reader
+
+    def to_table(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(list(self._whole), self.reader.schema)
+
+
+# --- Columns with extension types instead of storage types ------------------------------
+# Files have storage types and metadata. Readers of datasets see Arrow's extension types, and JSON
+# as text.
+
+
+class ExtensionColumn(Searchable):
+    """One field as an extension type (a ``BoundColumn``)."""
+
+    def __init__(self, column: BoundColumn, field: pa.Field) -> None:
+        self._column = column
+        where = f"column {field.name!r}"
+        self._convert: Callable[[Any], Any] = partial(to_type, kind=field.type, where=where)
+        self.field = field
+        self.num_rows = column.num_rows
+        kind = field.type
+        storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        self._has_storage_type = column.field.type.equals(storage)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about."""
+        return self._column.value_bytes
+
+    def cuts(self) -> Int64s:
+        """Row numbers at which pages begin."""
+        return self._column.cuts()
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows ``start`` to ``stop`` as one array."""
+        return self._convert(self._column.read(start, stop))
+
+    def take(self, rows: Int64s) -> Any:
+        """The rows at these positions, in this order."""
+        return self._convert(self._column.take(rows))
+
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
+        """The rows that pass, where conditions apply to the stored values."""
+        if self._has_storage_type or isinstance(condition, IsNull):
+            return self._column.find(condition, start, stop)
+        return None
+
+    def match(self, condition: Condition, start: int, stop: int) -> Any:
+        """The rows that pass, one bit each."""
+        if self._has_storage_type or isinstance(condition, IsNull):
+            return self._column.match(condition, start, stop)
+        return None
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """The rows that pass, where conditions apply to the stored values."""
+        return self._column.find_entries(passing, start, stop) if self._has_storage_type else None
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The ranges in which rows may pass."""
+        if self._has_storage_type:
+            return self._column.prune(condition, start, stop)
+        return super().prune(condition, start, stop)
+
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Any:
+        """``read`` without deleted rows."""
+        array = self._column.read_live(start, stop, deleted)
+        return None if array is None else self._convert(array)
+
+    def plan_read(self, start: int, stop: int) -> Any:
+        """``read`` as a value."""
+        return and_then(self._column.plan_read(start, stop), self._convert)
+
+    def plan_take(self, rows: Int64s) -> Any:
+        """``take`` as a value."""
+        return and_then(self._column.plan_take(rows), self._convert)
+
+
+def as_extension(column: BoundColumn, field: pa.Field) -> BoundColumn:
+    """The column with the type of ``field``; the column itself if that is its type."""
+    return column if column.field.type.equals(field.type) else ExtensionColumn(column, field)
+
+
+class ExtensionColumns:
+    """Several fields of one file, with the types of a schema (a ``BoundColumns``)."""
+
+    def __init__(self, columns: BoundColumns, schema: pa.Schema) -> None:
+        self._columns = columns
+        self.schema = schema
+        self.num_rows = columns.num_rows
+        self.columns: Sequence[BoundColumn] = list(map(as_extension, columns.columns, schema))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return self._columns.nbytes
+
+    def cuts(self) -> Int64s:
+        """Row numbers at which a page of any of the fields begins, both ends included."""
+        return self._columns.cuts()
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return self._convert(self._columns.read(start, stop))
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return self._convert(self._columns.take(rows))
+
+    def prefetch(self, rows: Int64s) -> bool:
+        """Have the system read the bytes that a take of these rows needs."""
+        return self._columns.prefetch(rows)
+
+    def open_pages(self, most: int) -> None:
+        """Fetch what at most so many pages read before any row."""
+        self._columns.open_pages(most)
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        return and_then(self._columns.plan_read(start, stop), self._convert)
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return and_then(self._columns.plan_take(rows), self._convert)
+
+    def _convert(self, arrays: list[pa.Array]) -> list[pa.Array]:
+        return [
+            to_type(array, field.type, f"column {field.name!r}")
+            for array, field in zip(arrays, self.schema, strict=True)
+        ]
+
+
+# --- Compare a whole file with its checksums --------------------------------------------
+
+
+def compare_file(store: ObjectStore, path: str, *, size: int | None = None) -> int | None:
+    """Read all of a file that has a checksum, and compare it.
+
+    Returns
+    -------
+    int or None
+        The bytes of pages and global buffers that were compared; None if the file has no checksums,
+        or xxhash, which makes them, is not installed.
+
+    Raises
+    ------
+    CorruptFileError
+        Some bytes differ from their checksum.
+    """
+    if checksum_function() is None:
+        return None
+    file = open_reader(store, path, size=size, verify="always")
+    if not isinstance(file, FileV2) or not isinstance(file.reader, VerifyingReader):
+        return None
+    if file.container.checksums is None:
+        return None
+    for column in range(file.num_columns):
+        file.container.column(column)
+    return file.reader.compare_all()
+
+
+def has_checksums(file: FileReader) -> bool:
+    """Whether an opened file has checksums."""
+    return isinstance(file, FileV2) and file.container.checksums_range() is not None
+
+
+# --- Metadata of a data file with pylance's names: :meth:`LanceFileReader.metadata` -----
+# :meth:`LanceFileReader.layout` has more: encodings as trees, ratios, gaps.
+
+_TABLE_ENTRY = 16
+"""Bytes per column of the table of column metadata: a position and a size."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanceBufferDescriptor:
+    """Where a buffer is, in bytes."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LancePageMetadata:
+    """One page: its buffers, and its encoding as text."""
+
+    buffers: list[LanceBufferDescriptor]
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class LanceColumnMetadata:
+    """One physical column: its own buffers, and its pages."""
+
+    column_buffers: list[LanceBufferDescriptor]
+    pages: list[LancePageMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class LanceFileMetadata:
+    """What the end of a file says of it.
+
+    Parameters
+    ----------
+    schema
+        The columns.
+    num_rows
+        Rows.
+    num_data_bytes
+        Bytes of pages, and of padding between them and the global buffers.
+    num_column_metadata_bytes
+        Bytes of the metadata of all columns, with the table of where each is.
+    num_global_buffer_bytes
+        Bytes of the global buffers.
+    global_buffers
+        The schema, then those that were added.
+    columns
+        The physical columns.
+    major_version, minor_version
+        Format version, as the footer has it: 0.3 in files of 2.0.
+    """
+
+    schema: pa.Schema
+    num_rows: int
+    num_data_bytes: int
+    num_column_metadata_bytes: int
+    num_global_buffer_bytes: int
+    global_buffers: list[LanceBufferDescriptor]
+    columns: list[LanceColumnMetadata]
+    major_version: int
+    minor_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LanceColumnStatistics:
+    """Pages of one physical column and their size in bytes."""
+
+    num_pages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LanceFileStatistics:
+    """One entry per physical column."""
+
+    columns: list[LanceColumnStatistics]
+
+
+def file_metadata(layout: FileLayout) -> LanceFileMetadata:
+    """The metadata of a file out of its layout."""
+    buffers = [_descriptor(one) for one in layout.global_buffers]
+    buffers_size = sum(one.size for one in buffers)
+    major, minor = profile_of(layout.version).footer
+    return LanceFileMetadata(
+        schema=layout.schema.logical_schema(),
+        num_rows=layout.num_rows,
+        num_data_bytes=layout.column_metadata.position - buffers_size,
+        num_column_metadata_bytes=layout.column_metadata.size + _TABLE_ENTRY * len(layout.columns),
+        num_global_buffer_bytes=buffers_size,
+        global_buffers=buffers,
+        columns=[_column(one) for one in layout.columns],
+        major_version=major,
+        minor_version=minor,
+    )
+
+
+def file_statistics(layout: FileLayout) -> LanceFileStatistics:
+    """Pages and bytes per physical column out of the layout of a file."""
+    return LanceFileStatistics(
+        [LanceColumnStatistics(column.num_pages, column.size) for column in layout.columns]
+    )
+
+
+def _descriptor(buffer: BufferLocation) -> LanceBufferDescriptor:
+    return LanceBufferDescriptor(buffer.position, buffer.size)
+
+
+def _column(column: ColumnLayout) -> LanceColumnMetadata:
+    own = [_descriptor(one) for one in column.buffers]
+    return LanceColumnMetadata(own, [_page(one) for one in column.pages])
+
+
+def _page(page: PageInfo) -> LancePageMetadata:
+    return LancePageMetadata([_descriptor(one) for one in page.buffers], _text(page.encoding, 0))
+
+
+def _text(node: EncodingNode, depth: int) -> str:
+    """A tree of encodings, one line each."""
+    indent = "    " * depth
+    settings = ", ".join(f"{name}={value}" for name, value in node.settings.items())
+    lines = [f"{node.name}({settings})" if settings else node.name]
+    for role, child in node.children:
+        lines.append(f"{indent}    {role}: {_text(child, depth + 1)}")
+    return "\n".join(lines)
+
 
 WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
@@ -396,3 +760,164 @@ def _check_counts(batch_size: int, batch_readahead: int) -> None:
             "batch_size must be at least 1 and batch_readahead at least 0, found "
             f"{batch_size} and {batch_readahead}"
         )
+
+
+# --- Several files below one directory, with pylance's names: the store is connected once
+
+_BLOB_FILES = (
+    Absence(
+        "files of blobs are written with the rows that own them",
+        "Pass blob_array(...) to write_dataset or fragment.write_fragments, which pack the values",
+        "LanceFileSession.open_dedicated_blob_writer LanceFileSession.open_packed_blob_writer",
+    ),
+)
+
+
+@dataclass
+class ListResult:
+    """A directory: its sub-directories and its files, relative to the session's base path."""
+
+    common_prefixes: list[str]
+    objects: list[str]
+
+
+@refuse_members(_BLOB_FILES)
+class LanceFileSession:
+    """Several files below one directory: the store is connected once.
+
+    The directory may be that of somebody else: of a link that leads out of it no bytes are given,
+    but of those that ``huggingface_hub`` makes to what it downloads.
+
+    Parameters
+    ----------
+    base_path
+        Path or URI of the directory.
+    storage_options
+        For object stores.
+    namespace_client, table_id
+        The table of a catalogue that the files belong to: its credentials are used.
+    """
+
+    def __init__(
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        namespace_client: object = None,
+        table_id: Sequence[str] | None = None,
+    ) -> None:
+        options = catalogued_options(namespace_client, table_id, storage_options, base_path)
+        self._store = open_store(base_path, options)
+
+    def open_reader(
+        self, path: str | os.PathLike[str], columns: Sequence[str] | None = None
+    ) -> LanceFileReader:
+        """Open a file below the base path."""
+        return LanceFileReader.within(self._store, os.fspath(path), columns)
+
+    def open_writer(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schema: pa.Schema | None = None,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+        keep_original_array: bool | None = None,
+        max_page_bytes: int | None = None,
+    ) -> LanceFileWriter:
+        """Begin a file below the base path; options are those of :class:`LanceFileWriter`.
+
+        Raises
+        ------
+        OptionError
+            The path names a directory.
+        StoreError
+            It leads out of the base path.
+        """
+        name = os.fspath(path).lstrip("/")
+        if not name or name.endswith("/"):
+            raise OptionError(f"path: {path!r:.200} names a directory; give the path of a file")
+        return LanceFileWriter(
+            FileWithin(self._store, name),
+            schema,
+            data_cache_bytes=data_cache_bytes,
+            version=version,
+            keep_original_array=keep_original_array,
+            max_page_bytes=max_page_bytes,
+        )
+
+    def contains(self, path: str) -> bool:
+        """Whether there is a file with this path."""
+        folder = str(PurePosixPath(path).parent)
+        prefix = "" if folder == "." else folder
+        return any(entry.path == path for entry in self._store.list(prefix))
+
+    def list(self, path: str | None = None) -> list[str]:
+        """Paths of all files below a directory, in order."""
+        return [entry.path for entry in self._store.walk(path or "")]
+
+    def list_with_delimiter(self, path: str | None = None) -> ListResult:
+        """Files directly in a directory, and its sub-directories, in order."""
+        prefix = (path or "").strip("/")
+        start = f"{prefix}/" if prefix else ""
+        objects = [entry.path for entry in self._store.list(prefix)]
+        below = (entry.path.removeprefix(start) for entry in self._store.walk(prefix))
+        folders = {name.partition("/")[0] for name in below if "/" in name}
+        return ListResult([f"{start}{folder}" for folder in sorted(folders)], objects)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Raw bytes of a file.
+
+        Raises
+        ------
+        OptionError
+            It does not have them.
+        AccessError
+            It is a link that leads out of the base path.
+        """
+        self._refuse_link(path)
+        source = self._store.open(path)
+        if offset < 0 or length < 0 or length > source.size - offset:
+            raise OptionError(
+                f"read_range: {path} has {source.size} bytes, which do not hold {length} from "
+                f"{offset} on"
+            )
+        return bytes(source.read([ByteRange(offset, length)])[0].to_pybytes())
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file; ObjectNotFoundError if there is none."""
+        if not self.contains(path):
+            raise ObjectNotFoundError(
+                f"cannot delete {self._store.full(path)}: there is no such file. Check the path."
+            )
+        self._store.delete([path])
+
+    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
+        """Copy a local file to below the base path."""
+        with as_store_errors(os.fspath(local_path), "read"):
+            content = Path(local_path).read_bytes()
+        self._store.put(remote_path, [content])
+
+    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
+        """Copy a file from below the base path to a local one.
+
+        Raises
+        ------
+        AccessError
+            It is a link that leads out of the base path.
+        """
+        self._refuse_link(remote_path)
+        content = self._store.get(remote_path).to_pybytes()
+        with as_store_errors(os.fspath(local_path), "write"):
+            Path(local_path).write_bytes(content)
+
+    def _refuse_link(self, path: str) -> None:
+        """Refuse a file whose name alone is below the base path: any other may be behind it."""
+        store, full = self._store, self._store.full(path)
+        why = store.file_link_out(path)
+        if why is None:
+            return
+        if store.is_local:
+            with as_store_errors(full, "follow"):
+                if is_downloaded(real_path(store.uri), real_path(full)):
+                    return
+        raise AccessError(f"{full} was not read: {why}")

@@ -6,21 +6,512 @@ metadata has no sizes of strings; their first and last offsets are read instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.build import leaf_bits
-from glaive.errors import UnsupportedFeatureError
-from glaive.file.layout_values import BufferLocation, ColumnLayout, FileLayout, PageInfo
-from glaive.file.legacy.layout import legacy_layout
-from glaive.file.legacy.reader import LegacyFile
+from glaive.arrow.build import leaf_bits, offset_bits
+from glaive.dataclass import dataclass
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.file.legacy.reader import LegacyFile, number_ids, plain_bits
 from glaive.file.protocol import FileReader
-from glaive.file.v2.buffer_kinds import buffer_kinds, count_values
-from glaive.file.v2.reading.reader import FileV2
-from glaive.format.describe import describe_encoding
-from glaive.format.fields import Field
-from glaive.types import ByteRange, Where
+from glaive.file.v2.reader import FileV2
+from glaive.format.describe import EncodingNode, describe_encoding
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+from glaive.memory import as_array
+from glaive.types import ByteRange, FormatVersion, Int64s, Where
 
-__all__ = ["BufferLocation", "ColumnLayout", "FileLayout", "PageInfo", "file_layout"]
+# --- The layout of a data file as plain values: columns, pages, buffers and gaps --------
+# Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns these values.
+
+MAX_PADDING = 4096
+"""Fewer bytes between two buffers count as padding; no writer aligns to more."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferLocation:
+    """One buffer: its content and its position."""
+
+    kind: str
+    position: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after it."""
+        return self.position + self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"kind": self.kind, "position": self.position, "size": self.size}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageInfo:
+    """One page of a column.
+
+    ``rows`` is the number in the metadata; ``values`` is the number of items where it is stored,
+    else that of rows. ``raw_bytes`` is the size of the values in Arrow, None where that takes
+    decoding (strings) or the column has no values of its own.
+    """
+
+    rows: int
+    values: int
+    buffers: tuple[BufferLocation, ...]
+    encoding: EncodingNode
+    raw_bytes: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.size for buffer in self.buffers)
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes in memory per byte in the file."""
+        return _ratio(self.raw_bytes, self.size)
+
+    @property
+    def bytes_per_value(self) -> float | None:
+        """Bytes of the file per value."""
+        return _ratio(self.size, self.values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values, ready for JSON."""
+        return {
+            "rows": self.rows,
+            "values": self.values,
+            "size": self.size,
+            "ratio": self.ratio,
+            "bytes_per_row": _ratio(self.size, self.rows),
+            "bytes_per_value": self.bytes_per_value,
+            "encoding": self.encoding.to_dict(),
+            "buffers": [buffer.to_dict() for buffer in self.buffers],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnLayout:
+    """One physical column: the path of its field, its pages, and buffers outside of pages.
+
+    ``blobs``: its values are outside of all buffers, where the pages point to.
+    """
+
+    index: int
+    path: str
+    type: str
+    pages: tuple[PageInfo, ...]
+    buffers: tuple[BufferLocation, ...] = ()
+    blobs: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pages and column buffers."""
+        own = sum(buffer.size for buffer in self.buffers)
+        return own + sum(page.size for page in self.pages)
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the column."""
+        return len(self.pages)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all pages."""
+        return sum(page.rows for page in self.pages)
+
+    @property
+    def values(self) -> int:
+        """Values of all pages."""
+        return sum(page.values for page in self.pages)
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes in memory per byte in the file, None where it is unknown for some page."""
+        raw = [page.raw_bytes for page in self.pages]
+        if any(size is None for size in raw):
+            return None
+        return _ratio(sum(size or 0 for size in raw), self.size)
+
+    @property
+    def bytes_per_value(self) -> float | None:
+        """Bytes of the file per value."""
+        return _ratio(self.size, self.values)
+
+    @property
+    def encodings(self) -> tuple[str, ...]:
+        """Short names of the distinct encodings of the pages, in order of appearance."""
+        return tuple(dict.fromkeys(page.encoding.brief for page in self.pages))
+
+    def all_buffers(self) -> Iterator[BufferLocation]:
+        """All buffers."""
+        for page in self.pages:
+            yield from page.buffers
+        yield from self.buffers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values, ready for JSON."""
+        return {
+            "index": self.index,
+            "path": self.path,
+            "type": self.type,
+            "size": self.size,
+            "ratio": self.ratio,
+            "bytes_per_value": self.bytes_per_value,
+            "buffers": [buffer.to_dict() for buffer in self.buffers],
+            "pages": [page.to_dict() for page in self.pages],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """A whole file.
+
+    ``column_metadata`` is the section with the positions of pages (in 0.1 the page table);
+    ``footer`` is the rest of the file after it, except for ``others``.
+    """
+
+    path: str
+    size: int
+    version: FormatVersion
+    num_rows: int
+    schema: LanceSchema
+    columns: tuple[ColumnLayout, ...]
+    global_buffers: tuple[BufferLocation, ...]
+    column_metadata: BufferLocation
+    footer: BufferLocation
+    others: tuple[BufferLocation, ...] = ()
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of all columns."""
+        return sum(column.num_pages for column in self.columns)
+
+    @property
+    def sections(self) -> tuple[BufferLocation, ...]:
+        """All sections that belong to no column, in order of position."""
+        parts = [*self.global_buffers, *self.others, self.column_metadata, self.footer]
+        return tuple(sorted(parts, key=lambda buffer: buffer.position))
+
+    def gaps(self) -> tuple[BufferLocation, ...]:
+        """Ranges that no metadata refers to, in order of position.
+
+        Most are ``padding``. Longer ones are ``blobs`` in a file with blob columns, else
+        ``unlisted``.
+        """
+        every = [buffer for column in self.columns for buffer in column.all_buffers()]
+        every += self.sections
+        longer = "blobs" if any(column.blobs for column in self.columns) else "unlisted"
+        gaps = []
+        for start, size in _between(every, self.size):
+            gaps.append(BufferLocation("padding" if size < MAX_PADDING else longer, start, size))
+        return tuple(gaps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values, ready for JSON."""
+        return {
+            "path": self.path,
+            "size": self.size,
+            "version": str(self.version),
+            "rows": self.num_rows,
+            "global_buffers": [buffer.to_dict() for buffer in self.global_buffers],
+            "column_metadata": self.column_metadata.to_dict(),
+            "footer": self.footer.to_dict(),
+            "others": [buffer.to_dict() for buffer in self.others],
+            "gaps": [gap.to_dict() for gap in self.gaps()],
+            "columns": [column.to_dict() for column in self.columns],
+        }
+
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _between(buffers: Iterable[BufferLocation], size: int) -> Iterator[tuple[int, int]]:
+    """Start and size of the gaps between buffers, which may overlap."""
+    end = 0
+    for buffer in sorted(buffers, key=lambda buffer: buffer.position):
+        if buffer.size and buffer.position > end:
+            yield end, buffer.position - end
+        end = max(end, buffer.end) if buffer.size else end
+    if size > end:
+        yield end, size - end
+
+
+# --- The layout of a 0.1 file: pages by the page table, statistics, schema, metadata ----
+# The page table has positions and lengths; sizes follow from the types. For strings two offsets
+# per page are read, because the page table has no sizes of their bytes.
+#
+# Specification: ``docs/format/legacy.md``.
+
+_ENTRY = 16
+"""Bytes of a (position, length) pair in a page table."""
+
+_OFFSET = 8
+"""Bytes of an offset of a string."""
+
+
+def legacy_layout(reader: LegacyFile) -> FileLayout:
+    """Describe an opened file of format 0.1."""
+    numbers = number_ids(reader.schema.field_ids())
+    table = reader.page_table(numbers.values())
+    columns = []
+    for path, field in _paths(reader.schema.fields, ""):
+        number = numbers.get(field.id)
+        if number is not None:
+            columns.append(_column(reader, number, path, field, table[number]))
+    end, size = reader.metadata_position, reader.reader.size
+    table_bytes = _ENTRY * reader.num_columns * (len(reader.batches) - 1)
+    return FileLayout(
+        path=reader.path,
+        size=size,
+        version=reader.version,
+        num_rows=reader.num_rows,
+        schema=reader.schema,
+        columns=tuple(columns),
+        global_buffers=(),
+        column_metadata=BufferLocation("page table", reader.page_table_position, table_bytes),
+        footer=BufferLocation("metadata and footer", end, size - end),
+        others=tuple(_others(reader, end)),
+    )
+
+
+def _paths(fields: tuple[Field, ...], prefix: str) -> Iterator[tuple[str, Field]]:
+    for field in fields:
+        yield f"{prefix}{field.name}", field
+        yield from _paths(field.children, f"{prefix}{field.name}.")
+
+
+def _others(reader: LegacyFile, end: int) -> Iterator[BufferLocation]:
+    """The schema, and statistics with their page table."""
+    at = reader.schema_position
+    yield BufferLocation("schema", at, end - at)
+    statistics = reader.statistics_table()
+    if statistics is None:
+        return
+    position, entries = statistics
+    yield BufferLocation("page table of statistics", position, _ENTRY * entries)
+    (raw,) = reader.reader.read([ByteRange(position, _ENTRY * entries)])
+    pages = as_array(raw, "<i8").reshape(-1, 2)
+    first = int(pages[pages[:, 1] > 0, 0].min(initial=position))
+    if 0 <= first < position:
+        yield BufferLocation("statistics", first, position - first)
+
+
+# ------------------------------------------------------------------ columns
+
+
+def _column(
+    reader: LegacyFile, number: int, path: str, field: Field, table: Int64s
+) -> ColumnLayout:
+    where = Where(reader.path, number, path)
+    rows = np.diff(reader.batches)
+    items = _items(reader, field, where)
+    if field.logical_type == "struct" or pa.types.is_null(field.arrow_type):
+        pages = [_page(EncodingNode("none"), int(row), int(row), []) for row in rows]
+    else:
+        pages = _pages(reader, field, table, rows, where)
+    return ColumnLayout(
+        index=number, path=path, type=field.logical_type, pages=tuple(pages), buffers=tuple(items)
+    )
+
+
+def _pages(
+    reader: LegacyFile, field: Field, table: Int64s, rows: Int64s, where: Where
+) -> list[PageInfo]:
+    kind: Any = field.arrow_type
+    positions, lengths = table[:, 0], table[:, 1]
+    _check(reader, positions, lengths, where)
+    if field.logical_type.startswith(("list", "large_list")):
+        node = EncodingNode("list")
+        width = 8 if field.logical_type.startswith("large") else 4
+        return [
+            _page(node, int(count), int(count), [BufferLocation("offsets", at, width * length)])
+            for at, length, count in zip(
+                positions.tolist(), lengths.tolist(), rows.tolist(), strict=True
+            )
+        ]
+    if offset_bits(kind) is not None:
+        strings = _strings(reader, positions, lengths, where)
+        node = EncodingNode("var_binary")
+        return [
+            _page(node, length, length, strings[2 * page : 2 * page + 2])
+            for page, length in enumerate(lengths.tolist())
+        ]
+    keys = pa.types.is_dictionary(kind)
+    bits = int(kind.index_type.bit_width) if keys else plain_bits(kind)[0]
+    node = EncodingNode("dictionary" if keys else "plain", {"bits_per_value": bits})
+    name = "indices" if keys else "values"
+    pages = []
+    for at, length in zip(positions.tolist(), lengths.tolist(), strict=True):
+        size = (length * bits + 7) // 8
+        pages.append(_page(node, length, length, [BufferLocation(name, at, size)], size))
+    return pages
+
+
+def _page(
+    node: EncodingNode,
+    rows: int,
+    values: int,
+    buffers: list[BufferLocation],
+    raw: int | None = None,
+) -> PageInfo:
+    return PageInfo(rows=rows, values=values, buffers=tuple(buffers), encoding=node, raw_bytes=raw)
+
+
+def _strings(
+    reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where
+) -> list[BufferLocation]:
+    """Offsets and bytes of each page of strings, alternating."""
+    ends = [
+        ByteRange(position, _OFFSET)
+        for first, length in zip(positions.tolist(), lengths.tolist(), strict=True)
+        for position in (first, first + _OFFSET * length)
+    ]
+    offsets = [as_array(raw, "<i8").item(0) for raw in reader.reader.read(ends)]
+    buffers = []
+    for page, length in enumerate(lengths.tolist()):
+        first, last = offsets[2 * page], offsets[2 * page + 1]
+        if not 0 <= first <= last <= reader.reader.size:
+            raise CorruptFileError(
+                "string offsets",
+                expected=f"ascending, within 0..{reader.reader.size}",
+                found=f"{first} to {last}",
+                where=where,
+            )
+        buffers.append(BufferLocation("offsets", int(positions[page]), _OFFSET * (length + 1)))
+        buffers.append(BufferLocation("bytes", first, last - first))
+    return buffers
+
+
+def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferLocation]:
+    """The items of a dictionary column."""
+    if field.dictionary is None or not pa.types.is_dictionary(field.arrow_type):
+        return []
+    kind: Any = field.arrow_type
+    kind = kind.value_type
+    entry = np.array([field.dictionary], np.int64)
+    positions, lengths = entry[:, 0], entry[:, 1]
+    _check(reader, positions, lengths, where)
+    if offset_bits(kind) is None:
+        size = (int(lengths[0]) * plain_bits(kind)[0] + 7) // 8
+        return [BufferLocation("dictionary", int(positions[0]), size)]
+    strings = _strings(reader, positions, lengths, where)
+    return [BufferLocation("dictionary", buffer.position, buffer.size) for buffer in strings]
+
+
+def _check(reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where) -> None:
+    size = reader.reader.size
+    # A value takes a bit at least. Checked first, so that products cannot wrap around.
+    if ((positions < 0) | (positions > size) | (lengths < 0) | (lengths > 8 * size)).any():
+        raise CorruptFileError(
+            "page table",
+            expected=f"positions within 0..{size} and as many values as fit",
+            found=f"positions {positions.min()}..{positions.max()}, up to {lengths.max()} values",
+            where=where,
+        )
+
+
+# --- The content of each buffer of a page, by its encoding ------------------------------
+# Specification: the buffers of each layout in ``docs/format/pages.md``, ``docs/format/planes.md``
+# and ``docs/format/arrays.md``.
+
+_COUNTED = ("mini_block_layout", "full_zip_layout", "chunked", "zipped")
+"""Layouts that count items apart from rows; none is a count of zero."""
+
+
+def count_values(node: EncodingNode, rows: int) -> int:
+    """Values of a page: its items where they are counted, else its rows."""
+    if node.name == "PlanarLayout":
+        return count_values(_inside(node, "values"), rows)
+    if node.name == "blob_layout":
+        return count_values(_inside(node, "inner_layout"), rows)
+    if node.name in _COUNTED:
+        return int(node.settings.get("num_items", 0))
+    return rows
+
+
+def buffer_kinds(node: EncodingNode, count: int) -> list[str]:
+    """The content of each of ``count`` buffers of a page.
+
+    Buffers that the encoding does not mention are named by their number.
+    """
+    kinds = _of_layout(node, count)
+    if kinds is None:
+        named: dict[int, str] = {}
+        _of_arrays(node, "values", named)
+        kinds = [named.get(at, f"buffer {at}") for at in range(count)]
+    kinds = kinds[:count]
+    return kinds + [f"buffer {at}" for at in range(len(kinds), count)]
+
+
+def _inside(node: EncodingNode, role: str) -> EncodingNode:
+    return next((child for name, child in node.children if name == role), EncodingNode("none"))
+
+
+# --------------------------------------------------------------- 2.1 and newer
+
+
+def _of_layout(node: EncodingNode, count: int) -> list[str] | None:
+    if node.name == "blob_layout":
+        return _of_layout(_inside(node, "inner_layout"), count)
+    if node.name == "PlanarLayout":
+        return _of_planes(_inside(node, "structure"), _inside(node, "values"), count)
+    if node.name == "constant_layout":
+        levels = ["repetition levels", "definition levels"]
+        return levels if count in (0, len(levels)) else ["value", *levels]
+    if node.name == "full_zip_layout":
+        return ["values", "row index"]
+    if node.name == "mini_block_layout":
+        index = ["repetition index"] if node.settings.get("repetition_index_depth") else []
+        return _chunked(node) + index
+    return None
+
+
+def _of_planes(structure: EncodingNode, values: EncodingNode, count: int) -> list[str]:
+    kinds = _of_value_plane(values)
+    rest = "structure" if structure.name == "sparse" else "repetition index"
+    return kinds + [rest] * (count - len(kinds))
+
+
+def _of_value_plane(values: EncodingNode) -> list[str]:
+    if values.name == "chunked":
+        return _chunked(values)
+    if values.name == "zipped":
+        return ["values", *(["row index"] if "bits_per_offset" in values.settings else [])]
+    if values.name == "indexed":
+        return ["indices", *["dictionary" for _ in _of_value_plane(_inside(values, "items"))]]
+    return []
+
+
+def _chunked(node: EncodingNode) -> list[str]:
+    dictionary = any(role == "dictionary" for role, _ in node.children)
+    return ["chunk table", "chunks", *(["dictionary"] if dictionary else [])]
+
+
+# --------------------------------------------------------------- 2.0
+
+_ROLES = {
+    ("binary", "indices"): "offsets",
+    ("list", "offsets"): "offsets",
+    ("dictionary", "indices"): "indices",
+    ("dictionary", "items"): "dictionary",
+    ("some_nulls", "validity"): "validity",
+}
+"""The content of the buffers below, by the encoding and the role in it."""
+
+
+def _of_arrays(node: EncodingNode, kind: str, named: dict[int, str]) -> None:
+    """Name the buffers of an array encoding and those inside it."""
+    if node.name == "buffer":
+        named.setdefault(int(node.settings.get("buffer_index", 0)), kind)
+    for role, child in node.children:
+        own = _ROLES.get((node.name, role), kind)
+        # All buffers of a dictionary have this name, including its offsets.
+        _of_arrays(child, kind if kind == "dictionary" else own, named)
 
 
 def file_layout(reader: FileReader) -> FileLayout:
@@ -48,7 +539,7 @@ def file_layout(reader: FileReader) -> FileLayout:
         version=reader.version,
         num_rows=reader.num_rows,
         schema=reader.schema,
-        columns=tuple(_column(reader, index, *owner) for index, owner in enumerate(owners)),
+        columns=tuple(_column_layout(reader, index, *owner) for index, owner in enumerate(owners)),
         global_buffers=tuple(
             BufferLocation("schema" if number == 0 else "global buffer", *pair)
             for number, pair in enumerate(container.global_ranges())
@@ -87,7 +578,7 @@ def _owners(reader: FileV2) -> list[tuple[str, Field | None]]:
     return owners
 
 
-def _column(reader: FileV2, index: int, path: str, field: Field | None) -> ColumnLayout:
+def _column_layout(reader: FileV2, index: int, path: str, field: Field | None) -> ColumnLayout:
     container, where = reader.container, Where(reader.path, index, path)
     message = container.column(index)
     kind = None if field is None or field.children else field.arrow_type

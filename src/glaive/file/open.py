@@ -13,10 +13,15 @@ from glaive.errors import (
     ObjectNotFoundError,
     OptionError,
 )
-from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.protocol import FileReader, FileWriter
-from glaive.file.v2.reading.container import Container, tail_bytes
-from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
+from glaive.file.v2.container import Container, tail_bytes
+from glaive.file.versions import (
+    DEFAULT,
+    PROFILES,
+    LegacyProfile,
+    profile_of_footer,
+    resolve_version,
+)
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
 from glaive.io.checksums import (
@@ -29,23 +34,22 @@ from glaive.io.checksums import (
 from glaive.io.store import ObjectStore
 
 if TYPE_CHECKING:
-    from glaive.file.blob_options import BlobOptions
-    from glaive.file.v2.writing.column_options import GivenOptions
+    from glaive.file.blobs import BlobOptions
+    from glaive.file.v2.writer import GivenOptions
 
-__all__ = ["check_columns", "create_writer", "open_reader"]
 
 _READERS = {
-    "layouts": "glaive.file.v2.reading.reader:FileV2",
-    "arrays": "glaive.file.v2.reading.arrays_reader:ArraysFile",
-    "planes": "glaive.file.v2.reading.reader:FileV2",
+    "layouts": "glaive.file.v2.reader:FileV2",
+    "arrays": "glaive.file.v2.arrays:ArraysFile",
+    "planes": "glaive.file.v2.reader:FileV2",
 }
 _MAX_PAGE_BYTES = 8 * 1024 * 1024
 """Default and maximum size of a page in bytes."""
 
 _WRITERS = {
-    "layouts": "glaive.file.v2.writing.writer:FileV2Writer",
-    "arrays": "glaive.file.v2.writing.arrays_writer:ArraysWriter",
-    "planes": "glaive.file.v2.writing.planes_writer:PlanesWriter",
+    "layouts": "glaive.file.v2.writer:FileV2Writer",
+    "arrays": "glaive.file.v2.arrays:ArraysWriter",
+    "planes": "glaive.file.v2.planes_writer:PlanesWriter",
 }
 
 
@@ -206,12 +210,12 @@ def _check(schema: LanceSchema, version: str, encoding_options: GivenOptions | N
     profile = PROFILES[version]
     if not isinstance(profile, LegacyProfile):
         from glaive.file.types import check_types
-        from glaive.file.v2.writing.column_options import column_options
+        from glaive.file.v2.writer import column_options
 
         check_types(schema, profile)
         column_options(schema, encoding_options, profile)
         return
-    from glaive.file.legacy.types import check_legacy_types
+    from glaive.file.legacy.writer import check_legacy_types
 
     check_legacy_types(schema)
     if encoding_options:

@@ -2,31 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition
-from glaive.arrow.widths import value_bytes
+from glaive.arrow.widths import most_bytes, value_bytes
+from glaive.config import MOST_IMPLIED, USUAL_RATIO
 from glaive.dataclass import dataclass
-from glaive.encodings.fetch import Fetch
-from glaive.errors import OptionError
-from glaive.format.fields import Field, LanceSchema
+from glaive.encodings.options import PageOptions
+from glaive.encodings.protocol import Fetch, MemoryRanges, PageReader, and_then, join
+from glaive.errors import CapacityError, OptionError, RowIndexError
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+from glaive.io.mapped import MappedReader, prefetch
 from glaive.io.store import RangeReader
 from glaive.kernels.compact import DeletionMask
-from glaive.types import FormatVersion, Int64s, RowRange
+from glaive.named_tuple import NamedTuple
+from glaive.types import FormatVersion, Int64s, RowRange, Where
 
-__all__ = [
-    "BoundColumn",
-    "BoundColumns",
-    "Entries",
-    "FileReader",
-    "FileWriter",
-    "Searchable",
-    "WrittenFile",
-    "unfinished",
-]
+if TYPE_CHECKING:
+    from glaive.encodings.predicate import PagePredicate
+
+
+# --- What one version of the file format is, and what it allows a writer, as plain data -
+# Readers use profiles only to identify a version; they accept every encoding they know.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionProfile:
+    """What is known of every format version.
+
+    Parameters
+    ----------
+    version
+        The version by name, as in ``data_storage_version`` and manifests.
+    footer
+        ``(major, minor)`` written to the footer of a file.
+    on_disk
+        All ``(major, minor)`` pairs in footers that identify this version.
+    leaf_columns
+        Each leaf of a struct is a column, so that the members may be in different files.
+    grows_structs
+        Structs may get new members: readers add nulls for files that lack them.
+    blob_type
+        New blob columns are of type ``lance.blob.v2``, else binary with metadata.
+    """
+
+    version: FormatVersion
+    footer: tuple[int, int]
+    on_disk: tuple[tuple[int, int], ...]
+    leaf_columns: bool = True
+    grows_structs: bool = False
+    blob_type: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatProfile(VersionProfile, PageOptions):
+    """The permissions of one version of the 2.x format, for writers.
+
+    Parameters
+    ----------
+    types
+        Names of the types that this version supports and others do not; see
+        ``glaive.file.types.FEATURES``.
+    pages
+        The page grammar: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes`` of
+        structure and of values as in 2.3.
+    stable
+        Whether all later releases will read files of this version.
+    """
+
+    types: frozenset[str] = frozenset()
+    pages: Literal["layouts", "arrays", "planes"] = "layouts"
+    stable: bool = True
+
+    def __hash__(self) -> int:
+        return hash(self.version)  # unique, and quick: every write looks things up by profile
+
 
 Entries = Callable[[pa.Array], pa.BooleanArray]
 """Which of some values pass; called with distinct values of a column, the last of them null."""
@@ -269,4 +328,392 @@ def unfinished(where: str) -> OptionError:
     return OptionError(
         f"{where} is not finished: writing some of its rows ended in an error. Write the file from "
         "the start."
+    )
+
+
+# --- Run fetches: read what they need until a result is there ---------------------------
+# Codecs only say which bytes they need. Joining the fetches of all columns of a batch before
+# reading is what makes one request out of many; see :mod:`glaive.encodings.protocol`.
+
+T = TypeVar("T")
+
+
+def run_fetch(reader: RangeReader, step: Fetch[T] | T) -> T:
+    """Read what a step needs until it is a result."""
+    while isinstance(step, Fetch):
+        step = step.resume(reader.read(step.ranges))
+    return step
+
+
+def run_fetches(steps: Iterable[tuple[RangeReader, Fetch[T] | T]]) -> list[T]:
+    """Results of steps on several files.
+
+    All steps request their bytes before any of them resumes: for readers that answer at once
+    and read in the background.
+    """
+    pending = [(reader, step, _request(reader, step)) for reader, step in steps]
+    while any(isinstance(step, Fetch) for _, step, _ in pending):
+        resumed = (
+            (reader, step.resume(buffers) if isinstance(step, Fetch) else step)
+            for reader, step, buffers in pending
+        )
+        pending = [(reader, step, _request(reader, step)) for reader, step in resumed]
+    return [step for _, step, _ in pending if not isinstance(step, Fetch)]
+
+
+def _request(reader: RangeReader, step: Fetch[T] | T) -> list[pa.Buffer]:
+    return reader.read(step.ranges) if isinstance(step, Fetch) else []
+
+
+# --- Have the system read all bytes of a mapped file that a take needs, at once ---------
+
+_GAP = 16 * 1024
+"""Ranges with a smaller gap are requested as one."""
+
+
+class Prefetched(NamedTuple):
+    """What became of a prefetch.
+
+    Parameters
+    ----------
+    is_complete
+        Whether all ranges are known; else only the opening ranges were prefetched.
+    was_needed
+        Whether something, of a sample, was not in memory.
+    """
+
+    is_complete: bool
+    was_needed: bool
+
+
+def prefetch_rows(
+    columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: Int64s
+) -> Prefetched:
+    """Prefetch what a take of these rows reads of mapped columns.
+
+    Parameters
+    ----------
+    columns
+        The row that each page begins at, then the rows of the column; and the pages.
+    """
+    rows = np.sort(rows)
+    parts = [part for starts, pages in columns for part in _pages(starts, pages, rows)]
+    if not parts:
+        return Prefetched(is_complete=True, was_needed=False)
+    opening = [page.opening_ranges(positions) for page, positions in parts]
+    needed = prefetch(_merged(np.concatenate(opening)))
+    ranges = []
+    for page, positions in parts:
+        taken = page.take_ranges(positions)
+        if taken is None:
+            return Prefetched(is_complete=False, was_needed=needed)
+        ranges.append(taken)
+    needed = prefetch(_merged(np.concatenate(ranges))) or needed
+    return Prefetched(is_complete=True, was_needed=needed)
+
+
+def _pages(
+    starts: Sequence[int], pages: Sequence[PageReader], rows: Int64s
+) -> Iterator[tuple[PageReader, Int64s]]:
+    """Pages that contain some of the rows, with the positions of the rows in the page."""
+    cuts = np.searchsorted(rows, starts).tolist()
+    for at, page in enumerate(pages):
+        if cuts[at] < cuts[at + 1]:
+            yield page, rows[cuts[at] : cuts[at + 1]] - starts[at]
+
+
+def _merged(ranges: MemoryRanges) -> MemoryRanges:
+    """The ranges in order, near ones merged."""
+    if not len(ranges):
+        return ranges
+    ranges = ranges[np.argsort(ranges[:, 0])]
+    ends = np.maximum.accumulate(ranges.sum(axis=1))
+    begins = np.flatnonzero(ranges[1:, 0] > ends[:-1] + _GAP) + 1
+    first = np.concatenate(([0], begins))
+    last = np.concatenate((begins - 1, [len(ranges) - 1]))
+    starts = ranges[first, 0]
+    return np.stack([starts, ends[last] - starts], axis=1)
+
+
+# --- What columns bound to fields have in common, in files of all versions --------------
+
+
+class Proportion:
+    """A check of all that is made of so many rows: compression makes much of little.
+
+    Each page has a limit of its own, but rows read at once may have any number of pages, and any
+    number of fields: see :func:`in_proportion`.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file.
+    """
+
+    __slots__ = ("_done", "_rows", "_size", "_stored", "_where")
+
+    def __init__(self, rows: int, stored: int, where: Where) -> None:
+        self._rows, self._stored, self._where = rows, stored, where
+        self._size = self._done = 0
+
+    def array(self, array: pa.Array) -> pa.Array:
+        """Check an array of some of the rows."""
+        self.count(array.nbytes, len(array))
+        return array
+
+    def count(self, size: int, rows: int) -> None:
+        """Count the bytes that some of the rows take.
+
+        Raises
+        ------
+        CapacityError
+            All rows take too many.
+        """
+        self._size, self._done = self._size + size, self._done + rows
+        unfinished = self._done < self._rows
+        if self._size > MOST_IMPLIED and unfinished and self._size > USUAL_RATIO * self._stored:
+            total = self._size * self._rows // max(self._done, 1)
+            raise CapacityError(
+                f"about {total} bytes of values in {self._stored} bytes (in {self._where}), at "
+                f"most {MOST_IMPLIED} are made at once; read or take fewer rows at a time",
+                parts=-(-total // MOST_IMPLIED),
+            )
+
+
+def in_proportion(
+    rows: int, fields: int, most: float, readers: Sequence[RangeReader]
+) -> Callable[[pa.Array], pa.Array]:
+    """A check of the arrays of several fields, which are made one after the other of so many rows.
+
+    Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
+    ``most`` is what a row takes at most.
+    """
+    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MOST_IMPLIED:
+        return _unchecked
+    stored = sum(reader.size for reader in readers)
+    return Proportion(rows * fields, stored, Where(readers[0].path)).array
+
+
+_DIVISIBLE = 2
+
+
+def _unchecked(array: pa.Array) -> pa.Array:
+    return array
+
+
+class BoundField(Searchable, ABC):
+    """A top-level field with all that is stored of it below (a ``BoundColumn``)."""
+
+    __slots__ = ("_where", "field", "num_rows", "reader")
+
+    def __init__(self, field: pa.Field, rows: int, reader: RangeReader, where: object) -> None:
+        self.field = field
+        self.num_rows = rows
+        self.reader = reader
+        self._where = where
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of memory held after all pages were read from; an estimate."""
+
+    @abstractmethod
+    def cuts(self) -> Int64s:
+        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array."""
+        return run_fetch(self.reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> pa.Array:
+        """The rows at these positions, in this order."""
+        return run_fetch(self.reader, self.plan_take(rows))
+
+    @abstractmethod
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+
+    @abstractmethod
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
+            )
+
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        from glaive.encodings.predicate import page_predicate
+
+        return self._search(page_predicate(condition, self.field.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value."""
+        from glaive.encodings.predicate import entry_predicate
+
+        return self._search(entry_predicate(passing, self.field.type), start, stop)
+
+    @abstractmethod
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        """The rows that pass; None when reading them is the quickest way."""
+
+    def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]] | None:
+        """First rows and pages of each physical column below; None where a take needs more."""
+        return None
+
+
+class FileColumns:
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ("_most", "columns", "num_rows", "reader", "schema")
+
+    def __init__(self, columns: Sequence[BoundField], rows: int, reader: RangeReader) -> None:
+        self.columns = columns
+        self.num_rows = rows
+        self.schema = pa.schema([column.field for column in columns])
+        self.reader = reader
+        self._most: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return sum(column.nbytes for column in self.columns)
+
+    def cuts(self) -> Int64s:
+        """Row numbers at which a page of any of the fields begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        if not parts:
+            return np.unique(np.array([0, self.num_rows], np.int64))
+        return np.unique(np.concatenate(parts))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return run_fetch(self.reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return run_fetch(self.reader, self.plan_take(rows))
+
+    def prefetch(self, rows: Int64s) -> bool:
+        """Have the system read the bytes of a mapped file that a take of these rows needs."""
+        parts = [column.physical_pages() for column in self.columns]
+        known = [columns for columns in parts if columns is not None]
+        if len(known) < len(parts):
+            return False
+
+        done = prefetch_rows([column for columns in known for column in columns], rows)
+        if done.is_complete and not done.was_needed and isinstance(self.reader, MappedReader):
+            self.reader.found_resident()
+        return done.is_complete
+
+    def open_pages(self, most: int) -> None:
+        """Fetch what at most so many pages read before any row."""
+        parts = [part for column in self.columns for part in column.physical_pages() or ()]
+        if sum(len(pages) for _, pages in parts) <= most:
+            steps = [page.plan_opening() for _, pages in parts for page in pages]
+            run_fetch(self.reader, join([step for step in steps if step is not None], list))
+
+    def in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
+        """A check of the arrays of so many rows, one for each field."""
+        if self._most is None:
+            self._most = most_bytes(self.schema.types)
+        return in_proportion(rows, len(self.columns), self._most, [self.reader])
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        checked = self.in_proportion(stop - start)
+        steps = [and_then(column.plan_read(start, stop), checked) for column in self.columns]
+        return join(steps, list)
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return join([column.plan_take(rows) for column in self.columns], list)
+
+
+# --- Row positions as users give them ---------------------------------------------------
+
+_POSITION_LIMIT: Final = 2**63
+
+
+def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
+    """Row positions from a list, range, numpy or Arrow array of integers.
+
+    Parameters
+    ----------
+    rows
+        The positions.
+    total
+        How many rows there are. Of a range that leaves them, only the end that does is given, for
+        the caller to refuse: all of its numbers may take any memory.
+
+    Raises
+    ------
+    OptionError
+        Something in it is no integer.
+    RowIndexError
+        A number has more than 64 bits.
+    """
+    if isinstance(rows, range) and rows and total is not None:
+        low, high = min(rows[0], rows[-1]), max(rows[0], rows[-1])
+        if low < 0 or high >= total:
+            outside = low if low < 0 else high
+            _check_size(outside)
+            rows = [outside]
+    if isinstance(rows, pa.Array | pa.ChunkedArray):
+        if rows.null_count:
+            raise OptionError("row positions: expected integers, found a null")
+        try:
+            rows.validate(full=True)  # pyarrow reads numbers of items out of a message as they are
+        except pa.ArrowException as error:
+            raise OptionError(f"row positions: expected integers: {error}") from None
+        rows = (
+            rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
+        )
+    if type(rows) is list and rows and type(rows[0]) is int:
+        with suppress(struct.error):  # said below what is wrong
+            packed = struct.pack(f"{len(rows)}q", *rows)  # takes half of NumPy's time
+            return np.frombuffer(packed, np.int64)
+    if isinstance(rows, np.ndarray) and type(rows) is not np.ndarray and np.ma.is_masked(rows):
+        raise OptionError("row positions: expected integers, found a masked one")
+    numbers = np.asarray(rows)
+    if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
+        raise OptionError(
+            f"row positions: expected a list of integers, found {numbers.dtype} {rows!r:.60}"
+        )
+    if numbers.dtype == np.uint64 and len(numbers):
+        _check_size(int(numbers.max()))
+    return numbers.astype(np.int64, copy=False)
+
+
+def _check_size(row: int) -> None:
+    if not -_POSITION_LIMIT <= row < _POSITION_LIMIT:
+        raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
+
+
+def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
+    """Refuse rows beyond those that a dataset has.
+
+    Parameters
+    ----------
+    low, high
+        The smallest and the largest row position.
+    starts
+        Where each fragment starts among the rows; the last entry counts all rows.
+
+    Raises
+    ------
+    RowIndexError
+        One of the two is out of range.
+    """
+    total = int(starts[-1])
+    if low < 0 or high >= total:
+        raise beyond(low if low < 0 else high, total)
+
+
+def beyond(row: int, total: int) -> RowIndexError:
+    """The error that a row position is none of ``total`` rows."""
+    return RowIndexError(
+        f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
     )

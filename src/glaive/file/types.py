@@ -16,14 +16,12 @@ import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
 from glaive.errors import SchemaError
-from glaive.file.profile import FormatProfile
+from glaive.file.protocol import FormatProfile
 from glaive.file.versions import PROFILES
 from glaive.format.blobs import is_blob
 from glaive.format.field import BLOB, Field
 from glaive.format.fields import LanceSchema
 from glaive.named_tuple import NamedTuple
-
-__all__ = ["FEATURES", "check_types"]
 
 _FIXED_STRUCTS = "fixed_size_list:struct:"
 _LISTS = ("list", "large_list", "map")

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.wire import parse_bitmap
-from glaive.types import UInt64s
+from glaive.types import Int64s, UInt64s
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
 
-__all__ = ["MAX_NUMBERS", "RANGE_BYTES", "bitmap_of", "is_of_runs", "offsets_of", "ranges_of"]
 
 MAX_NUMBERS = 1 << 27
 """Limit of numbers decoded from a bitmap: a few bytes can stand for billions."""
@@ -83,3 +82,44 @@ def bitmap_of(numbers: Iterable[int] | NDArray[np.uint32]) -> bytes:
 
     serialized: bytes = BitMap(numbers).serialize()
     return serialized
+
+
+# --- Split-block Bloom filters: blocks of eight 32-bit words, a value sets a bit in each word of
+# one
+#
+# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+
+BLOCK_BYTES: Final = 32
+BLOCK_WORDS: Final = 8
+_SALT: Final = np.array(
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    np.uint32,
+)
+_SHIFT: Final = np.uint32(27)
+"""Of the product of a hash and a salt, the upper five bits count: a word has 32."""
+
+
+def block_numbers(hashes: UInt64s, count: int) -> Int64s:
+    """The block of each hash, in a filter of ``count`` blocks."""
+    scaled = (hashes >> np.uint64(32)) * np.uint64(count)
+    return (scaled >> np.uint64(32)).astype(np.int64)
+
+
+def bit_numbers(hashes: UInt64s, word: int) -> NDArray[np.uint32]:
+    """The bit that each hash sets in a word of its block."""
+    bits: NDArray[np.uint32] = (hashes.astype(np.uint32) * _SALT[word]) >> _SHIFT
+    return bits
+
+
+def word_masks(hashes: UInt64s) -> NDArray[np.uint32]:
+    """Words in which the bit of each hash is set. Shape ``(hashes, BLOCK_WORDS)``."""
+    return np.uint32(1) << ((hashes.astype(np.uint32)[:, None] * _SALT) >> _SHIFT)

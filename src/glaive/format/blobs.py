@@ -10,36 +10,20 @@ Specification: ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from glaive.arrow.validation import refuse_half_characters
+from glaive.dataclass import dataclass
+from glaive.errors import GlaiveError, OptionError, SchemaError
 from glaive.format.field import BLOB, BLOB_V2, PACKED, Field
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
-
-__all__ = [
-    "BLOB_V2",
-    "DESCRIPTION",
-    "DESCRIPTOR",
-    "EXTERNAL",
-    "INLINE",
-    "LOGICAL",
-    "MEMBERS",
-    "NULL_POSITION",
-    "OWN_FILE",
-    "PACKED_FILE",
-    "as_binary",
-    "described",
-    "has_blobs",
-    "has_blobs_v2",
-    "is_blob",
-    "is_described",
-    "logical",
-    "stored",
-    "unfit_members",
-]
+from glaive.memory import allocate
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
 """Descriptor of a value of the first kind, in the data file."""
@@ -167,4 +151,164 @@ def _members(data_type: pa.StructType) -> tuple[Field, ...]:
     return tuple(
         Field(id=-1, name=field.name, logical_type=_TYPES[field.type], nullable=field.nullable)
         for field in data_type
+    )
+
+
+# --- The extension type of blob columns, ``lance.blob.v2``, and single values of it -----
+# Importing this module registers the type with Arrow.
+
+_REQUIRED_MEMBERS = 2
+"""Number of required members: ``data`` and ``uri``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One value: bytes, or the URI of an object, or of a part of it.
+
+    ``None`` is a null; :meth:`empty` creates a value of 0 bytes.
+
+    Parameters
+    ----------
+    data
+        The bytes.
+    uri
+        The URI of the object with the bytes.
+    position, size
+        The part of the object, in bytes; default: all of it.
+
+    Raises
+    ------
+    OptionError
+        Both or neither of ``data`` and ``uri`` are given, or only one of ``position`` and ``size``.
+    """
+
+    data: bytes | None = None
+    uri: str | None = None
+    position: int | None = None
+    size: int | None = None
+
+    def __repr__(self) -> str:
+        uri = None if self.uri is None else GlaiveError.without_secrets(self.uri)
+        part = f"position={self.position!r}, size={self.size!r}"
+        return f"Blob(data={self.data!r}, uri={uri!r}, {part})"
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.uri is None):
+            raise OptionError("Blob must set `data` or `uri`, and not both; None is a null")
+        if self.uri == "":
+            raise OptionError("Blob uri cannot be empty; give the URI of an object")
+        if (self.position is None) != (self.size is None):
+            raise OptionError("Blob: give both position and size of a part, or neither")
+        if self.position is None or self.size is None:
+            return
+        if self.uri is None:
+            raise OptionError("Blob: position and size are for a uri, not for data")
+        if self.position < 0 or self.size < 1:
+            raise OptionError(
+                f"Blob: expected position ≥ 0 and size ≥ 1, found {self.position} and {self.size}"
+            )
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
+        """A value of the given bytes."""
+        return cls(data=bytes(data))
+
+    @classmethod
+    def from_uri(cls, uri: str, position: int | None = None, size: int | None = None) -> Self:
+        """An external value."""
+        return cls(uri=uri, position=position, size=size)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A value of 0 bytes."""
+        return cls(data=b"")
+
+
+class BlobType(pa.ExtensionType):
+    """Type of blob columns in memory: ``struct<data, uri, position, size>``.
+
+    Every value has ``data`` or ``uri``; the last two members specify a part of the object.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LOGICAL, BLOB_V2)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> BlobType:
+        fields = list(LOGICAL)
+        shapes = [
+            [(field.name, field.type) for field in part]
+            for part in (fields, fields[:_REQUIRED_MEMBERS])
+        ]
+        members: list[Any] = list(storage_type) if pa.types.is_struct(storage_type) else []
+        if [(member.name, member.type) for member in members] not in shapes:
+            raise SchemaError(f"blobs are stored as {LOGICAL}, found {storage_type}")
+        made = cls.__new__(cls)
+        pa.ExtensionType.__init__(made, storage_type, BLOB_V2)
+        return made
+
+    def __arrow_ext_class__(self) -> type[BlobArray]:
+        return BlobArray
+
+
+class BlobArray(pa.ExtensionArray):
+    """Array of blobs; see :func:`blob_array`."""
+
+    @classmethod
+    def from_pylist(cls, values: Iterable[object]) -> BlobArray:
+        """Create an array; see :func:`blob_array`."""
+        rows = [_as_row(value, at) for at, value in enumerate(values)]
+        filled = [row or {} for row in rows]
+        members: list[Any] = [_joined([row.get("data") for row in filled])]
+        with refuse_half_characters("addresses of blobs"):
+            members += [
+                pa.array([row.get(field.name) for row in filled], field.type)
+                for field in list(LOGICAL)[1:]
+            ]
+        nulls = pa.array([row is None for row in rows], pa.bool_())
+        storage: Any = pa.StructArray.from_arrays(members, fields=list(LOGICAL), mask=nulls)
+        made: Any = pa.ExtensionArray.from_storage(BlobType(), storage)
+        return made  # type: ignore[no-any-return]  # the type says which class
+
+
+with suppress(pa.ArrowKeyError):  # another library may have registered the name
+    _made: Any = BlobType()
+    pa.register_extension_type(_made)
+
+
+def _joined(values: Sequence[Any]) -> pa.LargeBinaryArray:
+    """Bytes or None, copied once: builders of Arrow move all they have whenever they grow."""
+    ends = [0, *accumulate(0 if value is None else len(value) for value in values)]
+    data = allocate(ends[-1])
+    memory = memoryview(data).cast("B")
+    for value, start, stop in zip(values, ends, ends[1:], strict=False):
+        if stop > start:
+            memory[start:stop] = value
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    offsets = pa.array(ends, pa.int64()).buffers()[1]
+    made: Any = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(values), [valid.buffers()[1], offsets, data]
+    )
+    return made  # type: ignore[no-any-return]  # the type says which class
+
+
+def _as_row(value: object, at: int) -> dict[str, object] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _as_row(Blob(uri=value), at)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"data": bytes(value) if isinstance(value, memoryview) else value}
+    names = ("data", "uri", "position", "size")
+    if all(hasattr(value, name) for name in names):  # a Blob, of lance perhaps
+        row: dict[str, object] = {name: getattr(value, name) for name in names}
+        if row["data"] is None or isinstance(row["data"], bytes | bytearray):
+            return row
+        value = row["data"]
+    raise OptionError(
+        f"value {at} of a blob array: BlobArray values must be bytes-like, str (URI), Blob, or "
+        f"None; got {type(value)}"
     )

@@ -16,8 +16,6 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings20_pb2, encodings21_pb2, encodings23_pb2
 from glaive.format.wire import DecodeError, unseal
 
-__all__ = ["EncodingNode", "describe_encoding"]
-
 _ROOTS: dict[str, Any] = {
     "lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
     "lance.encodings.ColumnEncoding": encodings20_pb2.ColumnEncoding,

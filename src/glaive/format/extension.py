@@ -5,23 +5,27 @@ Arrow's JSON type is called ``lance.json`` in files, because its values are enco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.format.logical_types import CATEGORIES, EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
-
-__all__ = [
-    "JSON",
-    "as_written",
-    "extended",
-    "field_metadata",
-    "storage_type",
-    "with_json",
-    "with_metadata",
-]
+from glaive.arrow.validation import check_schema, without_json_strings
+from glaive.errors import GlaiveError, SchemaError
+from glaive.format.logical_types import (
+    ACTED_ON,
+    CATEGORIES,
+    COLUMNS_OF_PARQUET,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    READ_BY_OTHERS,
+    WITHHELD,
+    leaf_type,
+    logical_type,
+)
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
@@ -50,7 +54,7 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
     if getattr(data_type, "extension_name", None) == _ARROW_JSON:
         metadata |= {EXTENSION_NAME: JSON.encode(), EXTENSION_METADATA: b""}
     elif isinstance(data_type, pa.BaseExtensionType):
-        from glaive.arrow.exported import exported_metadata
+        from glaive.arrow.validation import exported_metadata
 
         parameters = dict(exported_metadata(field)).get(EXTENSION_METADATA.encode(), b"")
         metadata[EXTENSION_NAME] = data_type.extension_name.encode()
@@ -62,7 +66,6 @@ def as_written(metadata: dict[str, bytes]) -> dict[str, bytes]:
     """Metadata with entries that were withheld in reading under their own keys."""
     if _READ_INSTEAD.isdisjoint(metadata):
         return metadata
-    from glaive.format.extension_metadata import restored
 
     return restored(metadata)
 
@@ -74,8 +77,6 @@ def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: b
     """
     metadata: Any = schema.metadata
     if metadata and not same and _PANDAS in metadata:
-        from glaive.format.pandas_metadata import fitting
-
         metadata[_PANDAS] = fitting(metadata[_PANDAS], fields)
     return pa.schema(fields, metadata)
 
@@ -90,7 +91,7 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """
     if not any(map(_is_extended, schema)):
         return schema
-    import_module("glaive.format.blob_type")  # registers the blob type
+    import_module("glaive.format.blobs")  # registers the blob type
     fields = [with_json(field) for field in schema] if json else list(schema)
     given = pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # bytes are fine
     whole = _imported(given)
@@ -179,3 +180,564 @@ class _Exported:
     def __arrow_c_schema__(self) -> object:
         """The capsule."""
         return self._schema.__arrow_c_schema__()
+
+
+# --- Parameters of Arrow's own extension types in the metadata of fields, checked before Arrow
+# Arrow makes types of them wherever a schema comes in: here, in workers of Spark, in other
+# libraries. Some of the versions that are supported end the process over axes that there are not,
+# and over JSON that is nested deeply, so that such entries are never given to it. Nor is what
+# DuckDB would believe of types that it knows: where values are stored in another way, it reads
+# memory that is not there. Names that are right, but that others should not act on, are withheld:
+# read under other keys, which become the name again in what is written.
+#
+# Types of other packages get their parameters only as text or JSON: Arrow calls the class that was
+# registered under a name with the bytes of the file, and some classes unpickle them, which runs
+# what the bytes say. Names of types whose values are pickles are withheld: their packages unpickle
+# these where somebody looks at them. So are those by which Polars has objects of Python: it takes
+# what a file says for an address in its memory, and ends the process over that of another one. And
+# so is Arrow's own type of other systems over dictionaries and times with a zone: pyarrow ends the
+# process where such a column, of which any schema may tell, becomes one of pandas.
+#
+# So are the categories of an ``Enum`` of Polars, which are those of a column's first writer: all
+# other values, as of later writers, Polars reads as null.
+
+_LONGEST: Final = 1 << 20
+_MOST_BRACKETS: Final = 64
+"""Of JSON, which has three of them: nothing is nested deeper than there are brackets."""
+
+
+def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
+    """The entries, less those of an extension type of Arrow whose parameters do not fit.
+
+    Those of variants, pickles and objects, and of types that pyarrow cannot give to pandas, are
+    withheld, and so are those of other types that are neither text nor JSON, and categories of
+    Polars.
+
+    Parameters
+    ----------
+    metadata
+        Of a field.
+    data_type
+        Its storage type.
+    """
+    metadata = {CATEGORIES.get(key, key): value for key, value in metadata.items()}
+    name, said = metadata.get(EXTENSION_NAME, b""), metadata.get(EXTENSION_METADATA, b"")
+    check = _CHECKS.get(name)
+    if check is not None:
+        if not check(_parameters(said), data_type):
+            return _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
+        return withheld(metadata) if _is_unshown(data_type) else metadata
+    if name.startswith(b"lance.") and not _is_text(said):
+        return _without(metadata, EXTENSION_METADATA)  # no type of Lance has such parameters
+    if _is_acted_on(name, said) or not (_is_printable(name) and _is_text(said)):
+        return withheld(metadata)
+    return metadata
+
+
+def _is_acted_on(name: bytes, said: bytes) -> bool:
+    """Whether a library does with the values of a type what nobody should do with a stranger's."""
+    if name == _OF_DAFT:  # marks may also be written as escapes
+        return b"Python" in said or b"\\" in said
+    return name in (_VARIANT, _OF_RAY, *_OF_POLARS)
+
+
+def _is_unshown(data_type: pa.DataType) -> bool:
+    """Whether pyarrow ends the process where an extension type of these values goes to pandas."""
+    types = pa.types
+    zoned = types.is_timestamp(data_type) and bool(data_type.tz)
+    return zoned or types.is_dictionary(data_type)
+
+
+def _without(metadata: Mapping[str, bytes], *keys: str) -> dict[str, bytes]:
+    return {key: value for key, value in metadata.items() if key not in keys}
+
+
+def _is_text(said: bytes) -> bool:
+    """Whether parameters are JSON, or printable ASCII in one line.
+
+    No pickle begins as JSON does. One that names a function, to be called, has line breaks or bytes
+    that are no ASCII.
+    """
+    if not said.startswith((b"{", b"[", b'"')):
+        return _is_printable(said)
+    try:
+        said.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_printable(said: bytes) -> bool:
+    return said.isascii() and said.decode("ascii").isprintable()
+
+
+def withheld(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The entries, with those of an extension type under keys that no other library knows."""
+    return {WITHHELD.get(key, key): value for key, value in metadata.items()}
+
+
+def restored(metadata: dict[str, bytes]) -> dict[str, bytes]:
+    """The entries, with those that were withheld under their own keys.
+
+    Names that decide how Lance stores values stay withheld: the column is stored in another way.
+    """
+    own = {other: key for key, other in CATEGORIES.items() if key not in metadata}
+    name = metadata.get(WITHHELD[EXTENSION_NAME])
+    if name is not None and EXTENSION_NAME not in metadata and not name.startswith(_OF_LANCE):
+        own |= {other: key for key, other in WITHHELD.items()}
+    return {own.get(key, key): value for key, value in metadata.items()}
+
+
+def _parameters(said: bytes) -> dict[str, Any]:
+    """The members of a JSON object; none if it is something else."""
+    import json
+
+    marks = without_json_strings(said[: _LONGEST + 1])
+    if len(said) > _LONGEST or marks.count(b"[") + marks.count(b"{") > _MOST_BRACKETS:
+        return {}
+    try:
+        given = json.loads(said.decode(), object_pairs_hook=_members)
+    except (ValueError, RecursionError):
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object; of those with one name, readers take the first or the last."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name is repeated")
+    return members
+
+
+def _is_fixed(given: Mapping[str, Any], data_type: Any) -> bool:
+    shape: Any = given.get("shape")
+    return (
+        isinstance(data_type, pa.FixedSizeListType)
+        and _are_sizes(shape)
+        and prod(shape) == data_type.list_size
+        and _has_axes(given, len(shape))
+    )
+
+
+def _is_variable(given: Mapping[str, Any], data_type: Any) -> bool:
+    at = data_type.get_field_index("shape") if pa.types.is_struct(data_type) else -1
+    if at < 0 or not isinstance(data_type.field(at).type, pa.FixedSizeListType):
+        return False
+    axes, uniform = data_type.field(at).type.list_size, given.get("uniform_shape")
+    known = [] if uniform is None else uniform
+    if not isinstance(known, list) or not _are_sizes([size for size in known if size is not None]):
+        return False
+    return len(known) in (0, axes) and _has_axes(given, axes)
+
+
+def _is_opaque(given: Mapping[str, Any], data_type: Any) -> bool:
+    name, vendor = given.get("type_name"), given.get("vendor_name")
+    if not isinstance(name, str) or not isinstance(vendor, str):
+        return False
+    if vendor.lower() != "duckdb" or name.lower() not in _OF_DUCKDB:
+        return True
+    stored = _OF_DUCKDB[name.lower()]
+    return stored is not None and bool(data_type.equals(stored))
+
+
+def _is_uuid(_given: Mapping[str, Any], data_type: Any) -> bool:
+    return bool(data_type.equals(pa.binary(16)))
+
+
+def _is_bool8(_given: Mapping[str, Any], data_type: Any) -> bool:
+    return bool(data_type.equals(pa.int8()))
+
+
+def _are_sizes(shape: Any) -> bool:
+    return isinstance(shape, list) and all(type(one) is int and 0 <= one < 2**31 for one in shape)
+
+
+def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
+    """Whether the order and the names of axes, if they are given, are those of so many."""
+    if "permutation" in given:
+        order: Any = given["permutation"]
+        if not _are_sizes(order) or len(order) != axes or sorted(order) != [*range(len(order))]:
+            return False
+    if "dim_names" in given:
+        names: Any = given["dim_names"]
+        if not isinstance(names, list) or len(names) != axes:
+            return False
+        return all(isinstance(name, str) for name in names)
+    return True
+
+
+_VARIANT: Final = b"arrow.parquet.variant"
+"""Arrow has no such type in Python. DuckDB decodes its values, to any depth of its stack."""
+
+_OF_RAY: Final = b"ray.data.arrow_pickled_object"
+_OF_DAFT: Final = b"daft.super_extension"
+"""Any type of Daft, of which objects of Python are pickles; parameters name the type, as JSON."""
+
+_OF_POLARS: Final = (b"_POLARS_PYTHON_OBJECT", b"POLARS_EXTENSION_TYPE")
+"""The second one is that of older versions."""
+
+_OF_LANCE: Final = (b"lance.", b"arrow.json")
+
+_OF_DUCKDB: Final[dict[str, pa.DataType | None]] = {
+    "hugeint": pa.binary(16),
+    "uhugeint": pa.binary(16),
+    "time_tz": pa.binary(8),
+    "bit": None,
+    "bignum": None,
+    "varint": None,
+}
+"""Types whose values DuckDB reads without a look at how they are stored; None: nor at the bytes of
+each, of which the first ones say how many bits or digits there are. ``varint`` is an older name."""
+
+_CHECKS: Final[dict[bytes, Callable[[Mapping[str, Any], Any], bool]]] = {
+    b"arrow.fixed_shape_tensor": _is_fixed,
+    b"arrow.variable_shape_tensor": _is_variable,
+    b"arrow.opaque": _is_opaque,
+    b"arrow.uuid": _is_uuid,
+    b"arrow.bool8": _is_bool8,
+}
+
+
+# --- What pandas notes in the metadata of a schema: types and index of a frame ----------
+# Arrow makes types of pandas of it wherever a table becomes a frame, also by its own methods.
+
+_WIDE: Final = re.compile(r"(?:^|\W)[aSUV]?\d")
+"""A type of NumPy with a number of bytes or items: ``S300``, ``S 300``, ``3i8``, ``(3,)i8``."""
+
+_NAMES_OF_TYPES: Final = frozenset({EXTENSION_NAME.encode(), WITHHELD[EXTENSION_NAME].encode()})
+
+_OF_ARROW: Final = "[pyarrow]"
+"""The end of a type of pandas that is one of Arrow, to which its values would be converted."""
+
+_TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
+"""Types of pandas for texts, which both types of Arrow for these may have."""
+
+_EXTENSIONS: Final = ("period[", "interval[")
+"""Types of pandas that are extension types of Arrow: others would be taken for their storage."""
+
+_KINDS: Final = {
+    pa.null(): "empty",
+    pa.bool_(): "bool",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.uint8(): "uint8",
+    pa.uint16(): "uint16",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.date32(): "date",
+    pa.date64(): "date",
+    pa.string(): "unicode",
+    pa.large_string(): "unicode",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+}
+"""What a note calls a type of Arrow."""
+
+_LONG: Final = 1_000
+"""Characters of a name with levels, at most: each may be an item, and each item is a level."""
+
+
+def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
+    """Whether a frame by a note would open files, take memory or time, or have names of its choice.
+
+    A time zone of dateutil opens any path. The names of columns are converted to a type that the
+    note names, each to so many bytes. pandas itself notes no such types: time zones have an entry
+    of their own, and names are objects, texts, numbers or times. Nor does it note an index of
+    several ranges, each of which takes memory for all rows, and its names have few levels. It calls
+    columns as they are called, but for those of the index: values would be read under another name.
+    """
+    import json
+
+    try:
+        said = json.loads(noted)
+        described = said.get("columns", ())
+        columns = [str(one["numpy_type"]) for one in described]
+        names = said.get("column_indexes", ())
+        of_names = [str(one[key]) for one in names for key in ("numpy_type", "pandas_type")]
+        index = said.get("index_columns", ())
+        ranges = [one for one in index if isinstance(one, dict)]
+        of_index = {one for one in index if isinstance(one, str)}
+        renamed = any(_field(one) not in of_index and not _is_called(one) for one in described)
+        with_levels: list[Any] = []
+        if len(names) > 1:  # then each name is read as a tuple
+            with_levels = [*names_of_columns, *(one.get("name") for one in described)]
+    except ValueError:
+        return False  # no JSON: nobody makes types of it
+    except (AttributeError, KeyError, RecursionError, TypeError):
+        return True  # damaged, so that nothing is lost without it
+    return (
+        renamed
+        or len(ranges) > 1
+        or any(len(str(name)) > _LONG for name in with_levels)
+        or any("dateutil/" in kind for kind in columns + of_names)
+        or any(map(_WIDE.search, of_names))
+    )
+
+
+def _is_called(one: dict[str, Any]) -> bool:
+    """Whether a column is called in the frame as in the table; pandas has numbers as names, too."""
+    name = one.get("name")
+    return not isinstance(name, dict | list) and str(name) == str(_field(one))
+
+
+def _field(one: dict[str, Any]) -> Any:
+    """The name of a column in the table; old notes have no entry for it."""
+    return one.get("field_name", one.get("name"))
+
+
+def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
+    """A note without the types that columns had before they were changed, or made again.
+
+    Nor with that of a column in the place of which there is something computed. Arrow and pandas
+    would convert the values to what the column was: numbers to booleans or to texts, times to days.
+
+    Parameters
+    ----------
+    noted
+        A note that is not unsafe, or something else.
+    fields
+        The columns there are.
+    """
+    import json
+
+    try:
+        said = json.loads(noted)
+    except (ValueError, RecursionError):
+        return noted
+    by_name = {field.name: field for field in fields}
+    found = False
+    for one in said.get("columns", ()):
+        field = by_name.get(str(_field(one)))
+        if field is not None and not _is_as_noted(one, field):
+            one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
+            found = True
+    return json.dumps(said).encode() if found else noted
+
+
+def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
+    """Whether a column has a type that the classes which its note names can have values of."""
+    kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
+    if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):
+        return of_numpy == f"{field.type}{_OF_ARROW}"
+    if of_numpy.startswith(_EXTENSIONS) and _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+        return False
+    if kind == "object" and _TEXTS(of_numpy):
+        kind = "unicode"
+    return _kind(field) == ("object" if kind.startswith("list[") else kind)
+
+
+def _kind(field: pa.Field[Any]) -> str:
+    """What a note calls the type of a column; lists, which are noted as objects, too, as these."""
+    data_type, types = field.type, pa.types
+    if not _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+        return "object"
+    if types.is_timestamp(data_type):
+        return "datetime" if data_type.tz is None else "datetimetz"
+    if types.is_decimal(data_type):
+        return "decimal"
+    if types.is_dictionary(data_type):
+        return "categorical"
+    if types.is_time(data_type):
+        return "time"
+    return "bytes" if types.is_fixed_size_binary(data_type) else _KINDS.get(data_type, "object")
+
+
+# --- Metadata of a schema that other libraries act on, made safe for them ---------------
+
+_PANDAS_KEY: Final = "pandas"
+
+
+def safe_for_others(
+    metadata: Mapping[str, bytes], fields: Sequence[pa.Field[Any]]
+) -> dict[str, bytes]:
+    """The entries, less what pandas notes where it is unsafe, those of an extension type withheld.
+
+    What it notes of columns that have other types now is corrected.
+
+    Nor is there what describes the columns of a file of Parquet: it would be written to a file with
+    others. Of two entries of its own, Arrow reads the first.
+
+    No schema is of an extension type. But by its C interface Arrow takes a schema for a struct, and
+    gives the entries of this one to the class of the type, as those of a field.
+    """
+    safe = {
+        key: value for key, value in withheld(metadata).items() if key not in COLUMNS_OF_PARQUET
+    }
+    if _PANDAS_KEY in safe:
+        if is_unsafe(safe[_PANDAS_KEY], (field.name for field in fields)):
+            del safe[_PANDAS_KEY]
+        else:
+            safe[_PANDAS_KEY] = fitting(safe[_PANDAS_KEY], fields)
+    return safe
+
+
+# --- Arrow schemas as values that JSON can represent, in the form of Lance's REST interface
+# A type is ``{"type": name}`` with the name of the logical type; lists, structs and maps have
+# ``fields``, types of a fixed size a ``length``.
+
+_NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
+_MAX_LENGTH = 2**31 - 1
+
+
+def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
+    """Convert a schema to dictionaries, lists, texts and numbers.
+
+    Extension types become their storage types, with their names in the metadata.
+
+    Raises
+    ------
+    SchemaError
+        Lance has no such type.
+    """
+    if not isinstance(schema, pa.Schema):
+        raise SchemaError(f"schema_to_json: expected a pyarrow.Schema, found {schema!r:.60}")
+    check_schema(schema)
+    result: dict[str, Any] = {"fields": [_from_field(field) for field in schema]}
+    if schema.metadata:
+        result["metadata"] = _texts(schema.metadata)
+    return result
+
+
+def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
+    """Convert the result of :func:`schema_to_json` back.
+
+    Extension types are given to Arrow as those in files are: their parameters only as text or JSON.
+
+    Raises
+    ------
+    SchemaError
+        Something is missing, or of another kind than it should be; the message names the field.
+    """
+    given: Any = schema_json
+    if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
+        raise SchemaError("json_to_schema: missing field `fields`: expected a list of fields")
+    try:
+        fields = [_to_field(one, "schema") for one in given["fields"]]
+        metadata = _entries(given)
+        if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
+            metadata = safe_for_others(metadata, fields)
+        schema = pa.schema(fields, metadata)  # type: ignore[arg-type]  # bytes are fine
+    except RecursionError as error:
+        raise SchemaError("json_to_schema: fields are nested too deeply") from error
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, GlaiveError):
+            raise
+        raise SchemaError(f"json_to_schema: {error}") from error
+    check_schema(schema)
+    return schema
+
+
+def _from_field(field: pa.Field[Any]) -> dict[str, Any]:
+    metadata = field_metadata(field)
+    stored = storage_type(field.type)
+    result = {
+        "name": field.name,
+        "type": _from_type(stored, field.name),
+        "nullable": field.nullable,
+    }
+    if metadata:
+        result["metadata"] = _texts(metadata)
+    return result
+
+
+def _from_type(kind: Any, name: str) -> dict[str, Any]:
+    types = pa.types
+    if types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [_from_field(kind.field(at)) for at in range(kind.num_fields)],
+        }
+    if types.is_map(kind):
+        return {
+            "type": "map",
+            "fields": [_from_field(kind.key_field), _from_field(kind.item_field)],
+        }
+    if types.is_fixed_size_list(kind):
+        fields = [_from_field(kind.value_field)]
+        return {"type": "fixed_size_list", "fields": fields, "length": kind.list_size}
+    if types.is_list(kind) or types.is_large_list(kind):
+        text = "list" if types.is_list(kind) else "large_list"
+        return {"type": text, "fields": [_from_field(kind.value_field)]}
+    if types.is_fixed_size_binary(kind):
+        return {"type": "fixed_size_binary", "length": kind.byte_width}
+    return {"type": logical_type(kind, name)}
+
+
+def _texts(metadata: Mapping[Any, Any]) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in metadata.items()}
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def _to_field(given: Any, parent: str) -> pa.Field[Any]:
+    if not isinstance(given, Mapping):
+        raise SchemaError(f"json_to_schema: {parent}: expected a field, found {given!r:.60}")
+    for key, kind in (("name", str), ("type", Mapping), ("nullable", bool)):
+        if key not in given:
+            raise SchemaError(f"json_to_schema: missing field `{key}` in a field of {parent}")
+        if not isinstance(given[key], kind):
+            raise SchemaError(
+                f"json_to_schema: {key} of a field of {parent}: expected "
+                f"{'an object' if kind is Mapping else kind.__name__}, found {given[key]!r:.60}"
+            )
+    name, metadata = given["name"], _entries(given)
+    kind = _to_type(given["type"], name)
+    if metadata and not ACTED_ON.isdisjoint(metadata):
+        metadata = without_unfit(metadata, kind)
+    return pa.field(name, kind, given["nullable"], metadata)
+
+
+def _entries(given: Mapping[str, Any]) -> dict[str, bytes] | None:
+    """The metadata, with its texts as bytes.
+
+    Not as a list of pairs, of which Arrow would make metadata, too.
+    """
+    metadata = given.get("metadata")
+    if metadata is None:
+        return None
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata: expected an object, found {metadata!r:.60}")
+    texts = [one for pair in metadata.items() for one in pair]
+    for text in texts:
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"metadata: expected texts, found {text!r:.60}")
+    stored = [text.encode() if isinstance(text, str) else text for text in texts]
+    return {key.decode(): value for key, value in zip(stored[::2], stored[1::2], strict=True)}
+
+
+def _to_type(given: Mapping[str, Any], name: str) -> Any:
+    text = given.get("type")
+    if not isinstance(text, str):
+        raise SchemaError(f"json_to_schema: missing field `type` in the type of {name!r}")
+    if text == "fixed_size_binary":
+        return pa.binary(_length(given, name))
+    if text not in _NESTED:
+        return leaf_type(text)
+    below = given.get("fields")
+    count = {"struct": None, "map": 2}.get(text, 1)
+    if not isinstance(below, list) or (count is not None and len(below) != count):
+        wanted = "fields" if count is None else f"{count} field(s)"
+        raise SchemaError(f"json_to_schema: {text} type of {name!r} requires {wanted}")
+    fields: list[Any] = [_to_field(one, name) for one in below]
+    if text == "struct":
+        return pa.struct(fields)
+    if text == "map":
+        return pa.map_(*fields)
+    if text == "fixed_size_list":
+        return pa.list_(fields[0], _length(given, name))
+    return pa.list_(fields[0]) if text == "list" else pa.large_list(fields[0])
+
+
+def _length(given: Mapping[str, Any], name: str) -> int:
+    length = given.get("length")
+    if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= _MAX_LENGTH:
+        raise SchemaError(f"json_to_schema: length of {name!r}: expected an integer from 1 on")
+    return length

@@ -7,17 +7,16 @@ Specification: "Fields" and "Physical columns" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
-from typing import Any
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.logical_types import ACTED_ON, EXTENSION_NAME, leaf_type
-
-__all__ = ["BLOB", "BLOB_V2", "PACKED", "Field"]
 
 PACKED = "lance-encoding:packed"
 BLOB = "lance-encoding:blob"
@@ -56,7 +55,7 @@ class Field:
     logical_type: str
     nullable: bool = True
     children: tuple[Field, ...] = ()
-    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict, hash=False)
     dictionary: tuple[int, int] | None = None
 
     @property
@@ -86,7 +85,7 @@ class Field:
         data_type = self.arrow_type
         metadata: Any = dict(self.metadata) if self.metadata else None
         if metadata and not ACTED_ON.isdisjoint(metadata):
-            from glaive.format.extension_metadata import without_unfit
+            from glaive.format.extension import without_unfit
 
             metadata = without_unfit(metadata, data_type)
         # Arrow's null type is always nullable, but a file may declare it non-nullable.
@@ -165,3 +164,177 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
     key, value = entries.field(0).with_name("key"), entries.field(1).with_name("value")
     made: Any = pa.map_(key.with_nullable(False), value)
     return made  # type: ignore[no-any-return]  # the stubs know maps of types, not of fields
+
+
+# --- Columns that a schema declares to be a key, in their metadata; nothing enforces it -
+# Specification: "Fields" in ``docs/format``.
+
+PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
+PRIMARY_KEY_POSITION: Final = "lance-schema:unenforced-primary-key:position"
+CLUSTERING_KEY: Final = "lance-schema:unenforced-clustering-key"
+CLUSTERING_KEY_POSITION: Final = "lance-schema:unenforced-clustering-key:position"
+
+_TRUE_TEXTS: Final = ("true", "1", "yes")
+_HIGHEST: Final = (1 << 32) - 1
+
+
+def _stored_position(field: Field, option: str) -> int | None:
+    text = (field.option(option) or "").strip()
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))):
+        return None
+    return int(text) if int(text) <= _HIGHEST else None
+
+
+def key_position(field: Field, option: str) -> int | None:
+    """The place of a column within its key, from 1 on; None if none is given."""
+    return _stored_position(field, option) or None
+
+
+def is_primary_key(field: Field) -> bool:
+    """Whether the column is of the primary key: it says so, or has a place in it."""
+    flagged = (field.option(PRIMARY_KEY) or "").lower() in _TRUE_TEXTS
+    return flagged or _stored_position(field, PRIMARY_KEY_POSITION) is not None
+
+
+def is_clustering_key(field: Field) -> bool:
+    """Whether the column has a place in the clustering key."""
+    return _stored_position(field, CLUSTERING_KEY_POSITION) is not None
+
+
+def primary_key(fields: Iterable[Field]) -> list[Field]:
+    """Columns of the primary key: those with a place by place, then the others in their order."""
+    declared = [field for field in fields if is_primary_key(field)]
+    return sorted(declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _HIGHEST + 1)
+
+
+def check_primary_key(fields: Iterable[Field]) -> None:
+    """Refuse a schema in which a column of the primary key, or a struct around it, may be null.
+
+    Other readers refuse the whole table then.
+
+    Raises
+    ------
+    SchemaError
+        There is one.
+    """
+    for field in fields:
+        _check_below(field, field.name, None)
+
+
+def _check_below(field: Field, path: str, outer: str | None) -> None:
+    """``outer`` is the path of what is around the field, and may be null; None if nothing is."""
+    nullable = outer or (path if field.nullable else None)
+    if nullable is not None and is_primary_key(field):
+        raise SchemaError(
+            f"column {nullable!r} is of the primary key, or around a column of it, and may be "
+            "null, which other readers of the table refuse. Declare it with nullable=False."
+        )
+    for child in field.children:
+        _check_below(child, f"{path}.{child.name}", nullable)
+
+
+def clustering_key(fields: Iterable[Field]) -> list[Field]:
+    """Columns of the clustering key, by place."""
+    declared = [field for field in fields if is_clustering_key(field)]
+    return sorted(declared, key=lambda one: _stored_position(one, CLUSTERING_KEY_POSITION) or 0)
+
+
+# --- A field of a schema as pylance's callers know it: facts are methods ----------------
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """A field with its id; returned by :meth:`LanceSchema.field`.
+
+    Parameters
+    ----------
+    field
+        The field.
+    """
+
+    _field: Field
+
+    def id(self) -> int:
+        """Its id, which data files and indices name it by."""
+        return self._field.id
+
+    def name(self) -> str:
+        """Its name, without those of parents."""
+        return self._field.name
+
+    def children(self) -> list[SchemaField]:
+        """Its members."""
+        return [SchemaField(one) for one in self._field.children]
+
+    def is_unenforced_primary_key(self) -> bool:
+        """Whether it is declared to be of the primary key."""
+        return is_primary_key(self._field)
+
+    def unenforced_primary_key_position(self) -> int | None:
+        """Its place in the primary key, from 1 on; None if none is given."""
+        return key_position(self._field, PRIMARY_KEY_POSITION)
+
+    def is_unenforced_clustering_key(self) -> bool:
+        """Whether it is declared to be of the clustering key."""
+        return is_clustering_key(self._field)
+
+    def unenforced_clustering_key_position(self) -> int | None:
+        """Its place in the clustering key, from 1 on; None if none is given."""
+        return key_position(self._field, CLUSTERING_KEY_POSITION)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Its metadata, as strings."""
+        found = self._field.metadata
+        return {_text(key): _text(value) for key, value in found.items()}
+
+    def to_arrow(self) -> pa.Field:
+        """The field in Arrow."""
+        return self._field.to_arrow()
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+# --- Paths of columns: names with dots between them, in backticks where they need them --
+# Filters and expressions, those of Spark among them, quote names in the same way: a backtick
+# within backticks is doubled.
+
+
+def quoted_name(name: str) -> str:
+    """A name in backticks, which no expression takes for more than a name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def unquoted_name(name: str) -> str:
+    """A name as it is between backticks, if it has them."""
+    return name[1:-1].replace("``", "`") if re.fullmatch(r"`([^`]|``)+`", name) else name
+
+
+def joined_path(names: Sequence[str]) -> str:
+    """The path of the member to which names lead; that of a column is its name as it is."""
+    if len(names) == 1:
+        return names[0]
+    return ".".join(quoted_name(name) if "." in name or "`" in name else name for name in names)
+
+
+def split_path(path: str) -> list[str]:
+    """Split ``a.`b.c`.d`` at the dots outside backticks: ``["a", "b.c", "d"]``."""
+    if "`" not in path:
+        return path.split(".")
+    parts, quoted, doubled = [""], False, False
+    for at, character in enumerate(path):
+        if doubled:
+            doubled = False
+        elif character == "`":
+            doubled = quoted and path[at + 1 : at + 2] == "`"
+            if doubled:
+                parts[-1] += character
+            else:
+                quoted = not quoted
+        elif character == "." and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

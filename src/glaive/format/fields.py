@@ -8,34 +8,195 @@ Specification: "Fields" and "Physical columns" in ``docs/format``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.nesting import MAX_NESTING
+from glaive.arrow.validation import MAX_NESTING
 from glaive.dataclass import dataclass
-from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.errors import (
+    ColumnNotFoundError,
+    CorruptFileError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.format.blobs import MEMBERS, unfit_members
-from glaive.format.column_path import split_path
-from glaive.format.declared_keys import clustering_key, primary_key
 from glaive.format.extension import JSON, as_written, extended, field_metadata, storage_type
-from glaive.format.field import Field
-from glaive.format.field_wire import fields_from_wire, fields_to_wire
-from glaive.format.limits import MAX_FIELD_ID
+from glaive.format.field import (
+    CLUSTERING_KEY_POSITION,
+    PACKED,
+    PRIMARY_KEY,
+    PRIMARY_KEY_POSITION,
+    Field,
+    SchemaField,
+    clustering_key,
+    is_clustering_key,
+    is_primary_key,
+    key_position,
+    primary_key,
+    split_path,
+)
 from glaive.format.logical_types import (
     EXTENSION_NAME,
     READ_BY_OTHERS,
     check_list_size,
+    encoding_hint,
     logical_type,
 )
 from glaive.format.pb import file_pb2
-from glaive.format.schema_field import SchemaField
+from glaive.format.wire import MAX_FIELD_ID
 
-__all__ = ["Field", "LanceSchema", "new_field_ids"]
+# --- Convert between the flat list of fields in wire format and the tree ----------------
+# Each field of the list has the id of its parent, -1 at the top level; parents precede their
+# children. A parent that is omitted on the wire is field 0, not the top level.
+#
+# Specification: "Fields" in ``docs/format``.
+
+
+def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field, ...]:
+    """Build the tree: find the parent of each field, then build from the last field backwards.
+
+    Raises
+    ------
+    CorruptFileError
+        An id is repeated, a parent does not precede its children, or a blob column lacks members.
+    UnsupportedFeatureError
+        Fields are nested deeper than :data:`MAX_NESTING`, or a field of a leaf type has children.
+    """
+    top, below = _find_parents(wire, where)
+    built: dict[int, Field] = {}
+    for position in range(len(wire) - 1, -1, -1):
+        message = wire[position]
+        built[position] = field = Field(
+            id=message.id,
+            name=message.name,
+            logical_type=message.logical_type,
+            nullable=message.nullable,
+            children=tuple(built.pop(child) for child in below[position]),
+            metadata=_wire_metadata(message),
+            dictionary=(
+                (message.dictionary.offset, message.dictionary.length)
+                if message.dictionary.length
+                else None
+            ),
+        )
+        if field.children and not field.is_nested:
+            raise UnsupportedFeatureError(
+                f"field {field.name!r} of type {field.logical_type!r} has children (in {where}), "
+                "which this reader does not support. The schema is damaged, or was written by a "
+                "newer Lance: upgrade glaive."
+            )
+        unfit = unfit_members(field)
+        if unfit is not None:
+            raise CorruptFileError(
+                f"members of blob column {field.name!r}", expected=MEMBERS, found=unfit, where=where
+            )
+    return tuple(built[position] for position in top)
+
+
+def _find_parents(wire: Sequence[file_pb2.Field], where: str) -> tuple[list[int], list[list[int]]]:
+    """Find the positions of fields at the top, and for each field those of its children."""
+    at: dict[int, int] = {}
+    below: list[list[int]] = []
+    depth: list[int] = []
+    top: list[int] = []
+    blob = -1
+    for position, message in enumerate(wire):
+        field_id, parent = message.id, message.parent_id
+        below.append([])
+        is_part = field_id == -1 and blob >= 0
+        if is_part:
+            # Members of a blob descriptor have neither an id nor a parent id.
+            owner = blob
+        elif parent == -1:
+            owner = -1
+        elif parent in at:
+            owner = at[parent]
+        else:
+            raise CorruptFileError(
+                f"parent of field {field_id} {message.name!r}",
+                expected="the id of a preceding field, or -1",
+                found=f"{parent}",
+                where=where,
+            )
+        if field_id in at or (field_id < 0 and not is_part):
+            raise CorruptFileError(
+                f"id of field {message.name!r}",
+                expected="a new id",
+                found=f"{field_id}",
+                where=where,
+            )
+        if field_id >= 0:
+            at[field_id] = position
+            blob = (
+                position if message.logical_type == "struct" and PACKED in message.metadata else -1
+            )
+        if owner < 0:
+            top.append(position)
+            depth.append(1)
+        else:
+            below[owner].append(position)
+            depth.append(depth[owner] + 1)
+    if depth and max(depth) > MAX_NESTING:
+        raise UnsupportedFeatureError(
+            f"fields are nested {max(depth)} levels deep (in {where}); this reader supports at "
+            f"most {MAX_NESTING} levels."
+        )
+    return top, below
+
+
+def _wire_metadata(field: file_pb2.Field) -> dict[str, bytes]:
+    metadata = dict(field.metadata)
+    if field.unenforced_primary_key and PRIMARY_KEY_POSITION not in metadata:
+        metadata.setdefault(PRIMARY_KEY, b"true")
+        if field.unenforced_primary_key_position:
+            position = str(field.unenforced_primary_key_position).encode()
+            metadata.setdefault(PRIMARY_KEY_POSITION, position)
+    if field.unenforced_clustering_key:
+        position = str(field.unenforced_clustering_key_position).encode()
+        metadata.setdefault(CLUSTERING_KEY_POSITION, position)
+    if field.extension_name:
+        metadata.setdefault(EXTENSION_NAME, field.extension_name.encode())
+    return metadata
+
+
+def fields_to_wire(fields: Sequence[Field]) -> list[file_pb2.Field]:
+    """The flat list, depth first."""
+    out: list[file_pb2.Field] = []
+    for field in fields:
+        _to_wire(field, -1, out)
+    return out
+
+
+def _to_wire(field: Field, parent: int, out: list[file_pb2.Field]) -> None:
+    wire = file_pb2.Field(
+        name=field.name,
+        id=field.id,
+        parent_id=parent,
+        logical_type=field.logical_type,
+        nullable=field.nullable,
+        encoding=encoding_hint(field.logical_type),  # type: ignore[arg-type]  # its number
+        extension_name=field.option(EXTENSION_NAME) or "",
+        metadata=field.metadata,
+    )
+    if field.dictionary is not None or field.logical_type.startswith("dict:"):
+        offset, length = field.dictionary or (0, 0)
+        wire.dictionary.offset, wire.dictionary.length = offset, length
+        wire.dictionary.SetInParent()
+    if is_primary_key(field):
+        wire.unenforced_primary_key = True
+        wire.unenforced_primary_key_position = key_position(field, PRIMARY_KEY_POSITION) or 0
+    if is_clustering_key(field):
+        wire.unenforced_clustering_key = True
+        wire.unenforced_clustering_key_position = key_position(field, CLUSTERING_KEY_POSITION) or 0
+    out.append(wire)
+    for child in field.children:
+        _to_wire(child, field.id if field.id >= 0 else -1, out)
 
 
 class _Fields(tuple[Field, ...]):
@@ -60,7 +221,7 @@ class LanceSchema:
     """
 
     fields: tuple[Field, ...]
-    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    metadata: Mapping[str, bytes] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", _Fields(self.fields))
@@ -123,7 +284,7 @@ class LanceSchema:
         metadata: Any = dict(self.metadata) if self.metadata else None
         fields = [field.to_arrow() for field in self.fields]
         if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
-            from glaive.format.schema_metadata import safe_for_others
+            from glaive.format.extension import safe_for_others
 
             metadata = safe_for_others(metadata, fields)
         return pa.schema(fields, metadata)
@@ -398,3 +559,37 @@ def _text_keys(metadata: Mapping[bytes, bytes] | None) -> dict[str, bytes]:
     if not metadata:
         return {}
     return {key.decode("utf-8", "replace"): value for key, value in metadata.items()}
+
+
+# --- Names that columns of a dataset cannot have ----------------------------------------
+# Specification: "Fields" in ``docs/format``.
+
+_OF_ROWS: Final = frozenset(
+    ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
+)
+"""What is known of each row, which changes of rows read by these names."""
+
+RESERVED: Final = _OF_ROWS | {"_rowoffset"}
+"""Names that no new column can have."""
+
+_NO_PARENT: Final = -1
+
+
+def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
+    """Refuse to make a version with a column that has the name of what is known of each row.
+
+    Other writers rename columns to these names. Values of a column of addresses would be taken for
+    the addresses of rows, so that a merge changed others than those that it found.
+
+    Raises
+    ------
+    SchemaError
+        There is such a column; the message says how to get rid of it.
+    """
+    for field in fields:
+        if field.parent_id == _NO_PARENT and field.name in _OF_ROWS:
+            raise SchemaError(
+                f"column {field.name!r} of {where}: the name is reserved for row ids, and changes "
+                "would take its values for those. Nothing was changed. Rename the column "
+                "(alter_columns), drop it (drop_columns), or restore a version without it"
+            )

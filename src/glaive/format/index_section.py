@@ -9,24 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from glaive.errors import CorruptFileError
-from glaive.format.limits import check_file_name
 from glaive.format.pb import table_pb2
-from glaive.format.wire import parse, parse_bitmap
+from glaive.format.wire import check_file_name, parse, parse_bitmap
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-__all__ = [
-    "check_covered",
-    "check_entries",
-    "check_entry",
-    "check_uuid",
-    "contents_of",
-    "count_covered",
-    "decode_index_section",
-    "open_coverage",
-    "with_own_folders",
-]
 
 _Folder: TypeAlias = tuple[str, bytes, int | None]
 

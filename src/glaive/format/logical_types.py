@@ -14,25 +14,10 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from glaive.arrow.decimals import MAX_SCALE, decimal_type
-from glaive.arrow.nesting import MAX_NESTING
+from glaive.arrow.conditions import MAX_SCALE, decimal_type
+from glaive.arrow.validation import MAX_NESTING
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.types import MAX_OFFSET, MAX_WIDTH
-
-__all__ = [
-    "ACTED_ON",
-    "BFLOAT16",
-    "CATEGORIES",
-    "COLUMNS_OF_PARQUET",
-    "EXTENSION_METADATA",
-    "EXTENSION_NAME",
-    "READ_BY_OTHERS",
-    "WITHHELD",
-    "check_list_size",
-    "encoding_hint",
-    "leaf_type",
-    "logical_type",
-]
 
 EXTENSION_NAME: Final = "ARROW:extension:name"
 EXTENSION_METADATA: Final = "ARROW:extension:metadata"

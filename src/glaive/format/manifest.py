@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import IntFlag
 from functools import cached_property
 from typing import Any, Final
 
@@ -22,22 +23,257 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, FragmentNotFoundError
+from glaive.errors import CorruptFileError, FragmentNotFoundError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import LEGACY, Fragment, SingleFile, check_fragment, known_version
-from glaive.format.fragment_columns import FragmentColumns
-from glaive.format.limits import check_base_paths, check_file_name
-from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
-from glaive.format.manifest_checksum import compare_manifest, has_checksums, manifest_checksums
+from glaive.format.fragment import (
+    LEGACY,
+    Fragment,
+    FragmentColumns,
+    SingleFile,
+    check_fragment,
+    known_version,
+)
 from glaive.format.paths import VERSIONS, NamingScheme
 from glaive.format.pb import table_pb2
-from glaive.format.wire import parse
+from glaive.format.wire import check_base_paths, check_file_name, parse
+from glaive.io.checksums import Expected, check, checksum_function
 from glaive.io.store import BytesLike, ObjectStore
-from glaive.types import FormatVersion, VersionIdentity
+from glaive.types import FormatVersion, VersionIdentity, Where
 
-__all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
+# --- Feature flags: features of a dataset that not every reader or writer supports ------
+# A manifest has one word of flags for readers and one for writers. Both are recomputed from the
+# contents of each version, except for a few permanent flags.
+#
+# Specification: "Feature flags" in ``docs/format``.
+
+
+class Feature(IntFlag):
+    """Flags by name."""
+
+    DELETION_FILES = 1 << 0
+    STABLE_ROW_IDS = 1 << 1
+    V2_FILES = 1 << 2
+    TABLE_CONFIG = 1 << 3
+    BASE_PATHS = 1 << 4
+    NO_TRANSACTION_FILES = 1 << 5
+    DATA_OVERLAYS = 1 << 6
+    COVERING_INDICES = 1 << 7
+    MIXED_FILE_VERSIONS = 1 << 8
+    FRAGMENT_REUSE_WITH_STABLE_ROW_IDS = 1 << 9
+    TAGGED_FRAGMENT_REUSE = 1 << 10
+    SPILLED_ROW_LINEAGE = 1 << 11
+    CLUSTERING = 1 << 12
+    FRAGMENT_TREE = 1 << 13
+    MANAGED_BLOBS = 1 << 14
+    UNIQUE_FIELD_IDS = 1 << 15
+
+
+READABLE: Final = (
+    Feature.DELETION_FILES
+    | Feature.STABLE_ROW_IDS
+    | Feature.V2_FILES
+    | Feature.TABLE_CONFIG
+    | Feature.BASE_PATHS
+    | Feature.NO_TRANSACTION_FILES
+    | Feature.COVERING_INDICES
+    | Feature.MIXED_FILE_VERSIONS
+    | Feature.SPILLED_ROW_LINEAGE
+    | Feature.UNIQUE_FIELD_IDS
+)
+WRITABLE: Final = READABLE
+
+_STICKY: Final = int(Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS)
+_STICKY_FOR_WRITERS: Final = int(Feature.NO_TRANSACTION_FILES | Feature.UNIQUE_FIELD_IDS)
+
+_BOTH_OR_NEITHER: Final = (
+    Feature.MIXED_FILE_VERSIONS | Feature.TAGGED_FRAGMENT_REUSE | Feature.MANAGED_BLOBS
+)
+
+
+def check_readable(reader: int, writer: int, *, where: object) -> None:
+    """Check that this reader supports all features.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A reader flag is unknown.
+    CorruptFileError
+        A flag that must be in both words is in only one of them.
+    """
+    unknown = reader & ~int(READABLE)
+    if unknown:
+        raise _unsupported("reading", unknown, where)
+    lone = (reader ^ writer) & int(_BOTH_OR_NEITHER)
+    if lone:
+        raise CorruptFileError(
+            "feature flags",
+            expected=f"{_names(lone)} for readers and writers, or for neither",
+            found=f"reader {reader:#x}, writer {writer:#x}",
+            where=where,
+        )
+
+
+def check_writable(reader: int, writer: int, *, where: object) -> None:
+    """Check that this writer supports all features.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A flag is unknown.
+    """
+    check_readable(reader, writer, where=where)
+    unknown = writer & ~int(WRITABLE)
+    if unknown:
+        raise _unsupported("writing", unknown, where)
+
+
+def _unsupported(doing: str, unknown: int, where: object) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{doing} this dataset needs {_names(unknown)} (in {where}), which this version of "
+        "glaive does not support. The dataset was probably written by a newer Lance: upgrade "
+        "glaive, or use the library that wrote it."
+    )
+
+
+def _names(flags: int) -> str:
+    known = [str(flag.name).lower() for flag in Feature if flags & flag]
+    rest = flags & ~int(~Feature(0))
+    if rest:
+        known += [f"flag {bit}" for bit in range(rest.bit_length()) if rest >> bit & 1]
+    return ", ".join(known)
+
+
+def recompute(
+    manifest: table_pb2.ManifestOutline,
+    *,
+    deletion_files: bool,
+    spilled_row_lineage: bool,
+    covering_indices: bool,
+) -> None:
+    """Set both words from the contents of a new manifest.
+
+    Parameters
+    ----------
+    manifest
+        Changed in place. Stable row ids and permanent flags are kept.
+    deletion_files
+        Whether a fragment has a deletion file.
+    spilled_row_lineage
+        Whether row ids or row versions of a fragment are in its files.
+    covering_indices
+        Whether an index of this version has covering fields.
+    """
+    reader, writer = manifest.reader_feature_flags, manifest.writer_feature_flags
+    both = (reader | writer) & _STICKY
+    only = writer & _STICKY_FOR_WRITERS
+    if deletion_files:
+        both |= Feature.DELETION_FILES
+    if spilled_row_lineage:
+        both |= Feature.SPILLED_ROW_LINEAGE
+    if manifest.config:
+        only |= Feature.TABLE_CONFIG
+    if manifest.base_paths:
+        both |= Feature.BASE_PATHS
+    if covering_indices:
+        both |= Feature.COVERING_INDICES
+    manifest.reader_feature_flags = int(both)
+    manifest.writer_feature_flags = int(both | only)
+
+
+# --- The checksums of a manifest: 20 bytes between its sections and the message ---------
+# ======================= ====================================================================
+# bytes                   content =======================
+# ==================================================================== 8
+# ``u64`` xxh3 of all bytes before these 20 8                       ``u64`` xxh3 of all bytes after
+# them 4                       ``GLXM`` =======================
+# ====================================================================
+#
+# The message says that they are there; other readers skip that field, and go by the positions of
+# the sections and of the message. A writer that knows neither leaves out both.
+#
+# Specification: "Manifest file" in ``docs/format/manifest.md``.
+
+_BLOCK: Final = struct.Struct("<QQ4s")
+_MAGIC: Final = b"GLXM"
+
+SIZE: Final = _BLOCK.size
+"""Bytes of the checksums."""
+
+
+def manifest_checksums(
+    function: Callable[[BytesLike], int], before: Sequence[bytes], after: Sequence[bytes]
+) -> bytes:
+    """The checksums of the parts of a manifest that come before and after them."""
+    return _BLOCK.pack(function(b"".join(before)), function(b"".join(after)), _MAGIC)
+
+
+def has_checksums(
+    data: memoryview, position: int, sections_end: int, *, stated: bool, own: bool
+) -> bool:
+    """Whether a manifest has checksums, or has to have some.
+
+    Parameters
+    ----------
+    data
+        The file.
+    position
+        Of the message, as its footer says.
+    sections_end
+        Where the last section ends.
+    stated
+        Whether the message says that there are checksums.
+    own
+        Whether the message says that glaive wrote it. There are checksums if this is so, the
+        message states them and the bytes look like some, or two of the three: no single damage
+        hides them, and neither bytes of another writer that end like checksums nor the field of
+        the message, if it has kept that, are taken for some. A run of bytes that was overwritten
+        may hide what the message says: bytes that look like some are some, too, if the first is
+        that of the sections.
+    """
+    there = _are_there(data, position, sections_end)
+    if stated + own + there < 2:  # two of the three
+        return there and not stated and not own and _is_of_sections(data, position - SIZE)
+    return True
+
+
+def _are_there(data: memoryview, position: int, sections_end: int) -> bool:
+    """Whether the bytes before a message look like checksums."""
+    return position - SIZE >= sections_end and _last(data, position) == _MAGIC
+
+
+def _last(data: memoryview, position: int) -> bytes:
+    return bytes(data[max(0, position - len(_MAGIC)) : position])
+
+
+def _is_of_sections(data: memoryview, start: int) -> bool:
+    """Whether the first checksum, of those at a position, is that of all bytes before."""
+    function = checksum_function()
+    before, _, _ = _BLOCK.unpack_from(data, start)
+    return function is not None and function(data[:start]) == before
+
+
+def compare_manifest(data: memoryview, position: int, sections_end: int, where: str) -> None:
+    """Compare a manifest that has checksums with them; parameters as of :func:`has_checksums`.
+
+    Raises
+    ------
+    CorruptFileError
+        Bytes were changed, or the checksums are not where they have to be.
+    """
+    if not _are_there(data, position, sections_end):
+        raise CorruptFileError(
+            "checksums of the manifest",
+            expected=f"{SIZE} bytes that end in {_MAGIC!r} before the message",
+            found=f"{_last(data, position)!r}, and sections that end at {sections_end} of "
+            f"{position}",
+            where=where,
+        )
+    start = position - SIZE
+    before, after, _ = _BLOCK.unpack_from(data, start)
+    check(Expected(before, "checksum of the sections of the manifest", Where(where)), data[:start])
+    check(Expected(after, "checksum of the manifest", Where(where)), data[position:])
+
 
 WRITER: Final = ("glaive", "0.1.0")
 """Library and version in manifests."""
@@ -82,7 +318,7 @@ class Manifest:
         self.read_rows: Callable[[Manifest], table_pb2.ManifestOutline] | None = None
         """Completes the message with row counts from data files; None if that is not needed."""
         self.opened_bases: dict[int, tuple[ObjectStore, ObjectStore, bool]] = {}
-        """Kept for :mod:`glaive.table.bases`: by id, root store, base store, whether that is a
+        """Kept for :mod:`glaive.table.root`: by id, root store, base store, whether that is a
         dataset root. Here, since a store may refer to the manifest: both are let go of together."""
 
     def __repr__(self) -> str:
@@ -397,7 +633,7 @@ def encode_manifest(
     position += _LENGTH.size + len(transaction)
     wire.has_checksums = checksum is not None
     message = wire.SerializeToString()
-    size = CHECKSUMS_SIZE if wire.has_checksums else 0
+    size = SIZE if wire.has_checksums else 0
     last = [_LENGTH.pack(len(message)), message, ManifestFooter(position + size).build()]
     if checksum is not None:
         parts.append(manifest_checksums(checksum, parts, last))

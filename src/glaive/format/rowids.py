@@ -17,36 +17,235 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.limits import MAX_FRAGMENT_ROWS
+from glaive.format.fragment import FragmentColumns
 from glaive.format.pb import table_pb2
-from glaive.format.row_id_segments import SegmentValues, segment_length
-from glaive.format.wire import parse
+from glaive.format.wire import MAX_FRAGMENT_ROWS, DecodeError, parse
 from glaive.types import Int64s
 
-__all__ = [
-    "MAX_ROWS_AT_ONCE",
-    "Part",
-    "RowValues",
-    "check_at_once",
-    "concatenate_row_ids",
-    "count_row_ids",
-    "decode_row_ids",
-    "decode_versions",
-    "encode_row_ids",
-    "encode_version_array",
-    "encode_versions",
-    "select_row_ids",
-    "version_runs",
-]
+# --- Segments of row id sequences: their lengths, bounds and values ---------------------
+# A few bytes can stand for many values. So the values are counted, and the parts of a segment are
+# checked against each other, before any are decoded; :meth:`SegmentValues.at` decodes only the
+# requested ones.
+#
+# Specification: "Row ids" in ``docs/format``.
 
 UInt64s = NDArray[np.uint64]
+
+_ARRAYS = ("sorted_array", "array")
+
+
+class SegmentValues:
+    """The values of one segment: listed, or a range with gaps.
+
+    Parameters
+    ----------
+    values
+        All values; ``None`` for a range.
+    start
+        Start of the range.
+    gaps
+        Number of values before each missing value of the range, ascending.
+    """
+
+    __slots__ = ("_gaps", "_start", "_values")
+
+    def __init__(
+        self, values: UInt64s | None = None, start: int = 0, gaps: Int64s | None = None
+    ) -> None:
+        self._values, self._start = values, start
+        self._gaps: Int64s = np.empty(0, np.int64) if gaps is None else gaps
+
+    @classmethod
+    def of(cls, segment: table_pb2.U64Segment, *, where: object) -> SegmentValues:
+        """The values of a segment that :func:`segment_length` has checked.
+
+        Raises
+        ------
+        CorruptFileError
+            Missing values of a range are outside of it or repeated.
+        """
+        form = str(segment.WhichOneof("segment"))
+        part: Any = getattr(segment, form)
+        if form in _ARRAYS:
+            return cls(_array(part))
+        start = int(part.start)
+        if form == "range_with_bitmap":
+            kept = np.flatnonzero(_bits(part.bitmap, int(part.end) - start))
+            return cls(kept.astype(np.uint64) + np.uint64(start))
+        return cls(None, start, _gaps(part, where) if form == "range_with_holes" else None)
+
+    def at(self, positions: Int64s) -> UInt64s:
+        """The values at these positions, 0 ≤ position < length."""
+        if self._values is not None:
+            return self._values[positions]
+        if len(self._gaps):
+            positions = positions + np.searchsorted(self._gaps, positions, side="right")
+        return positions.astype(np.uint64) + np.uint64(self._start)
+
+    def between(self, first: int, stop: int) -> UInt64s:
+        """The values from position ``first`` up to before ``stop``, 0 ≤ first ≤ stop ≤ length."""
+        if self._values is not None:
+            return self._values[first:stop]
+        values = np.arange(first, stop, dtype=np.uint64) + np.uint64(self._start)
+        low, high = np.searchsorted(self._gaps, (first, stop - 1), side="right").tolist()
+        if high:
+            edges = np.concatenate(([first], self._gaps[low:high], [stop]))
+            values += np.repeat(np.arange(low, high + 1, dtype=np.uint64), np.diff(edges))
+        return values
+
+    @property
+    def is_range(self) -> bool:
+        """Whether they are a range with gaps, none of which is listed."""
+        return self._values is None
+
+    def runs(self, length: int) -> tuple[Int64s, Int64s, UInt64s]:
+        """Where each run between gaps of a range begins and ends, and its first value."""
+        edges = np.concatenate(([0], self._gaps, [length]))
+        gaps = np.flatnonzero(edges[:-1] < edges[1:])
+        first, stop = edges[gaps], edges[gaps + 1]
+        return first, stop, (first + gaps).astype(np.uint64) + np.uint64(self._start)
+
+    def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
+        """The position of each value, which is within the bounds, and whether it exists."""
+        if self._values is not None:
+            order = np.argsort(self._values, kind="stable")
+            at = np.searchsorted(self._values, values, sorter=order)
+            positions: Int64s = order[np.minimum(at, len(order) - 1)]
+            return positions, self._values[positions] == values
+        offsets = (values - np.uint64(self._start)).astype(np.int64)
+        if not len(self._gaps):
+            return offsets, np.ones(len(values), np.bool_)
+        missing = self._gaps + np.arange(len(self._gaps))
+        before = np.searchsorted(missing, offsets)
+        exists = missing[np.minimum(before, len(missing) - 1)] != offsets
+        return offsets - before, exists
+
+
+def are_range(ids: UInt64s) -> bool:
+    """Whether some ids ascend by one, so that the first and the last one say them all."""
+    if not len(ids) or int(ids[-1]) - int(ids[0]) != len(ids) - 1:
+        return False
+    return bool((ids[1:] - ids[:-1] == 1).all())
+
+
+def _gaps(part: table_pb2.U64Segment.RangeWithHoles, where: object) -> Int64s:
+    """Number of values before each missing value, ascending."""
+    holes = np.sort(_array(part.holes))
+    inside = (holes >= part.start) & (holes < part.end)
+    if not inside.all() or (holes[1:] == holes[:-1]).any():
+        raise CorruptFileError(
+            "holes of a row id range",
+            expected=f"distinct values of {part.start}..{part.end}",
+            found="other or repeated values",
+            where=where,
+        )
+    missing: Int64s = (holes - np.uint64(part.start)).astype(np.int64)
+    return missing - np.arange(len(holes))
+
+
+def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int, int, int]:
+    """Lowest value of a segment, highest value + 1, and the number of values.
+
+    For a range with missing values, the bounds are those of the range.
+
+    Raises
+    ------
+    CorruptFileError
+        Parts of the segment do not match.
+    """
+    length = segment_length(segment, where)
+    form = str(segment.WhichOneof("segment"))
+    if form not in _ARRAYS:
+        part = getattr(segment, form)
+        return part.start, part.end, length
+    values = _array(getattr(segment, form))
+    if not len(values):
+        return 0, 0, 0
+    return int(values.min()), min(int(values.max()) + 1, 2**64 - 1), length
+
+
+def segment_length(segment: table_pb2.U64Segment, where: object) -> int:
+    """Number of values of a segment; checks its parts against each other.
+
+    Raises
+    ------
+    CorruptFileError
+        They do not match.
+    """
+    form = segment.WhichOneof("segment")
+    if form is None:
+        raise CorruptFileError(
+            "row id segment", expected="one of the five forms", found="none", where=where
+        )
+    part: Any = getattr(segment, form)
+    if form in _ARRAYS:
+        return _array_length(part, where)
+    size = int(part.end) - int(part.start)
+    if size < 0:
+        raise CorruptFileError(
+            "row id range", expected="start ≤ end", found=f"{part.start}..{part.end}", where=where
+        )
+    if form == "range_with_holes":
+        holes = _array_length(part.holes, where)
+        if holes > size:
+            raise CorruptFileError(
+                "holes of a row id range", expected=f"≤ {size}", found=f"{holes}", where=where
+            )
+        return size - holes
+    if form == "range_with_bitmap":
+        if len(part.bitmap) != (size + 7) // 8:
+            raise CorruptFileError(
+                "bitmap of a row id range",
+                expected=f"{(size + 7) // 8} bytes",
+                found=f"{len(part.bitmap)}",
+                where=where,
+            )
+        return int(_bits(part.bitmap, size).sum())
+    return size
+
+
+def _array_length(array: Any, where: object) -> int:
+    form = array.WhichOneof("array")
+    if form is None:
+        return 0
+    width, data = {
+        "u16_array": (2, array.u16_array.offsets),
+        "u32_array": (4, array.u32_array.offsets),
+        "u64_array": (8, array.u64_array.values),
+    }[form]
+    if len(data) % width:
+        raise CorruptFileError(
+            "array of row ids",
+            expected=f"a multiple of {width} bytes",
+            found=f"{len(data)}",
+            where=where,
+        )
+    return len(data) // width
+
+
+def _bits(bitmap: bytes, size: int) -> NDArray[np.uint8]:
+    return np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little", count=size)
+
+
+def _array(array: Any) -> UInt64s:
+    form = array.WhichOneof("array")
+    if form is None:
+        return np.empty(0, np.uint64)
+    part = getattr(array, form)
+    if form == "u64_array":
+        return np.frombuffer(part.values, "<u8").astype(np.uint64)
+    offsets = np.frombuffer(part.offsets, "<u2" if form == "u16_array" else "<u4")
+    return offsets.astype(np.uint64) + np.uint64(part.base)
+
 
 _RANGE_BYTES: Final = 24
 """Estimated bytes of a range, to compare encodings."""
@@ -398,3 +597,221 @@ def _encode_array(values: NDArray[np.uint64]) -> table_pb2.EncodedU64Array:
     else:
         array.u16_array.base, array.u16_array.offsets = base, offsets.astype("<u2").tobytes()
     return array
+
+
+# --- Bounds of the segments of the row id sequences of all fragments --------------------
+# The bounds of sequences with a single range, as new fragments have, come from a single parse for
+# all: see :mod:`glaive.format.fragment`. Other sequences are decoded segment by segment, which
+# costs work per segment, not per row.
+#
+# Specification: "Row ids" in ``docs/format``.
+
+Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
+Found = tuple[Int64s, Int64s, Int64s]
+"""Position among the ids that were looked for, position of the fragment, and physical row."""
+
+_MAX_CANDIDATES: Final = 1 << 26
+_MAX_COPIES: Final = 16
+"""Limit of candidate rows: in total, or per id if that is more.
+
+An id has one candidate for each update of its row since the last compaction.
+"""
+
+_AT_ONCE: Final = 1 << 21
+"""Candidate rows that are looked up at a time, or those of one segment: each takes 40 bytes."""
+
+_NO_IDS: Final = np.empty(0, np.uint64)
+_NO_ROWS: Final = np.empty(0, np.int64)
+_NONE: Final[Ranges] = (_NO_IDS, _NO_IDS, _NO_ROWS, _NO_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegments:
+    """Segments of all fragments, in order. Shape ``(segments,)`` each.
+
+    Parameters
+    ----------
+    start, end
+        Lowest id, and the first one after the highest.
+    fragment
+        Position of the fragment in the list.
+    first
+        Physical row of the first id.
+    other
+        Segments that are no ranges, by position: their message or their values.
+    """
+
+    start: UInt64s
+    end: UInt64s
+    fragment: Int64s
+    first: Int64s
+    other: dict[int, Any]
+    where: str
+
+    @property
+    def bounds(self) -> tuple[UInt64s, UInt64s]:
+        """Lowest id of each, and the first one after its highest."""
+        return self.start, self.end
+
+    def find(self, ids: UInt64s) -> Found:
+        """Rows with these ids, which are ascending and unique; see ``RowIdIndex.candidates``."""
+        parts = list(self.find_parts(ids))
+        if len(parts) == 1:
+            return parts[0]
+        which, fragment, row = map(np.concatenate, zip((_NO_ROWS,) * 3, *parts, strict=True))
+        return which, fragment, row
+
+    def find_parts(self, ids: UInt64s) -> Iterator[Found]:
+        """The same, those of some segments at a time.
+
+        A few bytes can stand for a thousand segments that all have a million of the ids.
+        """
+        low = np.searchsorted(ids, self.start)
+        counts = np.maximum(np.searchsorted(ids, self.end) - low, 0)
+        total = int(counts.sum())
+        if total > max(_MAX_CANDIDATES, _MAX_COPIES * len(ids)):
+            raise CorruptFileError(
+                "row ids",
+                expected=f"each in about {_MAX_COPIES} fragments at most",
+                found=f"{total} candidate rows for {len(ids)} ids",
+                where=self.where,
+            )
+        matched = np.flatnonzero(counts)
+        ends = np.cumsum(counts[matched])
+        at = done = 0
+        while at < len(matched):
+            stop = max(at + 1, int(np.searchsorted(ends, done + _AT_ONCE, side="right")))
+            yield self._found(ids, matched[at:stop], low, counts)
+            at, done = stop, int(ends[stop - 1])
+
+    def _found(self, ids: UInt64s, matched: Int64s, low: Int64s, counts: Int64s) -> Found:
+        """Rows with these ids in some segments."""
+        counts = counts[matched]
+        segment = np.repeat(matched, counts)
+        starts = np.cumsum(counts) - counts
+        which = np.arange(len(segment)) - np.repeat(starts - low[matched], counts)
+        row = (ids[which] - self.start[segment]).astype(np.int64)
+        keep: NDArray[np.bool_] | None = None
+        spans = zip(matched.tolist(), counts.tolist(), starts.tolist(), strict=True)
+        for at, count, first in spans:
+            if at not in self.other:
+                continue
+            span = slice(first, first + count)
+            keep = np.ones(len(row), np.bool_) if keep is None else keep
+            row[span], keep[span] = self._values(at).find(ids[which[span]])
+        row += self.first[segment]
+        fragment = self.fragment[segment]
+        if keep is None:
+            return which, fragment, row
+        return which[keep], fragment[keep], row[keep]
+
+    def _values(self, at: int) -> SegmentValues:
+        values = self.other[at]
+        if not isinstance(values, SegmentValues):
+            # Concurrent threads compute the same values.
+            values = self.other[at] = SegmentValues.of(values, where=self.where)
+        return values
+
+
+def read_segments(
+    columns: FragmentColumns,
+    where: str,
+    column: Callable[[int], UInt64s] | None = None,
+) -> RowSegments:
+    """Bounds of all segments of a manifest.
+
+    Parameters
+    ----------
+    column
+        Reads the row ids of the fragment at a position from a hidden column of its files.
+
+    Raises
+    ------
+    CorruptFileError
+        A fragment has no row ids, or their number is wrong.
+    """
+    rows = columns.physical_rows
+    sequences = columns.row_ids
+    ranges = _as_ranges(sequences, rows) if sequences is not None else _NONE
+    rest = np.ones(len(columns), np.bool_)
+    rest[ranges[2]] = False
+    start: list[int] = []
+    end: list[int] = []
+    fragment: list[int] = []
+    first: list[int] = []
+    other: dict[int, Any] = {}
+    offset = len(ranges[0])
+    for position in np.flatnonzero(rest).tolist():
+        at = f"{where}, list position {position}"
+        for low, high, row, segment in _segments(
+            columns, position, int(rows[position]), at, column
+        ):
+            if segment is not None:
+                other[offset + len(start)] = segment
+            start.append(low)
+            end.append(high)
+            fragment.append(position)
+            first.append(row)
+    return RowSegments(
+        np.concatenate([ranges[0], np.array(start, np.uint64)]),
+        np.concatenate([ranges[1], np.array(end, np.uint64)]),
+        np.concatenate([ranges[2], np.array(fragment, np.int64)]),
+        np.concatenate([ranges[3], np.array(first, np.int64)]),
+        other,
+        where,
+    )
+
+
+def _segments(
+    columns: FragmentColumns,
+    position: int,
+    rows: int,
+    where: str,
+    column: Callable[[int], UInt64s] | None,
+) -> Iterator[tuple[int, int, int, Any]]:
+    """Bounds, first row and, if it is no range, the segment, of each non-empty segment."""
+    sequence = columns.row_ids_at(position)
+    if sequence is None and column is not None:
+        ids = column(position)
+        if len(ids):
+            end = min(int(ids.max()) + 1, 2**64 - 1)
+            yield int(ids.min()), end, 0, None if are_range(ids) else SegmentValues(ids)
+        return
+    row = 0
+    for segment in parse(table_pb2.RowIdSequence(), sequence or b"", "row ids", where).segments:
+        low, high, length = segment_bounds(segment, where=where)
+        if length:
+            is_range = segment.WhichOneof("segment") == "range"
+            yield low, high, row, None if is_range else segment
+        row += length
+    if row != rows:
+        raise CorruptFileError("row ids", expected=f"{rows} values", found=f"{row}", where=where)
+
+
+def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
+    """Bounds of the sequences that are a single short range; none if they are ambiguous."""
+    sizes = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    # Tag and size of the segment, tag and size of the range.
+    joined = b"".join(sequences) + b"\0\0\0\0"
+    flat = np.frombuffer(joined, np.uint8)
+    at = np.cumsum(sizes) - sizes
+    plain = (sizes >= 4) & (sizes < 128) & (flat[at] == 10) & (flat[at + 2] == 10)
+    plain &= (flat[at + 1] == sizes - 2) & (flat[at + 3] == sizes - 4)
+    chosen = np.flatnonzero(plain)
+    if len(chosen) < len(sequences):
+        joined = b"".join(compress(sequences, plain.tolist()))
+    try:
+        merged = table_pb2.RowIdColumns.FromString(joined.removesuffix(b"\0\0\0\0")).segments
+    except DecodeError:
+        return _NONE  # the damaged one is found when they are read individually
+    starts, ends = merged.range.start, merged.range.end
+    missing = len(chosen) - len(starts)
+    if len(ends) != len(chosen) or missing not in (0, 1):
+        return _NONE
+    end = np.fromiter(ends, np.uint64, len(ends))
+    start = np.zeros(len(ends), np.uint64)
+    start[missing:] = np.fromiter(starts, np.uint64, len(starts))
+    # A start of 0 is omitted; the row counts confirm that it is that of the first range.
+    if np.any(end < start) or np.any((end - start) != rows[chosen].astype(np.uint64)):
+        return _NONE
+    return start, end, chosen, np.zeros(len(chosen), np.int64)

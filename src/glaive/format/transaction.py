@@ -21,14 +21,6 @@ from glaive.errors import GlaiveError, OptionError
 from glaive.format.pb import table_pb2
 from glaive.format.wire import delimited, parse
 
-__all__ = [
-    "LANCE_COMMIT_MESSAGE_KEY",
-    "Operation",
-    "Transaction",
-    "WireOperation",
-    "decode_transaction",
-]
-
 LANCE_COMMIT_MESSAGE_KEY = "__lance_commit_message"
 """Property of a transaction with the commit message."""
 

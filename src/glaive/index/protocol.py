@@ -6,30 +6,152 @@ Specification: "Kinds" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from glaive.arrow.conditions import Condition
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
+from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
-from glaive.index.queries import IndexQuery
-from glaive.index.row_set import RowSet
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import IndexSource
 from glaive.named_tuple import NamedTuple
+from glaive.table.index_coverage import kind_name
 
-__all__ = [
-    "PARAMETERS",
-    "BuiltSegment",
-    "Candidates",
-    "IndexKind",
-    "OpenedIndex",
-    "RebuiltSegment",
-    "ScalarIndex",
-]
+# --- Queries that scalar indices answer: conditions on values, and tests that need more than that
+# Specification: "Searching" in ``docs/format/indices.md``.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HasLabels:
+    """Whether a list has one of some values, or ``every`` one: ``array_has_any``.
+
+    Parameters
+    ----------
+    values
+        In the type of the list's values; without nulls.
+    """
+
+    values: pa.Array
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HasTokens:
+    """Whether a text has all tokens of another one: ``contains_tokens``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchesPattern:
+    """Whether a regular expression matches somewhere in a text: ``regexp_like``."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeetsBox:
+    """Whether the bounding box of a geometry meets a box: what ``st_intersects`` needs.
+
+    Parameters
+    ----------
+    bounds
+        Lowest x and y, highest x and y; points on them are inside.
+    """
+
+    bounds: tuple[float, float, float, float]
+
+
+IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern | MeetsBox
+
+
+# --- What an index is built from: the values of a column, with the numbers of their rows
+# Specification: "Building" in ``docs/format/indices.md``.
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentExtent:
+    """A fragment that is indexed.
+
+    Parameters
+    ----------
+    id
+        Of the fragment.
+    physical_rows
+        Its rows, deleted ones included.
+    """
+
+    id: int
+    physical_rows: int
+
+
+class ValueBatch(NamedTuple):
+    """Neighbouring rows of a fragment.
+
+    Parameters
+    ----------
+    values
+        One value for each live row, in the type of the column as it is stored: extension
+        types as their storage, dictionary-encoded values decoded. JSON documents are texts.
+    rows
+        Number of each row: its address or, for kinds that store these, its stable row id.
+    """
+
+    values: pa.Array
+    rows: RowNumbers
+
+
+class IndexSource(Protocol):
+    """The live rows of a column of some fragments, which can be read more than once."""
+
+    @property
+    def field(self) -> pa.Field[pa.DataType]:
+        """Name, type and metadata of the column."""
+
+    @property
+    def dictionary_type(self) -> pa.DataType | None:
+        """The type of a column whose values are encoded with dictionaries; else None."""
+
+    @property
+    def fragments(self) -> Sequence[FragmentExtent]:
+        """The fragments, in the order in which they are read."""
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows."""
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows of the dataset have stable ids, so that these are not their addresses."""
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that building may hold; what is larger is spilled to a temporary folder."""
+
+    def batches(self) -> Iterator[ValueBatch]:
+        """Read all rows, fragment by fragment, a batch within one fragment. Bounded memory."""
+
+    def sample(self, rows: int, seed: int = 0) -> pa.Array:
+        """Values of so many random rows, or of all, in no certain order. Reads these rows only."""
+
+
+def stored_batches(source: IndexSource) -> Iterator[ValueBatch]:
+    """All rows of a source, JSON documents as filters compare them: in JSONB."""
+    from glaive.arrow.jsonb import encode_jsonb
+
+    is_json = pa.types.is_large_binary(source.field.type)
+    for values, rows in source.batches():
+        texts = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        yield ValueBatch(encode_jsonb(values) if is_json and texts else values, rows)
+
 
 Entry = table_pb2.IndexMetadata
 
@@ -170,7 +292,7 @@ class IndexKind:
     """A kind of index. Implementations have no state; the registry finds their modules.
 
     Adding a kind is adding a module in ``scalar/``, ``text/`` or ``vector/`` with a class
-    that is decorated with :func:`glaive.index.registry.index_kind`.
+    that is decorated with :func:`glaive.index.protocol.index_kind`.
     """
 
     name: ClassVar[str]
@@ -308,3 +430,86 @@ class IndexKind:
             A file of a segment is damaged or absent.
         """
         raise UnsupportedFeatureError(f"indices of kind {self.name} are not merged")
+
+
+# --- Find a kind of index by the type of its details message ----------------------------
+# Each module in ``glaive.index.scalar``, ``.text`` and ``.vector`` may define classes decorated
+# with ``@index_kind``. Importing a module registers its kinds: to add a kind, add a file. Where
+# those of this package are is listed, so that a process imports those that its datasets have.
+
+_REGISTERED: dict[str, type[IndexKind]] = {}
+_MADE: dict[str, IndexKind] = {}
+_FOLDERS = ("scalar", "text", "vector")
+
+_HOMES: Final = {
+    "bitmap": "scalar.bitmap",
+    "bloomfilter": "scalar.bloomfilter",
+    "btree": "scalar.btree",
+    "fm": "scalar.fm",
+    "inverted": "text.inverted",
+    "json": "scalar.json_path",
+    "labellist": "scalar.bitmap",
+    "minhashlsh": "scalar.minhash",
+    "ngram": "scalar.ngram",
+    "rtree": "scalar.rtree",
+    "vector": "vector.vector_index",
+    "zonemap": "scalar.zonemap",
+}
+"""Modules by kind. One that is not listed is found after all modules were imported."""
+
+K = TypeVar("K", bound=type[IndexKind])
+
+
+def index_kind(cls: K) -> K:
+    """Class decorator: register a kind under its ``name``."""
+    if _REGISTERED.setdefault(cls.name, cls) is not cls:
+        raise TypeError(f"two kinds of index claim the name {cls.name!r}")
+    return cls
+
+
+@cache
+def index_kinds() -> dict[str, IndexKind]:
+    """Return all kinds by name."""
+    import glaive.index as package
+
+    for folder_info in iter_modules(package.__path__, f"{package.__name__}."):
+        if folder_info.ispkg and folder_info.name.rpartition(".")[2] in _FOLDERS:
+            folder = import_module(folder_info.name)
+            for module in iter_modules(folder.__path__, f"{folder.__name__}."):
+                import_module(module.name)
+    return {name: _MADE.setdefault(name, cls()) for name, cls in sorted(_REGISTERED.items())}
+
+
+def kind_by_name(name: str) -> IndexKind | None:
+    """The kind of a name, whose module is imported if need be; None if there is none."""
+    known = _MADE.get(name)
+    if known is not None:
+        return known
+    home = _HOMES.get(name)
+    if home is None:
+        return index_kinds().get(name)
+    import_module(f"glaive.index.{home}")
+    return _MADE.setdefault(name, _REGISTERED[name]())
+
+
+def kind_of(
+    entry: table_pb2.IndexMetadata, files: Iterable[str] = (), schema: LanceSchema | None = None
+) -> IndexKind | None:
+    """The kind of an entry; ``None`` if the kind, or its format version, is not known.
+
+    Entries by old writers have no details: ``files`` and the type of the column, which is in
+    ``schema``, then determine the kind.
+    """
+    name = kind_name(entry.index_details.type_url)
+    kind = kind_by_name(name) if name else kind_by_files(files)
+    if not name and schema is not None and kind is not None and kind.name == "bitmap":
+        of_lists = any(schema.field_by_id(field).logical_type == "list" for field in entry.fields)
+        kind = kind_by_name("labellist") if of_lists else kind
+    return kind if kind is not None and entry.index_version <= kind.newest else None
+
+
+def kind_by_files(names: Iterable[str]) -> IndexKind | None:
+    """The kind that has one of its ``markers`` among these files."""
+    present = frozenset(names)
+    kinds = index_kinds().values()
+    return next((kind for kind in kinds if not present.isdisjoint(kind.markers)), None)

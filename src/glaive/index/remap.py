@@ -18,36 +18,28 @@ from uuid import UUID
 
 import numpy as np
 
-from glaive.arrow.buffers import ascending
+from glaive.arrow.blocks import ascending
 from glaive.dataclass import dataclass
 from glaive.errors import DataFileMissingError, UnsupportedFeatureError
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import ids_and_rows
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment, ids_and_rows
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.protocol import IndexKind
-from glaive.index.registry import kind_of
+from glaive.index.protocol import IndexKind, kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
-from glaive.table.checksums import wants_checksums
-from glaive.table.index_coverage import covered_fragments, holds_addresses
-from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
+from glaive.table.configuration import wants_checksums
+from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    covered_fragments,
+    followed,
+    holds_addresses,
+    stored_relocations,
+)
 from glaive.types import Flags, Int64s
-
-__all__ = [
-    "MovedRows",
-    "RemappedIndices",
-    "RemappedSegment",
-    "any_holds_addresses",
-    "pinned_fragments",
-    "remap_segments",
-    "segments_to_remap",
-]
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex

@@ -11,10 +11,8 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import ascending
+from glaive.arrow.blocks import ascending
 from glaive.dataclass import dataclass
-
-__all__ = ["FEW_ROWS", "RowNumbers", "RowSet"]
 
 FEW_ROWS = 1 << 22
 """Rows of a set that are listed at once, wherever a set may have any number of them."""

@@ -5,47 +5,363 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.widths import has_known_width, total_width
+from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
+from glaive.encodings.protocol import join
 from glaive.entropy import new_uuid
 from glaive.errors import (
+    CapacityError,
+    CorruptFileError,
     DataFileMissingError,
     GlaiveError,
+    LimitError,
     ObjectNotFoundError,
     StoreError,
+    UnsupportedFeatureError,
 )
-from glaive.file.open import create_writer
+from glaive.file.open import create_writer, open_reader
+from glaive.file.protocol import BoundColumns, FileReader, run_fetch
+from glaive.file.v2.reader import FileV2
 from glaive.forks import Origin
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
-from glaive.index.index_file import IndexFile
-from glaive.index.keeping import Keep, keep_nothing
 from glaive.io.checksums import check_size, verification
 from glaive.io.store import ObjectStore
-from glaive.table.bases import locate_in_base
+from glaive.table.root import locate_in_base
 from glaive.types import FormatVersion, Int64s
 
 if TYPE_CHECKING:
-    from glaive.file.v2.writing.writer import FileV2Writer
+    from glaive.file.v2.writer import FileV2Writer
 
-__all__ = [
-    "STAGING",
-    "IndexFile",
-    "IndexFileWriter",
-    "Segment",
-    "SegmentWriter",
-    "batches",
-    "file_version_of",
-]
+
+# --- Keeping what searches read of an index: the contract between opened indices and sessions
+
+Keep: TypeAlias = Callable[[Hashable, Callable[[], tuple[Any, int]]], Any]
+"""Returns what is kept under a key; else what the function returns, kept with its bytes."""
+
+
+def keep_nothing(_key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
+    """Load it each time."""
+    return load()[0]
+
+
+# --- One file of a segment: opened, checked, read ---------------------------------------
+# Specification: "Segments" in ``docs/format/indices.md``.
+
+T = TypeVar("T")
+
+_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
+"""Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
+
+
+def _nbytes(made: Any) -> int:
+    """Bytes of an array, or of some."""
+    return sum(map(_nbytes, made)) if isinstance(made, list) else int(made.nbytes)
+
+
+_FIRST_WINDOW, _GROWTH = 256, 8
+"""Rows of the first window, and how many times as many the next ones have at most."""
+
+_WINDOW_BYTES = min(1 << 25, settings.max_decoded_bytes_per_page // _GROWTH)
+"""Bytes of a window, about; eight times as many, of rows that are longer, are within the limit."""
+
+_MOST_OPENED = 16
+"""Pages up to which all are opened before one is read from."""
+
+
+class IndexFile:
+    """One file of a segment, opened; refused if it claims more rows than its bytes can hold.
+
+    Parameters
+    ----------
+    size
+        Size in bytes that it has to have where all that is read is compared with checksums.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, *, size: int | None = None) -> None:
+        self._file: FileReader = open_reader(store, path, size=size)
+        self.path = store.full(path)
+        size_in_bytes = self._file.reader.size
+        max_rows = max(_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE * size_in_bytes)
+        if self.num_rows > max_rows:
+            expected = f"at most {max_rows} in {size_in_bytes} bytes"
+            raise self.corrupt("rows of an index file", expected, f"{self.num_rows}")
+
+    def corrupt(self, part: str, expected: str, found: str) -> CorruptFileError:
+        """The error for damage in this file."""
+        return CorruptFileError(part, expected=expected, found=found, where=self.path)
+
+    def corrupt_column(self, name: str, expected: str, found: str) -> CorruptFileError:
+        """The error for damage in a column."""
+        return self.corrupt(f"column {name!r} of an index", expected, found)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.reader.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held once all columns were read from; an estimate."""
+        return self._file.nbytes + sum(bound.nbytes for bound in self._bound.values())
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns as they are stored, with their metadata.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A type is not known.
+        CorruptFileError
+            Two columns have one name: Arrow finds neither by it.
+        """
+        try:
+            schema = self._file.schema.to_arrow()
+        except UnsupportedFeatureError as error:
+            raise UnsupportedFeatureError(f"{self.path}: {error}") from error
+        if len(set(schema.names)) < len(schema.names):
+            found = ", ".join(schema.names)[:200]
+            raise self.corrupt("columns of an index", "a name for each", found)
+        return schema
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """The schema's metadata.
+
+        Raises
+        ------
+        CorruptFileError
+            A value is not UTF-8.
+        """
+        return {key: self._text(key, value) for key, value in self._file.schema.metadata.items()}
+
+    def _text(self, key: str, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise self.corrupt(f"metadata {key!r}", "text", str(error)) from error
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return self._file.num_rows
+
+    def check(self, **types: pa.DataType | None) -> None:
+        """Check that there are columns of these names and types; ``None``: of any type.
+
+        Raises
+        ------
+        CorruptFileError
+            A column is absent or of another type.
+        """
+        for name, kind in types.items():
+            at = self.schema.get_field_index(name)
+            stored = self.schema.field(at).type if at >= 0 else None
+            if stored is None or (kind is not None and stored != kind):
+                expected = f"type {kind or 'of the values'}"
+                raise self.corrupt_column(name, expected, f"{stored or 'no such column'}")
+
+    def check_lists(self, **types: pa.DataType) -> None:
+        """Check that there are columns of these names that are lists of these types.
+
+        Raises
+        ------
+        CorruptFileError
+            A column is absent or of another type.
+        """
+        self.check(**dict.fromkeys(types))
+        for name, kind in types.items():
+            stored: Any = self.schema.field(name).type
+            if not pa.types.is_list(stored) or stored.value_type != kind:
+                raise self.corrupt_column(name, f"lists of {kind}", f"{stored}")
+
+    def check_present(self, column: pa.ChunkedArray | pa.Array) -> None:
+        """Raise a ``CorruptFileError`` if a column has nulls."""
+        if column.null_count:
+            found = f"{column.null_count} nulls"
+            raise self.corrupt("entries of an index", "a value for each", found)
+
+    def number(self, key: str, default: int | None = None, least: int = 0) -> int:
+        """An integer of the metadata.
+
+        Raises
+        ------
+        CorruptFileError
+            It is absent without a default, not an integer, or below ``least``.
+        """
+        text = self.metadata.get(key)
+        if text is None and default is not None:
+            return default
+        is_integer = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
+        if text is None or not is_integer or int(text) < least:
+            expected = f"an integer from {least} on"
+            raise self.corrupt(f"metadata {key!r}", expected, repr(text))
+        return int(text)
+
+    def read(
+        self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        """Rows ``start`` to ``stop`` (all by default) of some columns (all by default).
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedFeatureError
+            The file is damaged, or needs a newer version of glaive.
+        """
+        bound = self._bind(tuple(self.schema.names if columns is None else columns))
+        stop = bound.num_rows if stop is None else min(stop, bound.num_rows)
+        self._check_size(bound.schema, stop - start)
+        arrays = self._made(bound.schema, lambda: bound.read(min(start, stop), stop))
+        return pa.Table.from_arrays(arrays, schema=bound.schema).replace_schema_metadata(
+            self.schema.metadata
+        )
+
+    def windows(self, columns: Sequence[str], most: int | None = None) -> Iterator[pa.Table]:
+        """All rows of some columns, so many at a time as are some megabytes.
+
+        By what the rows before took: compressed, the file says little of it. An object store is
+        asked once for each.
+
+        Parameters
+        ----------
+        most
+            Rows at a time at most, of those that become objects of Python.
+        """
+        start, rows = 0, _FIRST_WINDOW
+        while start < self.num_rows:
+            table = self.read(columns, start, start + rows)
+            yield table
+            start += len(table)
+            per_row = max(1, table.nbytes // len(table))
+            rows = max(1, min(_GROWTH * rows, _WINDOW_BYTES // per_row, most or self.num_rows))
+
+    def read_ranges(
+        self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]
+    ) -> list[list[pa.Array]]:
+        """Ranges of rows of some columns, each with ranges of its own, in one go.
+
+        Parameters
+        ----------
+        wanted
+            Columns, and the ranges of rows to read of them.
+
+        Returns
+        -------
+        list of list of pyarrow.Array
+            One array per column, range after range. All bytes are requested at once.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedFeatureError
+            The file is damaged, or needs a newer version of glaive.
+        """
+        planned: list[tuple[BoundColumns, list[tuple[int, int]]]] = []
+        for columns, parts in wanted:
+            bound, ranges = self._bind(tuple(columns)), list(parts)
+            self._check_size(bound.schema, sum(stop - start for start, stop in ranges))
+            planned.append((bound, ranges))
+
+        def read() -> list[list[pa.Array]]:
+            # What is mapped is decoded when it is planned.
+            steps = [bound.plan_read(*rows) for bound, ranges in planned for rows in ranges]
+            return run_fetch(self._file.reader, join(steps, list))
+
+        return self._made([field for bound, _ in planned for field in bound.schema], read)
+
+    def open_pages(self, columns: Sequence[str]) -> None:
+        """Read where the rows of some columns are, unless these have many pages. One read."""
+        self._bind(tuple(columns)).open_pages(_MOST_OPENED)
+
+    def take(self, columns: Sequence[str], rows: Int64s) -> list[pa.Array]:
+        """The rows at some positions, one array per column. All bytes are requested at once.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedFeatureError
+            The file is damaged, or needs a newer version of glaive.
+        """
+        bound = self._bind(tuple(columns))
+        self._check_size(bound.schema, len(rows))
+        return self._made(bound.schema, lambda: bound.take(rows))
+
+    def _check_size(self, schema: pa.Schema, rows: int) -> None:
+        """Check what rows take in memory at least: those of an index are read at once."""
+        size = rows * total_width(schema.types).known
+        self.check_decoded(int(size), f"{rows} rows of {', '.join(schema.names)}")
+
+    def _made(self, fields: Iterable[pa.Field], read: Callable[[], list[T]]) -> list[T]:
+        """Rows that were read, of which those without a known width are counted now.
+
+        Before, no more is known of them than that several take no more than ``MOST_IMPLIED``.
+        """
+        if all(has_known_width(field.type) for field in fields):
+            return read()
+        try:
+            made: list[Any] = read()
+        except CapacityError as error:
+            raise self._refused(str(error)) from error
+        size = sum(_nbytes(one) for one in made)
+        self.check_decoded(size, "rows")
+        return made
+
+    def check_decoded(self, size: int, what: str) -> None:
+        """Check bytes of memory that this file stands for.
+
+        Raises
+        ------
+        LimitError
+            They are more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
+            bytes of the file.
+        """
+        most = settings.max_decoded_bytes_per_page
+        if size > most and size > USUAL_RATIO * self.size:
+            said = f"{what} in {self.size} bytes decode to {size} bytes or more"
+            raise self._refused(f"{said}; at most {most} are allowed")
+
+    def _refused(self, why: str) -> LimitError:
+        return LimitError(
+            f"{self.path}: {why}. If the file is trusted, allow more: set "
+            "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+        )
+
+    def _bind(self, names: tuple[str, ...]) -> BoundColumns:
+        if names not in self._bound:
+            self.check(**dict.fromkeys(names))
+            by_name = {field.name: field for field in self._file.schema.fields}
+            self._bound[names] = self._file.bind([by_name[name] for name in names])
+        return self._bound[names]
+
+    @cached_property
+    def _bound(self) -> dict[tuple[str, ...], BoundColumns]:
+        return {}
+
+    def buffer(self, number: int) -> pa.Buffer:
+        """A global buffer; number 0 is the schema.
+
+        Raises
+        ------
+        CorruptFileError
+            There is no such buffer.
+        """
+        if not isinstance(self._file, FileV2):
+            raise UnsupportedFeatureError(
+                f"{self.path} is of format {self._file.version}, which has no global buffers"
+            )
+        return self._file.container.global_buffer(number)
+
 
 Entry = table_pb2.IndexMetadata
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from glaive.dataset.indexing.builder import IndicesBuilder
-from glaive.dataset.indexing.encoded_files import PARTITION as PARTITION_COLUMN
-from glaive.dataset.indexing.parameters import IndexConfig
+from glaive.dataset.indexing.create import IndexConfig
+from glaive.dataset.indexing.vector_models import PARTITION as PARTITION_COLUMN
 from glaive.dataset.indexing.vector_models import IvfModel, PqModel
 from glaive.index.vector.storage import PRODUCT as PQ_COLUMN
 

@@ -1,11 +1,10 @@
 """Files of other formats become rows of a dataset: plan, picklable tasks, one commit."""
 
-from glaive.ingestion.drift import DriftRule
 from glaive.ingestion.formats.registry import FORMATS
-from glaive.ingestion.job import IngestResult, ingest
-from glaive.ingestion.plan import IngestMode
-from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.ingestion.task import IngestTask
+from glaive.ingestion.job import ingest
+from glaive.ingestion.plan import DriftRule, IngestMode
+from glaive.ingestion.sources import BAD_RECORDS
+from glaive.ingestion.task import IngestResult, IngestTask
 
 __all__ = [
     "BAD_RECORDS",

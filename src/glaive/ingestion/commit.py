@@ -10,40 +10,25 @@ from typing import Any
 
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.plan import WritePlan
-from glaive.dataset.writing.staged import staged_rows
+from glaive.dataset.writing.plan import WritePlan, staged_rows
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import (
     DataFileMissingError,
     ObjectNotFoundError,
     OptionError,
     VersionNotFoundError,
 )
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList, unpacked_fragments
+from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.ingestion.ingested import IngestedPieces, IngestResult
-from glaive.ingestion.journal import Journal, NotedCommit
 from glaive.ingestion.plan import IngestPlan
+from glaive.ingestion.task import IngestedPieces, IngestResult, Journal, NotedCommit
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_version, read_transaction
 from glaive.table.named_jobs import made_version, search_forgotten
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
-from glaive.table.registry import read_operation
+from glaive.table.protocol import read_operation
 from glaive.table.versions import list_versions_past
-
-__all__ = [
-    "acknowledged",
-    "check_apart",
-    "commit_ingest",
-    "committing",
-    "find_made",
-    "put_aside",
-    "put_aside_all",
-    "version_of",
-    "written_fragments",
-]
 
 
 def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import exists_already
-from glaive.dataset.writing.rolling import discard_fragments
+from glaive.dataset.writing.fragments import discard_fragments
+from glaive.dataset.writing.plan import WriteOptions, exists_already
 from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
@@ -24,9 +23,8 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.forks import Origin
-from glaive.format.fragment_list import unpacked_fragments
+from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.commit import (
     acknowledged,
     check_apart,
@@ -36,21 +34,27 @@ from glaive.ingestion.commit import (
     version_of,
     written_fragments,
 )
-from glaive.ingestion.drift import DriftRule, Reconciled
-from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.formats.options import known_options
-from glaive.ingestion.ingested import IngestedPieces, IngestResult
-from glaive.ingestion.journal import Journal
 from glaive.ingestion.plan import (
     TASK_BYTES,
+    DriftRule,
     IngestMode,
     IngestPlan,
+    Reconciled,
     Sources,
     find_sources,
+    parse_columns,
     plan_ingest,
 )
 from glaive.ingestion.sources import source_names
-from glaive.ingestion.task import IngestTask
+from glaive.ingestion.task import (
+    Expectations,
+    IngestedPieces,
+    IngestResult,
+    IngestTask,
+    Journal,
+    OnViolation,
+)
 from glaive.io.pool import submitted, worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_again, open_latest
@@ -61,7 +65,6 @@ if TYPE_CHECKING:
 
     from glaive.ingestion.merging import MergeRunner
 
-__all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
 
 _WRITE_OPTIONS: Final = tuple(one.name for one in fields(WriteOptions) if one.name != "mode")
 
@@ -241,7 +244,8 @@ def _merge(
     runner: MergeRunner | None,
 ) -> IngestResult:
     """Merge the rows of all tasks: with a runner, those that ``run`` wrote to files."""
-    from glaive.ingestion.merging import create_empty, key_names, merge_here, merge_staged
+    from glaive.dataset.merging.merge_insert import key_names
+    from glaive.ingestion.merging import create_empty, merge_here, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
     results = []

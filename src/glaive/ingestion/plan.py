@@ -2,37 +2,344 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 from uuid import uuid4
 
 import pyarrow as pa
 
+from glaive.arrow.validation import MAX_NESTING
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write
 from glaive.errors import FormatError, OptionError, SchemaError
+from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, sized
 from glaive.format.manifest import Manifest
-from glaive.ingestion.columns import with_vectors
-from glaive.ingestion.drift import DriftRule, Reconciled, check_rule, reconcile
-from glaive.ingestion.expectations import Expectations
-from glaive.ingestion.formats.protocol import Piece, SourceFormat
 from glaive.ingestion.formats.registry import format_named, format_of
-from glaive.ingestion.journal import Journal
-from glaive.ingestion.partition_folders import folder_columns, folder_texts
-from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.ingestion.sources import SourceFile, list_sources, source_names
-from glaive.ingestion.task import IngestTask
+from glaive.ingestion.sources import (
+    BAD_RECORDS,
+    Piece,
+    SourceFile,
+    SourceFormat,
+    list_sources,
+    source_names,
+)
+from glaive.ingestion.task import Expectations, IngestTask, Journal, folder_columns, folder_texts
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.table.named_jobs import NamedJob
 
-__all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", "plan_ingest"]
+# --- Columns and types as text: ``id bigint, at timestamp``; vectors: ``embedding:128:float16``
+
+_COLUMN: Final = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(.+?)\s*", re.DOTALL)
+_SIZED: Final = re.compile(r"(\w+)\s*\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)")
+_VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
+_MOST_ITEMS: Final = 2**31 - 1
+"""Of a vector: Arrow's sizes have 32 bits."""
+
+_VECTOR_TYPES: Final[dict[str, Any]] = {
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "int8": pa.int8(),
+    "uint8": pa.uint8(),
+}
+
+
+def parse_columns(text: str) -> pa.Schema:
+    """Read columns and types as Spark writes them: ``id bigint, at timestamp, x array<float>``.
+
+    As in Spark, ``timestamp`` is an instant (UTC) and ``timestamp_ntz`` a time of some clock.
+
+    Raises
+    ------
+    OptionError
+        The text has another form, or names a type that does not exist.
+    """
+    fields = []
+    for part in _split(text):
+        found = _COLUMN.fullmatch(part)
+        if found is None:
+            raise OptionError(f"schema: expected 'name type, …', found {part.strip()!r}")
+        name = found[1] or found[2]
+        words = found[3]
+        required = re.search(r"\s+not\s+null$", words, re.IGNORECASE)
+        data_type = _type(words[: required.start()] if required else words, name)
+        fields.append(pa.field(name, data_type, required is None))
+    return pa.schema(fields)
+
+
+def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
+    """The columns with lists of some turned into vectors.
+
+    Parameters
+    ----------
+    vectors
+        ``column:dimension`` or ``column:dimension:type``.
+
+    Raises
+    ------
+    OptionError
+        There is no such column or type.
+    """
+    for entry in vectors:
+        found = _VECTOR.fullmatch(entry)
+        data_type = None if found is None else _VECTOR_TYPES.get(found[3] or "float32")
+        items = 0 if found is None or len(found[2]) > len(str(_MOST_ITEMS)) else int(found[2])
+        known = data_type is not None and 1 <= items <= _MOST_ITEMS
+        if found is None or found[1] not in schema.names or not known:
+            raise OptionError(
+                f"vector {entry!r:.80}: expected 'column:dimension' or 'column:dimension:type', "
+                f"such as 'embedding:128:float16', with a column of {', '.join(schema.names)} and "
+                f"a type of {', '.join(_VECTOR_TYPES)}"
+            )
+        number = schema.get_field_index(found[1])
+        vector: Any = pa.list_(data_type, items)
+        schema = schema.set(number, schema.field(number).with_type(vector))
+    return schema
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that are not within brackets."""
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+def _type(words: str, column: str, levels: int = MAX_NESTING) -> Any:
+    if not levels:
+        raise OptionError(f"schema: column {column}: nested deeper than {MAX_NESTING} levels")
+    words = " ".join(words.split())
+    lower = words.lower()
+    if lower in SIMPLE:
+        return SIMPLE[lower]
+    if lower in ("long", "short", "byte"):
+        return {"long": pa.int64(), "short": pa.int16(), "byte": pa.int8()}[lower]
+    if lower in ("timestamp", "timestamp_ltz"):
+        return pa.timestamp("us", "UTC")
+    if lower == "timestamp_ntz":
+        return pa.timestamp("us")
+    if lower.startswith("array<") and lower.endswith(">"):
+        return pa.list_(_type(words[6:-1], column, levels - 1))
+    if lower.startswith("struct<") and lower.endswith(">"):
+        members = [member.partition(":") for member in _split(words[7:-1])]
+        if all(mark for _, mark, _ in members):
+            return pa.struct(
+                [pa.field(name.strip(), _type(of, column, levels - 1)) for name, _, of in members]
+            )
+    found = _SIZED.fullmatch(lower)
+    if found is not None and found[1] in (*TIMED, *DECIMALS):
+        made = sized(found[1], tuple(int(size) for size in found[2].split(",")))
+        if not isinstance(made, str):
+            return made
+        raise OptionError(f"schema: column {column}: {made}")
+    raise OptionError(
+        f"schema: column {column}: no type {words!r}; known are {', '.join(SIMPLE)}, timestamp, "
+        "timestamp_ntz, decimal(10, 2), array<…> and struct<name: type, …>"
+    )
+
+
+# --- Files whose columns differ from each other or from the dataset: the rules ----------
+
+DriftRule: TypeAlias = Literal["fail", "widen", "add"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The columns of an ingest.
+
+    Parameters
+    ----------
+    schema
+        All columns.
+    widened
+        Columns of the dataset whose type becomes wider, with the new one.
+    added
+        Columns that the dataset lacks.
+    """
+
+    schema: pa.Schema
+    widened: tuple[pa.Field[Any], ...] = ()
+    added: tuple[pa.Field[Any], ...] = ()
+
+
+def check_rule(rule: str) -> None:
+    """Refuse what is no rule."""
+    if rule not in get_args(DriftRule):
+        known = ", ".join(repr(name) for name in get_args(DriftRule))
+        raise OptionError(f"schema_drift: expected one of {known}, found {rule!r}")
+
+
+def reconcile(
+    files: Iterable[tuple[SourceFile, pa.Schema]],
+    existing: pa.Schema | None,
+    rule: DriftRule,
+    *,
+    typed: bool,
+    named: bool,
+    chosen: bool = False,
+) -> Reconciled:
+    """Find the columns of an ingest from those of its files.
+
+    Parameters
+    ----------
+    files
+        The files with their columns.
+    existing
+        Columns of the dataset or those that the caller gave; None: what the files have.
+    rule
+        ``fail``: every file has the same columns and types. ``widen``: types may differ where
+        one type holds the values of both. ``add``: besides, columns may be added, and files may
+        lack columns that may be null.
+    typed
+        Files state their types. Those that were inferred from samples only count where nothing
+        else is known, or with ``widen`` and ``add``.
+    named
+        Files state their columns. Else those that are known need not be in every file, and
+        others are an error of the record that has them.
+    chosen
+        ``existing`` are what the caller gave: types inferred from samples do not change them.
+
+    Raises
+    ------
+    SchemaError
+        A file differs in a way that the rule does not allow; names file and column.
+    """
+    known: dict[str, pa.Field[Any]] = {field.name: field for field in existing or ()}
+    original = dict(known)
+    seen: dict[str, str] = {}
+    first: str | None = None
+    for file, schema in files:
+        uri = file.uri
+        for field in schema:
+            current = known.get(field.name)
+            if current is None:
+                if existing is not None and rule != "add" and not named:
+                    continue
+                if named and (existing is not None or first is not None) and rule != "add":
+                    raise SchemaError(
+                        f"{uri}: column {field.name} is not in "
+                        f"{'the dataset' if existing is not None else first}. Pass "
+                        "schema_drift='add' to add it"
+                    )
+                optional = existing is not None or first is not None
+                known[field.name] = field.with_nullable(True) if optional else field
+            elif (
+                not typed
+                and field.name in original
+                and (chosen or rule == "fail" or _read_as(field.type, current.type))
+            ):
+                continue
+            else:
+                other = seen.get(field.name, "the dataset")
+                inferred = not typed and field.name not in original
+                known[field.name] = _joined(
+                    current, field, rule, f"{uri} and {other}", inferred=inferred
+                )
+            seen.setdefault(field.name, uri)
+        names = frozenset(schema.names)
+        lacking = [name for name in known if name not in names]
+        for name in lacking:
+            if (named and rule != "add") or (name in original and not known[name].nullable):
+                raise SchemaError(
+                    f"{uri}: column {name} is missing. "
+                    + (
+                        "It may not be null"
+                        if rule == "add" or not named
+                        else "Pass schema_drift='add' to read it as null"
+                    )
+                )
+            known[name] = known[name].with_nullable(True)
+        first = first or uri
+    changed = [field for name, field in known.items() if name in original]
+    return Reconciled(
+        pa.schema(list(known.values())),
+        tuple(field for field in changed if field.type != original[field.name].type),
+        tuple(field for name, field in known.items() if name not in original),
+    )
+
+
+def _joined(
+    current: pa.Field[Any], field: pa.Field[Any], rule: DriftRule, where: str, *, inferred: bool
+) -> pa.Field[Any]:
+    """The field that holds the values of both."""
+    nullable = current.nullable or field.nullable
+    if _plain(current.type) == _plain(field.type):
+        return current if inferred else current.with_nullable(nullable)
+    if rule == "fail" and not inferred:
+        raise SchemaError(
+            f"column {field.name}: {field.type} and {current.type} in {where}. Pass "
+            "schema_drift='widen' if one type shall hold both, or schema= to name the types"
+        )
+    refused = SchemaError(
+        f"column {field.name}: no type holds {field.type} and {current.type}, in {where}. Pass "
+        "schema= to name the types"
+    )
+    if _would_round(current.type, field.type):
+        raise refused
+    joined: pa.Field[Any]
+    try:
+        joined = pa.unify_schemas(
+            [pa.schema([current.with_nullable(True)]), pa.schema([field.with_nullable(True)])],
+            promote_options="permissive",
+        ).field(0)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise refused from error
+    if _plain(joined.type) == _plain(current.type):
+        return current.with_nullable(nullable)
+    return joined.with_nullable(nullable)
+
+
+def _read_as(inferred: Any, known: Any) -> bool:
+    """Whether values of a type that was inferred are read as those of the type that is known.
+
+    Texts and lists as lists or vectors; numbers as decimals or ``uint64``, which are exact: what is
+    inferred of integers that no ``bigint`` holds is a float.
+    """
+    if pa.types.is_fixed_size_list(known):
+        return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
+    if pa.types.is_decimal(known):
+        return bool(pa.types.is_floating(inferred))
+    if pa.types.is_uint64(known):
+        return bool(pa.types.is_integer(inferred) or pa.types.is_floating(inferred))
+    return bool(pa.types.is_string(inferred) and pa.types.is_list(known))
+
+
+def _would_round(one: Any, other: Any) -> bool:
+    """Whether decimals would become floats, in the same place at any depth."""
+    for decimal, kind in ((one, other), (other, one)):
+        if pa.types.is_decimal(decimal) and pa.types.is_floating(kind):
+            return True
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        names = {field.name for field in one} & {field.name for field in other}
+        return any(_would_round(one.field(name).type, other.field(name).type) for name in names)
+    if not one.num_fields or one.num_fields != other.num_fields:
+        return False
+    pairs = ((one.field(at).type, other.field(at).type) for at in range(one.num_fields))
+    return any(_would_round(*pair) for pair in pairs)
+
+
+def _plain(data_type: Any) -> Any:
+    """Types whose values are the same, as one of them."""
+    if pa.types.is_dictionary(data_type):
+        return _plain(data_type.value_type)
+    if pa.types.is_large_string(data_type) or data_type == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(data_type) or data_type == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_large_list(data_type) or pa.types.is_list(data_type):
+        return pa.list_(_plain(data_type.value_type))
+    return data_type
+
 
 TASK_BYTES = 128 << 20
 """Bytes of the sources of one task, about."""

@@ -5,34 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from contextlib import contextmanager
+from dataclasses import field, replace
 from datetime import datetime
 from io import RawIOBase
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from glaive.config import USUAL_RATIO
 from glaive.dataclass import dataclass
-from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreError
+from glaive.errors import FormatError, GlaiveError, ObjectNotFoundError, OptionError, StoreError
 from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.location import with_secret
+from glaive.io.mapped import refuse_holes
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
-from glaive.types import ByteRange
-
-__all__ = [
-    "COMPRESSIONS",
-    "RangeFile",
-    "SourceFile",
-    "folder_of",
-    "list_sources",
-    "local_file",
-    "open_source",
-    "source_names",
-]
+from glaive.memory import as_array
+from glaive.types import ByteRange, Int64s, UInt8s
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
 
@@ -340,3 +336,597 @@ class RangeFile(RawIOBase):
         if not self.closed:
             self._reader.close()
         super().close()
+
+
+# --- Records that cannot be read: the job fails at the first, or they are put aside -----
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("record", pa.binary()),
+    pa.field("job_id", pa.string()),
+]
+
+BAD_RECORDS: Final = pa.schema(_FIELDS)
+"""Columns of a dataset of bad records; ``line`` is null where a file has none."""
+
+_MAX_RECORD: Final = 1 << 20
+"""Bytes that are kept of a bad record."""
+
+_MAX_REASON: Final = 4 << 10
+"""Letters that are kept of a reason: those of Arrow repeat the value that it cannot convert."""
+
+_NULL_WORD: Final = re.compile(r"invalid value '([^'\d]{1,9})'")
+"""A short value without digits where Arrow expects a number: perhaps a null, such as NA."""
+
+_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 64 << 20
+"""Of the records in a batch: a column of Arrow has 2 GiB at most."""
+
+
+_CALLED: Final = " Detail: Python exception: "
+"""In errors of Arrow that a source caused which is read by Python."""
+
+
+def refuse_failure(file: SourceFile, error: Exception) -> None:
+    """Raise errors that are not of the bytes of a file, but of the place that they come from.
+
+    Raises
+    ------
+    StoreError
+        A store, or the system, failed.
+    """
+    if isinstance(error, GlaiveError):
+        raise error
+    if isinstance(error, OSError) and error.errno is not None:
+        raise from_system(error, file.uri, "read") from error
+    said, called, _ = str(error).partition(_CALLED)
+    if called:
+        raise StoreError(f"{file.uri}: {said}") from error
+
+
+class Rejects:
+    """Collects the bad records of a task.
+
+    Parameters
+    ----------
+    keep
+        Put them aside; otherwise the first is an error.
+    job_id
+        Of the job, for each record.
+    """
+
+    def __init__(self, *, keep: bool, job_id: str | None = None) -> None:
+        self._keep = keep
+        self._job_id = job_id
+        self.dropped = 0
+        self._rows: list[tuple[str, int | None, str, bytes | None]] = []
+        self._bytes = 0  # of the records in these
+        self._batches: list[pa.RecordBatch] = []
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self._batches) + len(self._rows)
+
+    def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
+        """Put a record aside.
+
+        Raises
+        ------
+        FormatError
+            Bad records are not kept: names file, line and reason.
+        """
+        reason = reason[:_MAX_REASON]
+        if not self._keep:
+            place = file.uri if line is None else f"{file.uri}, line {line}"
+            word = _NULL_WORD.search(reason)
+            null = f"reader_options={{'null': '{word[1]}'}} if that means null, " if word else ""
+            raise FormatError(
+                f"{place}: {reason}. Pass {null}bad_records='…' to put such records into a dataset "
+                "of their own, or schema= with types that fit."
+            )
+        kept = None if record is None else record[:_MAX_RECORD]
+        self._rows.append((file.named[0], line, reason, kept))
+        self._bytes += len(kept or b"")
+        if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
+            self._pack()
+
+    def add_damaged(self, file: SourceFile, part: str, error: Exception) -> None:
+        """Put the rest of a part of a file aside, whose bytes an error says to be wrong.
+
+        Raises
+        ------
+        FormatError
+            Bad records are not kept; or there is no memory for the rows, which may be sound.
+        GlaiveError
+            The error is not of the bytes, but of the place that they come from.
+        """
+        refuse_failure(file, error)
+        # Others than Arrow's and those of files mean little without their names.
+        said = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
+        reason = f"{part} is damaged, from some row on: {said}"
+        if isinstance(error, MemoryError):
+            raise FormatError(f"{file.uri}: {reason}. Or there is too little memory") from error
+        self.add(file, None, reason, None)
+
+    def drop(self, rows: int) -> None:
+        """Count rows that are left out."""
+        self.dropped += rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records, as rows of :data:`BAD_RECORDS`."""
+        if self._rows:
+            self._pack()
+        yield from self._batches
+
+    def _pack(self) -> None:
+        """Make the rows a batch: as objects of Python they take some times as much memory."""
+        files, lines, reasons, records = zip(*self._rows, strict=True)
+        columns = [files, lines, reasons, records, [self._job_id] * len(files)]
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, BAD_RECORDS, strict=True)
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=BAD_RECORDS))
+        self._rows, self._bytes = [], 0
+
+
+# --- Records in text files: blocks of whole lines, and the lines of a block that cannot be parsed
+
+BLOCK_BYTES: Final = 16 << 20
+MAX_RECORD_BYTES: Final = 1 << 30
+"""A record longer than this is taken for a file without line ends."""
+
+_MOST_UNPACKED: Final = 128 << 20
+"""The same for compressed files of a few megabytes: few bytes stand for any number of others."""
+
+_MOST_ESCAPES: Final = 1 << 12
+"""Of those in front of a line end, of which the number is odd or even, that are looked at where a
+file is cut into ranges."""
+
+_PART_BYTES: Final = 1 << 20
+"""Bytes in which escapes are counted at a time."""
+
+_FEW: Final = 4
+"""Records of which one or more are bad that are parsed one by one."""
+
+Parse = Callable[[pa.Buffer], pa.Table]
+Suspects = Callable[[pa.Buffer, Int64s], Int64s]
+"""Numbers of records, which begin at the given bytes, that may fail alone; others seldom do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole records of a file.
+
+    Parameters
+    ----------
+    data
+        Their bytes.
+    lines
+        Lines of the range before the first record.
+    """
+
+    data: pa.Buffer
+    lines: int
+
+
+def read_blocks(
+    file: SourceFile,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    aligned: bool = True,
+    quoted: bool = False,
+    escape: str = "",
+) -> Iterator[Block]:
+    """Blocks of the records that begin in a range of a file.
+
+    Parameters
+    ----------
+    start, stop
+        First byte, and that behind the last; a record belongs to the range that its first byte is
+        in. Of what a compressed file holds, which has no ``stop``.
+    aligned
+        A record begins at ``start``.
+    quoted
+        Line ends between quotation marks belong to a value; ``start`` is aligned.
+    escape
+        The character behind which a line end belongs to a value, and a quotation mark is none.
+
+    Raises
+    ------
+    FormatError
+        A record has more than 1 GiB, or in compressed files than 128 MiB and 64 times their size:
+        the file has no line ends. Or a compressed file is damaged.
+
+    Notes
+    -----
+    Reads the range once, in blocks of 16 MiB.
+    """
+    with _opened(file) as stream:
+        lines = 0
+        start = _seek(stream, file, start, aligned=aligned, escape=escape)
+        if stop is not None and start >= stop:
+            return
+        rest = b""
+        while True:
+            data = stream.read(_more(len(rest), BLOCK_BYTES))
+            joined = rest + data
+            if not joined:
+                return
+            end = len(joined)
+            last = not data
+            if stop is not None and start + end >= stop:
+                cut = _next_line_end(joined, max(stop - start - 1, 0), escape)
+                if cut >= 0:
+                    end, last = cut + 1, True
+                elif not last:
+                    end = 0
+            elif not last:
+                end = _last_record_end(joined, quoted=quoted, escape=escape)
+            if end:
+                yield Block(pa.py_buffer(joined[:end] if end < len(joined) else joined), lines)
+                lines += joined.count(b"\n", 0, end)
+                start += end
+            if last:
+                return
+            rest = joined[end:]
+            _refuse_beyond(file, len(rest))
+
+
+def first_block(file: SourceFile, size: int, *, quoted: bool = False, escape: str = "") -> Block:
+    """Whole records from the beginning of a file, of about ``size`` bytes; at least one.
+
+    The last record of a file may have no line end.
+    """
+    with _opened(file) as stream:
+        joined = b""
+        while True:
+            asked = _more(len(joined), size)
+            data = stream.read(asked)
+            is_short = len(data) < asked  # at the end, or where a decompressor gives a part
+            behind = stream.read(1) if is_short else b""
+            joined += data + behind
+            is_whole = is_short and not behind
+            end = len(joined)
+            if not is_whole:
+                end = _last_record_end(joined, quoted=quoted, escape=escape)
+            if end or is_whole:
+                return Block(pa.py_buffer(joined[:end]), 0)
+            _refuse_beyond(file, len(joined))
+
+
+def _refuse_beyond(file: SourceFile, size: int) -> None:
+    """Refuse so many bytes without a line end."""
+    if file.compression is None:
+        if size > MAX_RECORD_BYTES:
+            raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+        return
+    most = min(max(_MOST_UNPACKED, USUAL_RATIO * file.size), MAX_RECORD_BYTES)
+    if size > most:
+        raise FormatError(
+            f"{file.uri}: more than {most >> 20} MiB without a line end in a compressed file of "
+            f"{file.size:,} bytes. If these are one record, decompress the file first"
+        )
+
+
+def _more(held: int, least: int) -> int:
+    """Bytes to read behind those of a record: it is copied again with each part.
+
+    Blocks stay below 2 GiB, which parsers take.
+    """
+    return max(least, min(held, 16 * BLOCK_BYTES))
+
+
+def parse_blocks(  # noqa: PLR0913  # a range of a file, and how it is cut
+    file: SourceFile,
+    parse: Parse,
+    rejects: Rejects,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    aligned: bool = True,
+    quoted: bool = False,
+    escape: str = "",
+    suspects: Suspects | None = None,
+) -> Iterator[pa.Table]:
+    """Parse the records that begin in a range; those that fail alone are rejected with a reason.
+
+    In a block that fails, the suspects are parsed alone and all others in one call. What fails
+    then is halved until the records at fault stand alone. For the numbers of lines the file is
+    read from its beginning again, once per range that has bad records.
+
+    Parameters
+    ----------
+    parse
+        Makes a table of the bytes of whole records.
+    rejects
+        What records go to that cannot be parsed.
+    start, stop, aligned, quoted, escape
+        As for :func:`read_blocks`.
+    suspects
+        Finds the records of a block that may be bad.
+    """
+    before: int | None = None
+    blocks = read_blocks(file, start, stop, aligned=aligned, quoted=quoted, escape=escape)
+    for block in blocks:
+        try:
+            table = parse(block.data)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            if before is None:
+                before = _lines_before(file, start, aligned=aligned, escape=escape)
+            placed = replace(block, lines=block.lines + before)
+            yield from parse_block(
+                file, placed, parse, rejects, quoted=quoted, escape=escape, suspects=suspects
+            )
+            continue
+        yield table
+
+
+def parse_block(
+    file: SourceFile,
+    block: Block,
+    parse: Parse,
+    rejects: Rejects,
+    *,
+    quoted: bool = False,
+    escape: str = "",
+    suspects: Suspects | None = None,
+) -> Iterator[pa.Table]:
+    """Parse the records of a block; those that fail alone are rejected."""
+    data = block.data
+    starts = record_starts(data, quoted=quoted, escape=escape)
+    lines = _lines_of(data, starts)
+    count = len(starts) - 1
+
+    def records(low: int, high: int) -> pa.Buffer:
+        return data.slice(int(starts[low]), int(starts[high] - starts[low]))
+
+    def fails(at: int) -> bool:
+        record = records(at, at + 1)
+        try:
+            parse(record)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            line = 1 + block.lines + int(lines[at])
+            rejects.add(file, line, str(error), record.to_pybytes())
+            return True
+        return False
+
+    waiting = [(0, count)] if data.size else []
+    bad = [at for at in suspects(data, starts).tolist() if fails(at)] if suspects else []
+    if bad:
+        edges = np.array([-1, *bad, count])
+        runs = [(at + 1, to) for at, to in pairwise(edges.tolist()) if at + 1 < to]
+        try:
+            yield parse(pa.py_buffer(b"".join(records(*run) for run in runs)))
+            return
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            waiting = runs[::-1]
+    while waiting:
+        low, high = waiting.pop()
+        part = records(low, high)
+        alone = high - low == 1
+        if alone and not part.to_pybytes().strip():
+            continue
+        try:
+            table = parse(part)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if alone:
+                rejects.add(file, 1 + block.lines + int(lines[low]), str(error), part.to_pybytes())
+                continue
+            step = 1 if high - low <= _FEW else (high - low) // 2 + 1
+            waiting += [(at, min(at + step, high)) for at in range(low, high, step)][::-1]
+            continue
+        yield table
+
+
+@contextmanager
+def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
+    """What a file holds, from its beginning; errors have its name.
+
+    Raises
+    ------
+    FormatError
+        A compressed file is damaged, or one has large holes, which are no text.
+    StoreError
+        A store, or the system, failed.
+    """
+    try:
+        with open_source(file, decompress=True) as stream:
+            if isinstance(stream, pa.OSFile):
+                refuse_holes(stream.fileno(), stream.size(), file.uri)
+            yield stream
+    except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
+        refuse_failure(file, error)
+        if file.compression is None and isinstance(error, OSError):
+            raise from_system(error, file.uri, "read") from error
+        raise FormatError(f"{file.uri} is damaged: {error}") from error
+
+
+def record_starts(data: pa.Buffer, *, quoted: bool, escape: str = "") -> Int64s:
+    """Where records begin, and the end of the last."""
+    ends = _record_ends(data, quoted=quoted, escape=escape)
+    starts: Int64s = np.concatenate([np.zeros(1, np.int64), ends])
+    return starts if starts[-1] == data.size else np.append(starts, data.size)
+
+
+def unescaped(values: UInt8s, character: str, escape: str) -> Int64s:
+    """Where a character is, but behind an odd number of escapes; memory for these alone."""
+    if not escape:
+        return np.flatnonzero(values == ord(character))
+    found, escapes = [np.zeros(0, np.int64)], 0  # in front of a part
+    for start in range(0, len(values), _PART_BYTES):
+        part = values[start : start + _PART_BYTES]
+        is_escape = part == ord(escape)
+        at = np.flatnonzero(part == ord(character))
+        if escapes or is_escape[-1] or is_escape[at - 1].any():
+            others = np.append(-1 - escapes, np.flatnonzero(~is_escape))
+            at = at[(at - others[np.searchsorted(others, at) - 1]) % 2 == 1]
+            escapes = len(part) - 1 - int(others[-1])
+        found.append(start + at)
+    return np.concatenate(found)
+
+
+def _record_ends(data: pa.Buffer, *, quoted: bool, escape: str) -> Int64s:
+    values = as_array(data)
+    ends = unescaped(values, "\n", escape) + 1
+    if quoted:
+        marks = unescaped(values, '"', escape)
+        ends = ends[np.searchsorted(marks, ends) % 2 == 0]
+    return ends
+
+
+def _lines_of(data: pa.Buffer, starts: Int64s) -> Int64s:
+    """Lines before each start."""
+    ends = np.flatnonzero(as_array(data) == ord("\n")) + 1
+    lines: Int64s = np.searchsorted(ends, starts, side="right").astype(np.int64)
+    return lines
+
+
+def _last_record_end(data: bytes, *, quoted: bool, escape: str) -> int:
+    if not quoted and not escape:
+        return data.rfind(b"\n") + 1
+    ends = _record_ends(pa.py_buffer(data), quoted=quoted, escape=escape)
+    return int(ends[-1]) if len(ends) else 0
+
+
+def _next_line_end(data: bytes, start: int, escape: str) -> int:
+    """The first line end from a position on that ends a value; -1 if there is none."""
+    at = data.find(b"\n", start)
+    while escape and at >= 0:
+        before = data[max(at - _MOST_ESCAPES, 0) : at]
+        if not (len(before) - len(before.rstrip(escape.encode()))) % 2:
+            break
+        at = data.find(b"\n", at + 1)
+    return at
+
+
+def _lines_before(file: SourceFile, start: int, *, aligned: bool, escape: str) -> int:
+    """Lines before the first record of a range."""
+    with _opened(file) as stream:
+        rest = start if aligned else _record_start(stream, file, start, escape)
+        if not aligned:
+            stream.seek(0)
+        lines = 0
+        while rest > 0 and (data := stream.read(min(rest, BLOCK_BYTES))):
+            lines += data.count(b"\n")
+            rest -= len(data)
+    return lines
+
+
+def _seek(
+    stream: pa.NativeFile, file: SourceFile, start: int, *, aligned: bool, escape: str
+) -> int:
+    """Go to the first record of a range; returns where it begins."""
+    if not aligned:
+        start = _record_start(stream, file, start, escape)
+    if file.compression is None:
+        stream.seek(start)
+    elif start:
+        stream.read(start)
+    return start
+
+
+def _record_start(stream: pa.NativeFile, file: SourceFile, start: int, escape: str) -> int:
+    """Where the first record begins that does so at a position or behind it.
+
+    Raises
+    ------
+    FormatError
+        The record before has more than 1 GiB.
+    """
+    at = start - 1
+    before = b""
+    if escape:
+        stream.seek(max(at - _MOST_ESCAPES, 0))
+        before = stream.read(min(at, _MOST_ESCAPES))
+    stream.seek(at)
+    while data := stream.read(1 << 16):
+        found = _next_line_end(before + data, len(before), escape)
+        if found >= 0:
+            return int(at + found - len(before) + 1)
+        at += len(data)
+        _refuse_beyond(file, at - start)
+        before = data[-_MOST_ESCAPES:] if escape else b""
+    return at
+
+
+# --- What a format of source files does: tell the columns, cut files into pieces, read a piece
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is read alone; can be pickled.
+
+    Parameters
+    ----------
+    file
+        The file.
+    start, stop
+        The range, in the format's own units: bytes, row groups, stripes; ``stop`` None: to the
+        end.
+    size
+        Bytes of the file that this is about.
+    """
+
+    file: SourceFile
+    start: int
+    stop: int | None
+    size: int
+
+
+class SourceFormat(ABC):
+    """A format of source files with the options of its reader; can be pickled.
+
+    Parameters
+    ----------
+    options
+        Options of the reader, by name.
+
+    Raises
+    ------
+    OptionError
+        An option does not exist, or has an invalid value.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    typed: ClassVar[bool] = True
+    """Whether files state the types of columns; else they are inferred from samples."""
+
+    named: ClassVar[bool] = True
+    """Whether files state their columns; else a column that a file lacks is null."""
+
+    @abstractmethod
+    def __init__(self, options: Mapping[str, object]) -> None: ...
+
+    def described(self) -> tuple[str, dict[str, object]]:
+        """Name and settings, equal for readers with the same result."""
+        return self.name, vars(self)
+
+    @abstractmethod
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Columns of a file; of a format without types, what a sample suggests."""
+
+    def check(self, schema: pa.Schema) -> None:  # noqa: B027  # right for formats with types
+        """Refuse types that the reader cannot make."""
+
+    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
+        """Cut a file into pieces of about so many bytes; here: it cannot be cut."""
+        return [Piece(file, 0, None, file.size)]
+
+    @abstractmethod
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Rows of a piece, in bounded memory.
+
+        Parameters
+        ----------
+        piece
+            One of :meth:`pieces`.
+        schema
+            Names and types; columns that the file lacks are left out.
+        rejects
+            Takes the records that cannot be read.
+        """

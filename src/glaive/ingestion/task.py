@@ -2,26 +2,632 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator
-from dataclasses import field
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from glaive.arrow.conditions import python_rows
+from glaive.arrow.widths import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset
+from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.plan import WritePlan
-from glaive.format.fragment_list import packed_fragments
-from glaive.ingestion.expectations import Expectations
-from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.journal import Journal
-from glaive.ingestion.partition_folders import completed, folder_texts, folder_values
-from glaive.ingestion.rejects import Rejects
-from glaive.ingestion.sources import SourceFile
+from glaive.dataset.writing.plan import DataLocation, WritePlan
+from glaive.entropy import random_bytes
+from glaive.errors import (
+    CommitError,
+    ExpectationError,
+    GlaiveError,
+    ObjectNotFoundError,
+    OptionError,
+    SchemaError,
+    StoreError,
+)
+from glaive.expr.bind import check_column_texts
+from glaive.expr.filters import bind_filter
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import packed_fragments, unpacked_fragments
+from glaive.format.paths import is_generated_data_file_name
+from glaive.ingestion.sources import Piece, Rejects, Rows, SourceFile, SourceFormat
+from glaive.io.store import ObjectStore
+from glaive.table.references import can_be_committed
 
-__all__ = ["IngestTask"]
+# --- The journal of a job: what its finished tasks wrote, so that the next run need not repeat it
+# No version depends on it: one is made by one commit, which has the id of the job. A job that is
+# run again finds its commit in the newest manifest, or else in the journal the tasks that are
+# done. Once so many other jobs have made versions that the manifest has forgotten it, only the
+# journal can say that there may have been a commit.
+#
+# Runs of a job that overlap share what their tasks wrote. What each notes around its own commit is
+# a file of its own, so that none removes the note of another.
+#
+# Entries of tasks and notes have a digest: one that was damaged, or is in the place of another, is
+# as none, or may say anything.
+
+# --- What an ingest did, and what its tasks wrote ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedPieces:
+    """What a task wrote, not committed; can be pickled.
+
+    Parameters
+    ----------
+    fragments
+        Serialized, without ids.
+    bad_fragments
+        Those of the dataset of bad records.
+    bad_records
+        How many there are.
+    dropped
+        Rows that were left out, as expected.
+    """
+
+    fragments: tuple[bytes, ...]
+    bad_fragments: tuple[bytes, ...] = ()
+    bad_records: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What an ingest did.
+
+    Parameters
+    ----------
+    version
+        The version with the rows.
+    rows
+        Rows that were written, or for ``merge`` inserted and updated.
+    files
+        Files that were read.
+    bad_records
+        Records that were put aside, because they cannot be read or are not as expected.
+    dropped
+        Rows that were left out, because they are not as expected.
+    job_id
+        Of the job.
+    repeated
+        The job had been committed before; nothing was done now.
+    """
+
+    version: int
+    rows: int
+    files: int
+    bad_records: int
+    dropped: int = 0
+    job_id: str
+    repeated: bool = False
+
+
+JOBS: Final = "_glaive/jobs"
+"""Folder of journals below the root of a dataset; other libraries do not look into it."""
+
+NotedCommit: TypeAlias = Literal["rows", "bad"]
+"""A job may make two versions: one of the dataset of bad records, and then its own."""
+
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+_ENTRY: Final = re.compile(r"(?:[0-9a-f]{32}|(?:rows|bad)-[0-9a-f]{16}|committing)\.json")
+"""Names of entries that go once there is a version; earlier releases wrote the last one. The folder
+may have others: it may be a link to another one of the dataset.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal of one job.
+
+    Parameters
+    ----------
+    store
+        Root of the dataset.
+    job_id
+        Letters, digits, ``.``, ``_`` and ``-``, 128 at most.
+
+    Raises
+    ------
+    OptionError
+        The id has other characters.
+    """
+
+    store: ObjectStore
+    job_id: str
+
+    def __post_init__(self) -> None:
+        given: object = self.job_id
+        if not isinstance(given, str) or not _JOB_ID.fullmatch(given):
+            raise OptionError(
+                f"job_id: expected up to 128 letters, digits, '.', '_' or '-', found "
+                f"{self.job_id!r}"
+            )
+
+    @property
+    def _folder(self) -> str:
+        return f"{JOBS}/{self.job_id}"
+
+    @property
+    def end(self) -> str:
+        """The file that says which version the job made."""
+        return f"{self._folder}/committed.json"
+
+    def finished(
+        self, key: str, *, rows: Sequence[DataLocation], bad_records: Sequence[DataLocation]
+    ) -> IngestedPieces | None:
+        """What a task wrote, if it is finished and its files are still there, and will be.
+
+        ``rows`` and ``bad_records`` are the places to which tasks write these. One request for a
+        task that is not finished; else one more for each file.
+        """
+        entry = self._read_sealed(f"{self._folder}/{key}.json")
+        if entry is None:
+            return None
+        try:
+            count = entry["bad_records"]
+            if not isinstance(count, int):
+                return None
+            dropped = entry["dropped"]
+            if not isinstance(dropped, int):
+                return None
+            result = IngestedPieces(
+                _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count, dropped
+            )
+            places = [*_places(result.fragments, rows)]
+            places += _places(result.bad_fragments, bad_records)
+        except (KeyError, TypeError, ValueError):
+            return None
+        try:
+            stays = all(can_be_committed(store.head(path)) for store, path in places)
+        except ObjectNotFoundError:
+            return None
+        return result if stays else None
+
+    def finish(self, key: str, result: IngestedPieces) -> None:
+        """Write down what a task wrote."""
+        entry = {
+            "fragments": [base64.b64encode(data).decode() for data in result.fragments],
+            "bad_fragments": [base64.b64encode(data).decode() for data in result.bad_fragments],
+            "bad_records": result.bad_records,
+            "dropped": result.dropped,
+        }
+        self._put_sealed(f"{self._folder}/{key}.json", entry)
+
+    def begun(self, commit: NotedCommit) -> int | None:
+        """The version after which a run of the job began a commit, if the end of one is unknown.
+
+        One listing, and one request for each such run, and for an end that was written down.
+        """
+        wanted = f"{self._folder}/{commit}-"
+        paths = [meta.path for meta in self.store.list(self._folder)]
+        notes = map(self._read_sealed, (path for path in paths if path.startswith(wanted)))
+        noted = list(map(_version, notes))
+        if self.end in paths and self.committed() is None:
+            noted.append(None)
+        # A note or an end that cannot be read may say any version.
+        return min((version or 0 for version in noted), default=None)
+
+    @contextmanager
+    def committing(self, commit: NotedCommit, since: int) -> Iterator[None]:
+        """Have it written down, while a run of the job commits, that its version comes next.
+
+        Parameters
+        ----------
+        commit
+            Of the rows, or of the bad records.
+        since
+            Only later versions can be that of the job.
+        """
+        path = f"{self._folder}/{commit}-{random_bytes(8).hex()}.json"
+        self._put_sealed(path, {"version": since})
+        try:
+            yield
+        except GlaiveError as error:
+            # Of a store, and of a commit without an answer: there may be a version.
+            if type(error) is not CommitError and not isinstance(error, StoreError):
+                with suppress(StoreError):
+                    self.store.delete([path])
+            raise
+
+    def committed(self) -> int | None:
+        """The version that the job made, if its end was written down."""
+        return _version(self._read(self.end)) or None
+
+    def commit(self, version: int) -> None:
+        """Write down the version, and remove the entries of the tasks.
+
+        A store that fails is no error: there is a version, which the next run of the job finds.
+        """
+        try:
+            self.store.put(self.end, [json.dumps({"version": version}).encode()])
+        except StoreError as error:
+            _not_noted(error)
+        else:
+            self.clear()
+
+    def clear(self) -> None:
+        """Remove the entries of the tasks, which nothing needs once there is a version.
+
+        Those that cannot be removed stay for the next run of the job.
+        """
+        try:
+            entries = list(self._entries())
+            if entries:
+                self.store.delete(entries)
+        except StoreError as error:
+            _not_noted(error)
+
+    def _entries(self) -> Iterator[str]:
+        for meta in self.store.list(self._folder):
+            if _ENTRY.fullmatch(meta.path.rpartition("/")[2]):
+                yield meta.path
+
+    def _put_sealed(self, path: str, entry: dict[str, object]) -> None:
+        sealed = {**entry, "digest": _digest(path, entry)}
+        self.store.put(path, [json.dumps(sealed).encode()])
+
+    def _read_sealed(self, path: str) -> dict[str, object] | None:
+        """An entry as it was written under this name."""
+        entry = self._read(path)
+        if entry is None or entry.pop("digest", None) != _digest(path, entry):
+            return None
+        return entry
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        try:
+            entry = json.loads(self.store.get(path).to_pybytes())
+        except (ObjectNotFoundError, ValueError, RecursionError):
+            return None
+        return entry if isinstance(entry, dict) else None
+
+
+def _version(entry: dict[str, object] | None) -> int | None:
+    version = None if entry is None else entry.get("version")
+    return version if type(version) is int and version >= 0 else None
+
+
+def _digest(path: str, entry: dict[str, object]) -> str | None:
+    """A text that changes with an entry and its name; None if nothing glaive wrote is so."""
+    try:
+        text = json.dumps([path.rpartition("/")[2], entry], sort_keys=True)
+    except RecursionError:
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _not_noted(error: StoreError) -> None:
+    import logging
+
+    logging.getLogger(__name__).debug("the end of a job was not written down: %s", error)
+
+
+def _decoded(texts: object) -> tuple[bytes, ...]:
+    if not isinstance(texts, list):
+        raise TypeError(texts)
+    return tuple(base64.b64decode(text, validate=True) for text in texts)
+
+
+def _places(
+    fragments: tuple[bytes, ...], locations: Sequence[DataLocation]
+) -> Iterator[tuple[ObjectStore, str]]:
+    """Where the files of a task are; no task has written files of other names, or elsewhere."""
+    known = {location.base_id: location for location in locations}
+    for fragment in unpacked_fragments(fragments, "the journal"):
+        for file in fragment.files:
+            if not is_generated_data_file_name(file.path):
+                raise ValueError(file)
+            location = known[file.base_id]
+            yield location.store, location.path_of(file.path)
+
+
+# --- Conditions that rows have to fulfil, and what becomes of those that do not ---------
+
+OnViolation: TypeAlias = Literal["fail", "drop", "quarantine"]
+
+_SHOWN = 300
+"""Characters of a row in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """Conditions by name; can be pickled.
+
+    A row violates a condition unless it is true; null is not.
+
+    Parameters
+    ----------
+    conditions
+        Names and filters, in the language of filters.
+    on_violation
+        ``fail``: the first row is an error; ``drop``: it is left out and counted;
+        ``quarantine``: it becomes a bad record.
+    """
+
+    conditions: tuple[tuple[str, str], ...]
+    on_violation: OnViolation = "fail"
+
+    @classmethod
+    def of(
+        cls, expect: str | Mapping[str, str] | None, on_violation: str, *, has_quarantine: bool
+    ) -> Self | None:
+        """The conditions as given by a user; None if there are none.
+
+        Raises
+        ------
+        OptionError
+            They are neither a text nor texts by name, or there is no place for the rows.
+        """
+        if on_violation not in get_args(OnViolation):
+            raise OptionError(
+                f"on_violation: expected one of {', '.join(get_args(OnViolation))}, found "
+                f"{on_violation!r}"
+            )
+        if expect is None:
+            return None
+        given: Any = {"expect": expect} if isinstance(expect, str) else expect
+        if not isinstance(given, Mapping) or not all(
+            isinstance(part, str) and part.strip() for pair in given.items() for part in pair
+        ):
+            raise OptionError(
+                "expect: expected a condition such as 'price > 0', or conditions by name, found "
+                f"{expect!r:.80}"
+            )
+        if on_violation == "quarantine" and not has_quarantine:
+            raise OptionError("on_violation='quarantine': name the dataset for the rows")
+        return cls(tuple(given.items()), on_violation)  # type: ignore[arg-type]  # checked above
+
+    def check(self, schema: LanceSchema) -> None:
+        """Refuse conditions that rows of a schema cannot be tested with.
+
+        Raises
+        ------
+        FilterError
+            A condition is wrong; the message says what and where.
+        """
+        for _, condition in self.conditions:
+            check_column_texts(schema, condition)
+            bind_filter(condition, schema)
+
+    def kept(
+        self, rows: Rows, columns: pa.Schema, schema: LanceSchema, file: SourceFile, into: Rejects
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that fulfil all conditions.
+
+        Parameters
+        ----------
+        columns, schema
+            The types of the rows, as Arrow's schema and as that of the dataset.
+        file
+            Where they are from.
+        into
+            Counts the others, or puts them aside.
+
+        Raises
+        ------
+        ExpectationError
+            A row violates a condition, and ``on_violation`` is ``fail``.
+        """
+        filters = [(name, text, bind_filter(text, schema)) for name, text in self.conditions]
+        for batch in _conformed(rows, columns):
+            left = batch
+            for name, text, bound in filters:
+                mask = bound.mask(left)
+                if mask.true_count == len(left):
+                    continue
+                self._violated(left.filter(pc.invert(mask)), f"{name}: {text}", file, into)
+                left = left.filter(mask)
+            if left.num_rows:
+                yield left
+
+    def _violated(
+        self, rows: pa.RecordBatch, expectation: str, file: SourceFile, into: Rejects
+    ) -> None:
+        if self.on_violation == "drop":
+            into.drop(rows.num_rows)
+            return
+        if self.on_violation == "fail":
+            shown = _row_texts(rows.slice(0, 1))[0].decode()[:_SHOWN]
+            raise ExpectationError(
+                f"{file.uri}: a row violates the expectation {expectation}: {shown}. Correct the "
+                "source, or drop or quarantine such rows with on_violation"
+            )
+        for text in _row_texts(rows):
+            into.add(file, None, f"expectation {expectation}", text)
+
+
+def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
+    """Each row as JSON."""
+    return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in python_rows(rows)]
+
+
+def _conformed(rows: Rows, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for part in cut_views(rows):
+        fitted = conform(part, columns)
+        yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
+
+
+# --- Columns whose values are in the names of folders, as Spark writes them: ``day=3/a.parquet``
+
+_NULL: Final = ("", "__HIVE_DEFAULT_PARTITION__")
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,39}")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DOUBLE: Final = re.compile(rf"\s*({_NUMBER.pattern}[fFdD]?|[+-]?(NaN|Infinity))\s*", re.ASCII)
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?", re.ASCII)
+
+_INFERRED: Final[tuple[tuple[frozenset[str], Any], ...]] = (
+    (frozenset(), pa.string()),
+    (frozenset({"int"}), pa.int32()),
+    (frozenset({"int", "long"}), pa.int64()),
+    (frozenset({"int", "long", "decimal"}), pa.decimal128(38, 0)),
+    (frozenset({"int", "double"}), pa.float64()),
+    (frozenset({"date"}), pa.date32()),
+    (frozenset({"date", "timestamp"}), pa.timestamp("us", "UTC")),
+)
+"""The type of a column by the kinds of its values; a text for all others, as in Spark."""
+
+
+def folder_texts(folder: str, path: str) -> dict[str, str | None]:
+    """Return the names and values of columns in the names of the folders of a file.
+
+    Parameters
+    ----------
+    folder
+        The place that was given. Its own name counts, and the names of folders directly above it,
+        as long as they have values.
+    path
+        Of the file, relative to the folder.
+    """
+    if "://" in folder:
+        path = path.partition("?")[0]  # behind it is the signature of a URL
+    parts = path.split("/")[:-1]
+    for part in reversed(folder.rstrip("/").split("/")):
+        if "=" not in part:
+            break
+        parts.insert(0, part)
+    named = (part.partition("=") for part in parts if "=" in part[1:])
+    return {
+        _unescaped(name): None if text in _NULL else _unescaped(text) for name, _, text in named
+    }
+
+
+def folder_columns(
+    files: Iterable[tuple[str, str]], own: Iterable[str] = ()
+) -> list[pa.Field[Any]]:
+    """Return the columns in the names of folders.
+
+    Parameters
+    ----------
+    files
+        As for :func:`folder_texts`.
+    own
+        Names of columns that the files have.
+    """
+    known = {name.lower() for name in own}
+    names: dict[str, str] = {}
+    kinds: dict[str, set[str]] = {}
+    for folder, path in files:
+        for name, text in folder_texts(folder, path).items():
+            names.setdefault(name.lower(), name)
+            kinds.setdefault(name.lower(), set()).update(() if text is None else [_kind(text)])
+    return [
+        pa.field(name, next((made for of, made in _INFERRED if kinds[key] <= of), pa.string()))
+        for key, name in names.items()
+        if key not in known
+    ]
+
+
+def folder_values(
+    folder: str, path: str, columns: Iterable[pa.Field[Any]], own: Collection[str]
+) -> dict[str, Any]:
+    """Return the values of columns that the names of the folders of a file have, as scalars.
+
+    Parameters
+    ----------
+    folder, path
+        As for :func:`folder_texts`.
+    columns
+        All columns.
+    own
+        Names of columns that the file has; their values stay.
+
+    Raises
+    ------
+    SchemaError
+        A value is not of the type of its column.
+    """
+    texts = {name.lower(): text for name, text in folder_texts(folder, path).items()}
+    return {
+        column.name: _scalar(texts[key], column, f"{folder}{path}")
+        for column in columns
+        if column.name not in own and (key := column.name.lower()) in texts
+    }
+
+
+def completed(
+    rows: pa.RecordBatch | pa.Table, schema: pa.Schema, values: Mapping[str, Any]
+) -> pa.Table:
+    """Return rows with the columns of a schema: their own as they are, others null.
+
+    Values are those of columns that the rows lack.
+    """
+    columns: list[Any] = []
+    for field in schema:
+        if field.name in values:
+            columns.append(pa.repeat(values[field.name], len(rows)))
+            continue
+        at = rows.schema.get_field_index(field.name)
+        columns.append(pa.nulls(len(rows), field.type) if at < 0 else rows.column(at))
+    return pa.table(columns, names=schema.names)
+
+
+def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
+    kind: Any = column.type
+    if text is not None and pa.types.is_integer(kind):
+        text = text.removeprefix("+")
+    elif text is not None and pa.types.is_floating(kind):
+        text = text.strip()
+        text = text[:-1] if text[-1:] in "fFdD" and _NUMBER.fullmatch(text[:-1]) else text
+    values: Any = pa.array([text], pa.string())
+    try:
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            values = values.cast(pa.timestamp(kind.unit))
+        return values.cast(kind)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(
+            f"{where}: the value {text!r} in the name of a folder is not {kind}, the type of the "
+            f"column {column.name!r}. Name another type in schema= for a new dataset, pass "
+            "schema_drift='widen' for a wider type of the same kind, or rename the folder"
+        ) from error
+
+
+def _kind(text: str) -> str:
+    """The kind of value that Spark takes a text for."""
+    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return "int" if -(2**31) <= int(text) < 2**31 else "long"
+    if (number := _NUMBER.fullmatch(text)) and len(number[2] or "") < 6:
+        exponent: Any
+        _, digits, exponent = Decimal(text).as_tuple()
+        if exponent >= 0 and len(digits) + exponent <= 38:
+            return "decimal"
+    if _DOUBLE.fullmatch(text):
+        return "double"
+    if found := _TIME.fullmatch(text):
+        try:
+            datetime.fromisoformat(text)
+        except ValueError:  # such as 2026-02-30
+            return "text"
+        return "timestamp" if found[1] else "date"
+    return "text"
+
+
+def _unescaped(text: str) -> str:
+    """Resolve ``%3A`` and its like.
+
+    Raises
+    ------
+    SchemaError
+        The name of the folder is not text.
+    """
+    try:
+        text.encode()
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:  # Spark escapes characters, not bytes
+        return unquote(text, encoding="latin-1")
+    except UnicodeEncodeError:
+        raise SchemaError(
+            f"{text!a}, in the name of a folder, is not UTF-8. Rename the folder"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +658,12 @@ class IngestTask:
     """
 
     pieces: tuple[Piece, ...]
-    source_format: SourceFormat = field(repr=False)
-    schema: pa.Schema = field(repr=False)
-    write: WritePlan = field(repr=False)
-    bad_records: WritePlan | None = field(default=None, repr=False)
+    source_format: SourceFormat = dataclasses.field(repr=False)
+    schema: pa.Schema = dataclasses.field(repr=False)
+    write: WritePlan = dataclasses.field(repr=False)
+    bad_records: WritePlan | None = dataclasses.field(default=None, repr=False)
     job_id: str | None = None
-    journal: Journal | None = field(default=None, repr=False)
+    journal: Journal | None = dataclasses.field(default=None, repr=False)
     expectations: Expectations | None = None
 
     @property

@@ -18,14 +18,12 @@ from typing import Any, Final, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import AccessError, OptionError
+from glaive.io.credentials import open_renewed
 from glaive.io.local import LocalStore
 from glaive.io.location import FABRIC, Location
-from glaive.io.renewed import open_renewed
 from glaive.io.storage_options import PERMISSIONS, normalise_options, read_switch
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling
-
-__all__ = ["AS_OPTION", "NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
 
 _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
 _IN_FABRIC: Final = ("azure_use_fabric_endpoint", "use_fabric_endpoint")

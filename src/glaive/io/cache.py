@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from glaive.forks import renewed
 
-__all__ = ["ByteCache"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

@@ -22,21 +22,6 @@ from glaive.io.store import BytesLike, ObjectStore, RangeReader
 from glaive.io.wrapped import WrappedReader
 from glaive.types import ByteRange, Where
 
-__all__ = [
-    "VERIFY",
-    "WRITE",
-    "Expected",
-    "Verification",
-    "VerifyingReader",
-    "check",
-    "check_size",
-    "checksum_function",
-    "compares_metadata",
-    "verification",
-    "verification_asked",
-    "writes_checksums",
-]
-
 WRITE: Final = "checksums"
 """Storage option: whether files are written with checksums, ``true`` or ``false``."""
 

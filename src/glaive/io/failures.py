@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from stat import S_ISDIR
 from typing import Final
 
@@ -18,23 +19,6 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.types import ByteRange
-
-__all__ = [
-    "LARGEST",
-    "PANIC",
-    "as_store_errors",
-    "beyond_end",
-    "check_ranges",
-    "credentials_in",
-    "first_line_of",
-    "from_object_store",
-    "from_system",
-    "had_no_answer",
-    "not_a_file",
-    "too_large",
-    "without_named_secrets",
-    "without_values",
-]
 
 _PERMISSION = "Check the permissions, or choose another location"
 _REMEDIES = {
@@ -172,7 +156,9 @@ def from_object_store(
     if isinstance(error, StoreError):
         return error
     name = type(error).__name__
-    if isinstance(error, FileNotFoundError):
+    # WebDAV: a read may meet a name between the deletion and the move that replace an object.
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    if isinstance(error, FileNotFoundError) or status == 404:
         return ObjectNotFoundError(
             f"cannot {doing} {path}: there is no such object. Check the path."
         )
@@ -301,3 +287,24 @@ def beyond_end(path: str, requested: ByteRange, size: int) -> CorruptFileError:
         found=f"a file of {size} bytes",
         where=path,
     )
+
+
+# --- What a temporary folder could not take, as errors that say which one, and how to choose it
+
+
+def spilling(what: str) -> AbstractContextManager[None]:
+    """Write to a temporary file, or read it; ``what`` is in it.
+
+    Raises
+    ------
+    StoreError
+        The system failed; the disk may be full.
+    """
+    return as_store_errors(f"{what} to a file in {_folder()} (TMPDIR chooses the folder)", "write")
+
+
+def _folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "a temporary folder"

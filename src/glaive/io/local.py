@@ -7,12 +7,13 @@ files with new random names need none (:meth:`LocalStore.put_new`).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from stat import S_ISDIR, S_ISREG
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -20,34 +21,205 @@ from glaive.config import settings
 from glaive.errors import StoreError
 from glaive.io.confined import (
     LeadsOutError,
-    is_link,
-    opened_folder,
-    remove_folder,
-    unlink_all,
-    write_mark,
-)
-from glaive.io.exclusive import remove_unfinished
-from glaive.io.failures import from_system
-from glaive.io.listing import (
     describe,
     empty_folders_below,
     files_below,
     files_in,
     folders_below,
+    is_link,
     links_below,
     names_in,
+    opened_folder,
+    remove_folder,
     remove_root,
     unfinished_below,
+    unlink_all,
+    write_mark,
 )
-from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
-from glaive.io.object_path import ALWAYS_CHECKED, absolute_path, check_object_path, check_root
-from glaive.io.positioned import open_file
-from glaive.io.stats import IoCounters
+from glaive.io.failures import check_ranges, from_system, not_a_file
+from glaive.io.local_sink import LocalSink, joined_if_small, put_small, remove_unfinished, write_new
+from glaive.io.location import ALWAYS_CHECKED, absolute_path, check_object_path, check_root
+from glaive.io.mapped import READING, MappedReader
+from glaive.io.ranges import MAX_REQUEST, aligned_memory, coalesce, split
+from glaive.io.remote import RemoteReader
 from glaive.io.storage_options import read_switch
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader
-from glaive.io.whole_files import read_whole, read_whole_into
+from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, RangeReader
+from glaive.types import ByteRange
 
-__all__ = ["LocalStore"]
+# --- Local files read range by range, for processes whose address space is limited ------
+
+_GAP = 16 * 1024
+"""Gap in bytes up to which two ranges are read as one."""
+
+
+def open_file(path: str, counters: IoCounters) -> MappedReader | PositionedReader:
+    """Map a file, or read its ranges if it does not fit into a limited address space."""
+    try:
+        return MappedReader(path, counters)
+    except StoreError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return PositionedReader(path, counters)
+
+
+class PositionedReader(RemoteReader):
+    """A file whose ranges are copied into memory when they are asked for.
+
+    Used instead of :class:`glaive.io.mapped.MappedReader` where a map of the whole file would take
+    too much of the address space, as with ``spark.executor.pyspark.memory``. The file is opened
+    for each call, so that no descriptor is kept; about 20 us.
+    """
+
+    __slots__ = ("_counters", "path", "size")
+
+    def __init__(self, path: str, counters: IoCounters) -> None:
+        self.path = path
+        self._counters = counters
+        try:
+            self.size: int = os.stat(path).st_size
+        except OSError as error:
+            raise from_system(error, path, "read") from None
+
+    def tail(self, size: int) -> pa.Buffer:
+        """Return the last ``size`` bytes, or all if there are fewer."""
+        start = max(0, self.size - size)
+        return self.read([ByteRange(start, self.size - start)])[0]
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        """Return one buffer per range, in order; near ranges are read at once."""
+        check_ranges(self.path, ranges, self.size)
+        joined = coalesce(ranges, max_gap=_GAP, max_request=MAX_REQUEST)
+        try:
+            fd = os.open(self.path, READING)
+            try:
+                buffers = [self._read(fd, request) for request in joined.requests]
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise from_system(error, self.path, "read") from None
+        self._counters.add_read(len(buffers), joined.size)
+        return split(ranges, joined, buffers)
+
+    def _read(self, fd: int, request: ByteRange) -> pa.Buffer:
+        """One range; it may take several calls, as the system reads at most 2 GiB with one."""
+        data, target = aligned_memory(request.size, request.offset)
+        done = 0
+        while done < request.size:
+            count = os.preadv(fd, [target[done:]], request.offset + done)
+            if not count:
+                self.size = os.fstat(fd).st_size
+                check_ranges(self.path, [request], self.size)
+                raise StoreError(
+                    f"cannot read {self.path}: it changed while it was read. Try again."
+                )
+            done += count
+        return data
+
+
+# --- Read local files as a whole, as metadata is: their first bytes, and the rest if there is one
+
+_FIRST_READ: Final = 64 * 1024
+_SLICE: Final = 8 * 1024 * 1024
+"""Bytes per system call after the first."""
+
+
+def read_whole(full: str, *, with_holes: bool) -> bytes:
+    """A whole file.
+
+    Parameters
+    ----------
+    full
+        Its path.
+    with_holes
+        Whether it may have large holes.
+
+    Raises
+    ------
+    StoreError
+        The system failed; or it is a pipe or a device, or has more bytes than the system says, as
+        what the system makes up while it is read: some of that never ends.
+    CorruptFileError
+        It has large holes.
+    """
+    try:
+        fd = os.open(full, READING)
+        try:
+            # Enough for most manifests: saves a system call for the size.
+            data = _read_at(fd, _FIRST_READ, 0, full)
+            if not data or len(data) == _FIRST_READ:
+                status = os.fstat(fd)
+                if not S_ISREG(status.st_mode):
+                    raise not_a_file(full, status.st_mode)
+                if not with_holes:
+                    from glaive.io.mapped import refuse_holes
+
+                    refuse_holes(fd, status.st_size, full)
+                if status.st_size < len(data):
+                    raise StoreError(
+                        f"cannot read {full}: the system says that it has {status.st_size} bytes, "
+                        "and has more. It is no file of a disk: check the path."
+                    )
+                data = b"".join([data, *_rest(fd, len(data), status.st_size, full)])
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise from_system(error, full, "read") from None
+    return data
+
+
+def read_whole_into(full: str, target: memoryview) -> int:
+    """Read a whole file into given memory, as far as it fits; returns the bytes read.
+
+    Raises
+    ------
+    StoreError
+        The system failed; or it is a pipe, of which no byte is taken.
+    """
+    done = 0
+    try:
+        fd = os.open(full, READING)
+        try:
+            while done < len(target) and (count := _read_into(fd, target[done:], done, full)):
+                done += count
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise from_system(error, full, "read") from None
+    return done
+
+
+def _read_into(fd: int, target: memoryview, start: int, full: str) -> int:
+    if hasattr(os, "preadv"):
+        try:
+            return os.preadv(fd, [target], start)
+        except OSError as error:
+            raise _without_positions(error, fd, full) from None
+    data = os.read(fd, len(target))
+    target[: len(data)] = data
+    return len(data)
+
+
+def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
+    """Bytes from a position on: the system takes none out of what has no positions."""
+    if not hasattr(os, "pread"):
+        return os.read(fd, size)  # which begins at the same position
+    try:
+        return os.pread(fd, size, start)
+    except OSError as error:
+        raise _without_positions(error, fd, full) from None
+
+
+def _without_positions(error: OSError, fd: int, full: str) -> OSError:
+    """The error that what was opened is a pipe, a socket or a terminal, if it is."""
+    return not_a_file(full, os.fstat(fd).st_mode) if error.errno == errno.ESPIPE else error
+
+
+def _rest(fd: int, start: int, end: int, full: str) -> Iterator[bytes]:
+    """The bytes between two positions, fewer where the file was cut off."""
+    while start < end and (data := _read_at(fd, min(end - start, _SLICE), start, full)):
+        start += len(data)
+        yield data
+
 
 _ALLOW = (
     "Files there may belong to somebody else; storage_options={'delete_through_links': 'true'} "

@@ -2,20 +2,266 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import math
+import mmap
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from stat import S_ISREG
 from time import monotonic
+from typing import ClassVar, Final, Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, StoreError
 from glaive.io.failures import beyond_end, from_system, not_a_file
-from glaive.io.mapping import Advice, advise, is_resident, is_whole_resident, map_file
-from glaive.io.stats import IoCounters
+from glaive.io.store import IoCounters
 from glaive.types import ByteRange
 
-__all__ = ["READING", "MappedReader"]
+# --- Memory maps of whole files, as Arrow buffers, and ``madvise`` for them -------------
+# The standard library's ``mmap`` keeps a file descriptor open for every map. A table of thousands
+# of zero-copy columns would then run out of descriptors, so on POSIX the map is made through the C
+# library: it holds address space, no descriptor, and lives until the last buffer over it is
+# released.
+#
+# A mapped file must not be truncated while in use: accessing a page behind its new end kills the
+# process. Lance data files are never changed once written.
+
+if sys.platform != "win32":
+    import resource
+
+
+Advice = Literal["random", "sequential", "willneed", "dontneed", "normal"]
+
+_PAGE = mmap.ALLOCATIONGRANULARITY
+_FAILED = ctypes.c_void_p(-1).value
+_CODES: dict[Advice, int] = {
+    "normal": getattr(mmap, "MADV_NORMAL", 0),
+    "random": getattr(mmap, "MADV_RANDOM", 1),
+    "sequential": getattr(mmap, "MADV_SEQUENTIAL", 2),
+    "willneed": getattr(mmap, "MADV_WILLNEED", 3),
+    "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
+}
+_FEW_PAGES = 64
+"""Pages of a file that are looked at with one call: as much as for two or three samples."""
+
+_LARGE = 1024 * 1024
+"""Size from which on a file is compared with the limit of the address space."""
+
+_FIXED = 0x10
+"""``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""
+
+_OVER_READ = 512
+_SAMPLES = 8
+"""Ranges that are checked to estimate whether a read would find its pages in memory."""
+
+_PREFETCH_SAMPLES = 64
+"""The same of a take, which waits for each page that is missing: where a tenth of a file is, eight
+would not show it in two of five takes. About 2 us each, until one is missing."""
+
+
+def _load_libc() -> ctypes.CDLL | None:
+    if os.name != "posix":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    size, pointer = ctypes.c_size_t, ctypes.c_void_p
+    libc.mmap.argtypes = (pointer, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.mmap.restype = pointer
+    libc.munmap.argtypes = (pointer, size)
+    libc.madvise.argtypes = (pointer, size, ctypes.c_int)
+    libc.mincore.argtypes = (pointer, size, pointer)
+    if hasattr(libc, "process_madvise"):  # Linux with a C library of 2022 or newer
+        libc.process_madvise.argtypes = (ctypes.c_int, pointer, size, ctypes.c_int, ctypes.c_uint)
+        libc.process_madvise.restype = ctypes.c_ssize_t
+    return libc
+
+
+_libc = _load_libc()
+
+_MIN_BATCH = 16
+"""Ranges from which on one call for all of them is faster."""
+
+_MAX_BATCH = 1024
+"""Ranges that the system accepts in one call."""
+
+_HAS_BATCHES = hasattr(os, "pidfd_open") and hasattr(_libc, "process_madvise")
+
+
+class _Map:
+    """Owner of one map: unmaps when the last buffer over it is released."""
+
+    __slots__ = ("address", "size")
+
+    held: ClassVar[int] = 0
+    """Bytes of all maps of this process; only compared with a limit, so threads may miscount."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+        _Map.held += size
+
+    def __del__(self) -> None:
+        if _libc is not None:
+            _libc.munmap(self.address, self.size)
+            _Map.held -= self.size
+
+
+def map_file(fd: int, size: int) -> pa.Buffer:
+    """Map the first ``size`` bytes of an open file, read-only; ``fd`` may be closed afterwards.
+
+    About 3 us. An empty file gives an empty buffer.
+
+    Raises
+    ------
+    OSError
+        The system refuses; ``ENOMEM`` also where maps would take more than a quarter of a limited
+        address space, which the process needs for all else.
+    """
+    if size == 0:
+        return pa.py_buffer(b"")
+    if size >= _LARGE and _Map.held + size > _most_mapped():
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    if _libc is None:
+        return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+    held = readable_size(size)
+    place, flags = None, mmap.MAP_SHARED
+    if -(-size // mmap.PAGESIZE) < -(-held // mmap.PAGESIZE):
+        # The file takes the place of all but the last page of anonymous memory.
+        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        place, flags = _map(None, held, anonymous, -1), flags | _FIXED
+    owner = None if place is None else _Map(place, held)
+    address = _map(place, size, flags, fd)
+    return pa.foreign_buffer(address, size, owner or _Map(address, size))
+
+
+def _most_mapped() -> float:
+    """Bytes that maps may take of the address space; infinite where that is not limited."""
+    if sys.platform == "win32":
+        return math.inf
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return math.inf if limit == resource.RLIM_INFINITY else limit / 4
+
+
+def readable_size(size: int) -> int:
+    """Bytes that may be loaded from where a file of ``size`` bytes was mapped.
+
+    Kernels load whole vectors, so up to ``_OVER_READ`` bytes behind the last they use.
+    """
+    if _libc is None or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    return size + _OVER_READ
+
+
+def _map(address: int | None, size: int, flags: int, fd: int) -> int:
+    """``mmap`` for reading; where memory goes is up to the system without an address."""
+    mapped = None if _libc is None else _libc.mmap(address, size, mmap.PROT_READ, flags, fd, 0)
+    if mapped is None or mapped == _FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(mapped)
+
+
+def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None:
+    """Advise the kernel how ranges of a mapped buffer will be used; a hint, never an error.
+
+    ``willneed`` starts reading all ranges at once, which fills the queue of a disk: 100 cold
+    rows take 2 ms instead of 230. ``dontneed`` removes pages from this process's memory; they
+    stay in the system's cache and views of them stay valid. About 1 us per range, less where the
+    system accepts many in one call.
+    """
+    if _libc is None or base.size == 0:
+        return
+    ranges_in_memory = np.array(ranges, np.int64).reshape(-1, 2)
+    ranges_in_memory[:, 0] += base.address
+    _advise(ranges_in_memory, advice)
+
+
+def prefetch(ranges: NDArray[np.int64]) -> bool:
+    """Have the system read parts of mapped files.
+
+    Parameters
+    ----------
+    ranges
+        Address and size of each part, which must be mapped; shape ``(n, 2)``.
+
+    Returns
+    -------
+    bool
+        Whether one of a sample was not in memory; else nothing is read.
+    """
+    step = max(1, len(ranges) // _PREFETCH_SAMPLES)
+    if _libc is None or _are_resident(ranges[::step, 0].tolist()):
+        return False
+    _advise(ranges, "willneed")
+    return True
+
+
+def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
+    """Advise on the pages of ranges, which are given by address and size."""
+    starts = ranges[:, 0] // _PAGE * _PAGE
+    pages = np.stack([starts, ranges.sum(axis=1) - starts], axis=1)
+    code = _CODES[advice]
+    if len(pages) >= _MIN_BATCH and advice == "willneed" and _advise_in_batches(pages, code):
+        return
+    if _libc is not None:
+        for start, size in pages.tolist():
+            _libc.madvise(start, size, code)
+
+
+def _advise_in_batches(pages: NDArray[np.int64], code: int) -> bool:
+    """Advise with few system calls; ``False`` if that is not possible."""
+    if _libc is None or not _HAS_BATCHES:
+        return False
+    try:
+        process = os.pidfd_open(os.getpid())
+    except OSError:
+        return False
+    try:
+        for first in range(0, len(pages), _MAX_BATCH):
+            batch = np.ascontiguousarray(pages[first : first + _MAX_BATCH])
+            done = _libc.process_madvise(process, batch.ctypes.data, len(batch), code, 0)
+            if done < int(batch[:, 1].sum()):  # not permitted, or not all of it
+                return False
+    finally:
+        os.close(process)
+    return True
+
+
+def is_whole_resident(base: pa.Buffer, samples: int) -> bool:
+    """Whether a mapped file is in memory: all of a small one, else a sample."""
+    pages = -(-base.size // _PAGE)
+    if _libc is None or pages > _FEW_PAGES or sys.platform not in ("linux", "darwin"):
+        step = max(1, base.size // samples)
+        places = range(step // 2, base.size, step)
+        return is_resident(base, [ByteRange(at, 1) for at in places], samples)
+    states = ctypes.create_string_buffer(pages)
+    if not pages or _libc.mincore(base.address, base.size, states) != 0:
+        return True
+    return all(state & 1 for state in states.raw)
+
+
+def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
+    """Whether a sample of the ranges is in memory, so that advice would have no effect."""
+    if base.size == 0:
+        return True
+    step = max(1, len(ranges) // samples)
+    return _are_resident(base.address + offset for offset, _ in ranges[::step])
+
+
+def _are_resident(addresses: Iterable[int]) -> bool:
+    """Whether the pages at some addresses are in memory, as far as the system says."""
+    if _libc is None or sys.platform not in ("linux", "darwin"):
+        return True
+    state = ctypes.c_ubyte()
+    for address in addresses:
+        first = address // _PAGE * _PAGE
+        if _libc.mincore(first, 1, ctypes.byref(state)) == 0 and not state.value & 1:
+            return False
+    return True
+
 
 READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """How files are opened: without waiting for a writer, as pipes would."""
@@ -26,7 +272,7 @@ _MIN_PATTERN_BYTES = 256 * 1024
 _TAIL_AHEAD = 64 * 1024
 """Bytes at the end that the kernel is asked to read at once: metadata, most of the time."""
 
-_SAMPLES = 16
+_SAMPLED_PAGES = 16
 """Positions of a file that are checked to estimate whether it is in memory."""
 
 _TRUSTED_SECONDS = 0.01
@@ -108,7 +354,7 @@ class MappedReader:
         return buffers
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
-        """Advise the kernel how ranges will be used; see :func:`glaive.io.mapping.advise`.
+        """Advise the kernel how ranges will be used; see :func:`glaive.io.mapped.advise`.
 
         ``willneed`` is omitted when a sample of the ranges is in memory already.
         """
@@ -158,7 +404,7 @@ class MappedReader:
         now = monotonic()
         if now >= self._next_sample:
             self._next_sample = now + _TRUSTED_SECONDS
-            self._cold = not is_whole_resident(self._mapping(), _SAMPLES)
+            self._cold = not is_whole_resident(self._mapping(), _SAMPLED_PAGES)
         return self._cold
 
     def found_resident(self) -> None:
@@ -172,3 +418,47 @@ class MappedReader:
     def close(self) -> None:
         """Release the map; buffers returned before stay valid."""
         self._base = None
+
+
+# --- Files that are larger than what they hold ------------------------------------------
+# A file may have holes, which take no room on a disk or in an archive, and read as zeros: a few
+# bytes can stand for terabytes. No Lance library writes such files, and metadata is read as a
+# whole.
+
+MOST_HOLES: Final = 64 * 1024 * 1024
+"""Bytes of a file that may lie in holes: some file systems make some of long zeros."""
+
+_MOST_STEPS: Final = 10_000
+_SEES_HOLES: Final = hasattr(os, "SEEK_HOLE")
+
+
+def refuse_holes(fd: int, size: int, path: str) -> None:
+    """Refuse a file with large holes; moves the position in the file to where it was.
+
+    Files of up to 64 MiB are not looked at. A file system that cannot tell says that there is none.
+
+    Raises
+    ------
+    CorruptFileError
+        More than 64 MiB of the file are holes.
+    """
+    if size <= MOST_HOLES or not _SEES_HOLES:
+        return
+    before = os.lseek(fd, 0, os.SEEK_CUR)
+    holes = end = 0
+    for _ in range(_MOST_STEPS):
+        hole = os.lseek(fd, end, os.SEEK_HOLE)
+        if hole >= size:
+            break
+        try:
+            end = os.lseek(fd, hole, os.SEEK_DATA)
+        except OSError:  # the file ends in the hole
+            end = size
+        holes += end - hole
+        if holes > MOST_HOLES:
+            raise CorruptFileError(
+                "file", expected="bytes", found=f"holes in {size} bytes", where=path
+            )
+        if end >= size:
+            break
+    os.lseek(fd, before, os.SEEK_SET)

@@ -6,30 +6,165 @@ would misalign them: buffers keep the alignment they have in the object, as maps
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
+from importlib.util import find_spec
+from threading import RLock
+from typing import Any, Final, TypeVar
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, NotSupportedError
-from obstore.store import HTTPStore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
-from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.bodies import LARGEST_OBJECT, body_of_object, body_of_ranges, body_of_tail
-from glaive.io.client_threads import require_client_threads
-from glaive.io.failures import check_ranges, from_object_store
-from glaive.io.object_deletes import delete_objects
-from glaive.io.object_path import check_object_path
+from glaive.config import settings
+from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreError
+from glaive.forks import renewed
+from glaive.io.failures import PANIC, check_ranges, first_line_of, from_object_store
+from glaive.io.location import check_object_path
+from glaive.io.pool import side_by_side
 from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
-from glaive.io.refusals import refusals
-from glaive.io.remote import RemoteReader, RemoteSink, described
-from glaive.io.request_limit import RequestLimit
-from glaive.io.retry import is_transient, pause, repeating
-from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.io.remote import (
+    RemoteReader,
+    RemoteSink,
+    RequestLimit,
+    described,
+    is_transient,
+    pause,
+    repeating,
+)
+from glaive.io.storage_options import Connection, StoreKind, read_options
+from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.types import ByteRange
 
-__all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]
+# --- What the client of object stores raises where a request fails ----------------------
+
+
+def refusals() -> tuple[type[BaseException], ...]:
+    """The classes of its errors, for an ``except``, which asks when there is one.
+
+    The client panics at answers that no server should give, such as an error for an object that
+    was not asked for. That is no ``Exception``, and its class is there after the first one only.
+    """
+    panics = (kind for kind in BaseException.__subclasses__() if kind.__name__ == PANIC)
+    return (BaseError, OSError, ValueError, NotImplementedError, *panics)
+
+
+# --- Bodies of responses of object stores, never longer than what was asked for or stated
+# A server may state any length and send another one. Memory is taken for bytes that arrived, and
+# one that goes on after the last byte it owes is left: its bytes are not waited for.
+
+LARGEST_OBJECT: Final = 1 << 62
+"""Bytes of an object at most, far more than any store takes."""
+
+
+def body_of_object(store: Any, key: str) -> bytes:
+    """A whole object: as many bytes as the server stated.
+
+    Raises
+    ------
+    ValueError
+        The server sends more than that, or fewer.
+    """
+    response = obstore.get(store, key)
+    return _checked(response, response.meta["size"])
+
+
+def body_of_tail(store: Any, key: str, size: int) -> tuple[int, bytes]:
+    """Size of the object, and its last bytes, ``size`` of them at most."""
+    response = obstore.get(store, key, options={"range": {"suffix": size}})
+    total = response.meta["size"]
+    return total, _checked(response, min(size, total))
+
+
+def body_of_ranges(
+    store: Any, key: str, starts: Sequence[int], lengths: Sequence[int]
+) -> list[bytes]:
+    """One body per range, in order, requested side by side."""
+    ranges = list(zip(starts, lengths, strict=True))
+
+    def read(of: tuple[int, int]) -> bytes:
+        start, length = of
+        response = obstore.get(store, key, options={"range": (start, start + length)})
+        return _checked(response, length, shorter=True)
+
+    return side_by_side(read, ranges)
+
+
+def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
+    """The body; one chunk of it ends with the body, or as soon as it has a byte too many."""
+    if size > LARGEST_OBJECT:
+        raise ValueError(f"the server stated {size} bytes, more than an object has")
+    data: bytes = next(iter(response.stream(min_chunk_size=size + 1)), b"")
+    if len(data) > size:
+        raise ValueError(f"the server sent more bytes than the {size} that it had to")
+    if len(data) < size and not shorter:
+        raise ValueError(f"incomplete: the server sent {len(data)} bytes of {size}")
+    return data
+
+
+# --- Threads of the client of buckets, which a fork does not copy -----------------------
+# obstore makes requests with threads that it starts at the first one and never again. A child that
+# is forked afterwards would wait for them without end, in every request to any bucket, so it gets
+# an error. One that is forked before has its own.
+
+
+class _Threads:
+    """Whether this process, or one that it was forked from, has started them."""
+
+    started = False
+    left_behind = False
+
+
+def require_client_threads(uri: str, *, is_remote: bool) -> None:
+    """Note that a request begins; what is in the memory of this process needs no thread for it.
+
+    Raises
+    ------
+    StoreError
+        The threads are those of another process.
+    """
+    _Threads.started = True
+    if _Threads.left_behind and is_remote:
+        raise StoreError(
+            f"cannot reach {uri}: this process was forked from one that had made requests to a "
+            "bucket, and the client's threads (obstore) stayed there. Start processes by "
+            "'forkserver' or 'spawn' (multiprocessing_context='forkserver' of a DataLoader), or "
+            "fork before the first request."
+        )
+
+
+def _after_fork() -> None:
+    _Threads.left_behind = _Threads.started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- Delete many objects of a bucket: those that are missing are no error ---------------
+
+
+def delete_objects(client: Any, keys: Sequence[str]) -> None:
+    """Delete up to a thousand objects, in one request if the store can.
+
+    Where it cannot, as Google Cloud Storage and memory, a missing object ends a batch with others
+    of it still there; so does one whose deletion was repeated since its answer was lost.
+    """
+    try:
+        obstore.delete(client, keys)
+    except FileNotFoundError:
+        for key in keys:
+            with suppress(FileNotFoundError):
+                obstore.delete(client, [key])
+
 
 T = TypeVar("T")
 
@@ -44,7 +179,7 @@ _MAX_CONCURRENT = 10
 
 
 class ObjectStoreAdapter(ObjectStore):
-    """A prefix of a bucket, opened by :func:`glaive.io.connect.connect`.
+    """A prefix of a bucket, opened by :func:`glaive.io.objectstore.connect`.
 
     Reads whose response breaks off are repeated here; requests that are refused or not answered
     are repeated by the client. ``options`` are the storage options it was opened with, and
@@ -398,3 +533,161 @@ class ObjectSink(RemoteSink):
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error of the client."""
         return self._adapter.failed(error, path, doing)
+
+
+# --- Keys of S3 that options give: the session token of the environment belongs to other ones
+# The client would send it along with any keys, also to a server that only these are meant for.
+
+_TOKENS: Final = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
+
+
+def keys_without_token(config: Mapping[str, str]) -> Any | None:
+    """A provider of the keys in options; ``None`` where the client itself takes the right ones."""
+    key, secret = config.get("aws_access_key_id"), config.get("aws_secret_access_key")
+    if not key or not secret or "aws_session_token" in config:
+        return None
+    own = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    # The id alone is no secret: whoever knows it could have the token sent to a server of theirs.
+    if (key, secret) == own or not any(map(os.environ.get, _TOKENS)):
+        return None
+    keys = {"access_key_id": key, "secret_access_key": secret, "token": None, "expires_at": None}
+    return lambda: keys
+
+
+# --- Credentials from the profiles of the AWS command line, read by boto3 if it is installed
+# The object store client supports keys in options and in the environment, web identities,
+# containers and instances. boto3 adds profiles, single sign-on and assumed roles.
+
+_IN_OPTIONS = ("aws_access_key_id", "aws_skip_signature", "aws_web_identity_token_file")
+_IN_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+)
+
+
+def profile_credentials(config: Mapping[str, str]) -> Any | None:
+    """A provider of the profile's credentials; ``None`` if there is no profile, or other ones.
+
+    boto3 is loaded only if there is a profile and no other credentials are configured.
+
+    Raises
+    ------
+    StoreError
+        The profile is missing, incomplete, or names what gives no credentials.
+    """
+    if any(key in config for key in _IN_OPTIONS):
+        return None
+    if any(os.environ.get(key) for key in _IN_ENVIRONMENT):
+        return None
+    if not os.environ.get("AWS_PROFILE") and not _has_file():
+        return None
+    if find_spec("boto3") is None:
+        return None
+    import boto3
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        session = boto3.Session()
+        is_known = session.get_credentials() is not None
+    except Exception as error:  # any: a profile may name a program, whose answer is read there
+        raise StoreError(
+            f"no credentials from the AWS profile {os.environ.get('AWS_PROFILE', 'default')!r}: "
+            f"{first_line_of(error, config)}. Correct AWS_PROFILE and the files of profiles, or "
+            "give keys in storage_options."
+        ) from None
+    return Boto3CredentialProvider(session) if is_known else None
+
+
+def _has_file() -> bool:
+    paths = (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+    )
+    return any(os.path.isfile(os.path.expanduser(path)) for path in paths)
+
+
+# --- Open an object store by URI and options --------------------------------------------
+
+_KINDS: Mapping[str, StoreKind] = {
+    "s3": "s3",
+    "gs": "gs",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "http": "http",
+    "https": "http",
+    "memory": "memory",
+}
+_logger = logging.getLogger(__name__)
+_CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_memories: dict[str, MemoryStore] = {}
+_memories_lock = renewed(RLock())
+
+
+def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
+    """Open ``scheme://bucket/prefix``; no request is made.
+
+    ``memory://name`` is one store per name and process. No store here uses a user and password
+    from the URI: they are removed, so that they appear in no message and no file.
+
+    Raises
+    ------
+    OptionError
+        An option has an invalid value.
+    StoreError
+        The store cannot be opened with these options.
+    """
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    kind = _KINDS[scheme]
+    if kind != "az" and "@" in bucket:  # Azure has the container there
+        bucket = bucket.rpartition("@")[2]
+        uri = f"{scheme}://{bucket}/{prefix}"
+        public = GlaiveError.without_secrets(uri)
+        _logger.warning("%s: the user before the host in the URI is not sent", public)
+    connection = read_options(kind, options, uri=uri)
+    if kind == "memory":
+        with _memories_lock:
+            store: Any = _memories.setdefault(bucket, MemoryStore())
+    else:
+        store = _remote(kind, f"{scheme}://{bucket}", uri, connection)
+    return ObjectStoreAdapter(
+        store,
+        f"{scheme}://{bucket}",
+        prefix,
+        dict(options),
+        download_retries=connection.download_retries,
+        request_limit=RequestLimit(settings.io_concurrency),
+        counters=IoCounters(),
+        reopen=connect,
+    )
+
+
+def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any:
+    client = dict(connection.client)
+    if root.startswith("http://"):
+        client.setdefault("allow_http", "true")
+    arguments: dict[str, Any] = {
+        "client_options": client or None,
+        "retry_config": dict(connection.retry),
+    }
+    if kind == "s3":
+        provider = keys_without_token(connection.config) or profile_credentials(connection.config)
+        if provider is not None:
+            arguments["credential_provider"] = provider
+    try:
+        if kind == "http":
+            return HTTPStore.from_url(root, **arguments)
+        return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **arguments)
+    except refusals() as error:
+        given = {**connection.config, **connection.client}
+        if isinstance(error, OSError):
+            raise from_object_store(error, uri, "open", given) from None
+        remedy = "" if isinstance(error, UnknownConfigurationKeyError) else ". Correct the value."
+        raise OptionError(
+            f"storage_options for {uri}: {first_line_of(error, given)}{remedy}"
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count, islice
 from threading import Condition, Lock, local
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from glaive.io.store import ObjectStore
 
-__all__ = ["gather", "map_requests", "ordered_map", "submitted", "worker_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -283,3 +282,35 @@ class _Job(Generic[T, R]):
         if self._failure is not None:
             raise self._failure
         return [self._done[number] for number in range(len(self._done))]
+
+
+# --- Requests side by side, on threads that make one request each and wait for nothing else
+# So work on any pool may ask for several: a pool whose threads wait for work that the same pool
+# was given later would wait without end.
+
+_request_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+"""By process: a forked child has no threads."""
+
+
+def side_by_side(request: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Results of ``request``, which makes one, in order; the first is made by this thread.
+
+    When one fails, those that have not begun are cancelled.
+    """
+    if not items:
+        return []
+    others = [submitted(_threads, request, one) for one in items[1:]]
+    try:
+        return [request(items[0]), *(one.result() for one in others)]
+    finally:
+        for one in others:
+            one.cancel()
+
+
+def _threads() -> ThreadPoolExecutor:
+    key = (os.getpid(), settings.io_concurrency)
+    if key not in _request_pools:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _request_pools.setdefault(key, ThreadPoolExecutor(key[1], thread_name_prefix="glaive-http"))
+    return _request_pools[key]

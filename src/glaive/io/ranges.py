@@ -13,8 +13,6 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.types import ByteRange
 
-__all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "aligned", "aligned_memory", "coalesce", "split"]
-
 _ALIGNMENT = 64
 
 MAX_GAP = 64 * 1024

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from threading import Condition, RLock, get_ident
+from typing import Any, Final, TypeVar
 
+from glaive.clock import sleep
+from glaive.entropy import fraction
 from glaive.errors import StoreError
+from glaive.forks import renewed
 from glaive.io.failures import LARGEST, too_large
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, byte_views
 from glaive.types import ByteRange
-
-__all__ = ["RemoteReader", "RemoteSink", "described"]
 
 
 class RemoteReader:
@@ -68,3 +71,119 @@ def described(store: ObjectStore, path: str, size: int, modified: datetime | Non
     if size > LARGEST:
         raise too_large(store.full(path), size)
     return ObjectMeta(path, size, modified)
+
+
+# --- Repeat reads whose response broke off, waiting longer each time --------------------
+# The object store client repeats requests that were refused or not answered, but not a request
+# whose response ends early, because by then it has passed the response on. Reads can be repeated
+# safely, which is done here; writes are never repeated.
+
+T = TypeVar("T")
+
+_FIRST_WAIT = 0.1
+"""Seconds before the first repetition, at most; each further one waits up to twice as long."""
+
+_LONGEST_WAIT = 10.0
+_DOUBLINGS = 7
+"""Of the first wait, until it is the longest."""
+_SIGNS = (
+    "body",
+    "closed connection",  # of FTP, whose server ends a connection that is idle
+    "connection closed",
+    "connection dropped",  # of SSH, by a server that ends or is restarted
+    "connection reset",
+    "end of file",
+    "eof",
+    "incomplete",
+    "protocol banner",  # of SSH: a server drops some of many connections that begin at once
+    "session not active",  # of SSH, as the next line: it ended a connection that was idle
+    "socket is closed",
+    "timed out",
+    "timeout",
+)
+"""Parts of lower-case error messages when a response broke off."""
+
+
+def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseException], ...]) -> T:
+    """Return what ``read`` returns, repeating it up to ``times`` after a transient failure.
+
+    Before repetition ``n`` it sleeps a random time of up to ``2**n`` tenths of a second, ten
+    seconds at most. Other failures, and the last one, are raised unchanged.
+    """
+    for attempt in range(times):
+        try:
+            return read()
+        except refusals as error:
+            if not is_transient(error):
+                raise
+        pause(attempt)
+    return read()
+
+
+def pause(attempt: int) -> None:
+    """Sleep before repetition ``attempt`` (from 0 on): a random part of a time that doubles."""
+    sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS)))
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a response broke off, so that repeating the request may help."""
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return False
+    if isinstance(error, ConnectionError | EOFError | TimeoutError):
+        return True
+    text = str(error).lower()
+    # The client has used up its own retries: more of them would only take longer.
+    if "after" in text and "retries" in text:
+        return False
+    return any(sign in text for sign in _SIGNS)
+
+
+# --- A limit on the requests that one store has in flight -------------------------------
+
+_AGAIN: Final = 1.0
+"""Seconds until a caller that waits looks by itself: Ctrl-C may end another one's notice."""
+
+
+class RequestLimit:
+    """A counting semaphore over requests.
+
+    A caller that needs more than ``limit`` requests runs alone. One whose own thread has some in
+    flight does not wait: it is a handler of a signal, or the end of an object, amid them.
+    """
+
+    __slots__ = ("__weakref__", "_changed", "_in_flight", "_lock", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = max(1, limit)
+        self._in_flight: dict[int, int] = {}
+        """Requests by thread."""
+        self._new_lock()
+        renewed(self)
+
+    def _new_lock(self) -> None:
+        # Taken as it is: Ctrl-C may come once a condition, which is Python code, has taken it.
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
+
+    def _at_fork_reinit(self) -> None:
+        """In a forked child, no request of the parent is in flight."""
+        self._in_flight = {}
+        self._new_lock()
+
+    @contextmanager
+    def acquire(self, requests: int) -> Iterator[None]:
+        """Wait until so many requests may begin; they may be in flight inside the block."""
+        wanted, thread = min(max(1, requests), self.limit), get_ident()
+        if thread in self._in_flight:
+            yield
+            return
+        try:
+            with self._lock:
+                while sum(self._in_flight.values()) > self.limit - wanted:
+                    self._changed.wait(_AGAIN)
+                self._in_flight[thread] = wanted
+            yield
+        finally:  # also where Ctrl-C comes before the block begins
+            if self._in_flight.pop(thread, None) is not None:
+                with self._lock:
+                    self._changed.notify_all()

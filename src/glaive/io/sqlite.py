@@ -18,8 +18,6 @@ from typing import Final, Literal
 
 from glaive.io.mapped import READING
 
-__all__ = ["connect_checked", "has_tables"]
-
 _NAMES_ANOTHER: Final = bytes.fromhex("d9d505f920a163d7")
 """How a journal ends that names another file, before which its own is not complete."""
 

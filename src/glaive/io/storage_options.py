@@ -18,23 +18,6 @@ from typing import Any, Final, Literal
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 
-__all__ = [
-    "DOWNLOAD_RETRIES",
-    "HTTP_OPTIONS",
-    "MAX_RETRIES",
-    "NAMES",
-    "PERMISSIONS",
-    "RETRY_OPTIONS",
-    "Connection",
-    "StoreKind",
-    "check_address",
-    "full_names",
-    "normalise_options",
-    "read_options",
-    "read_switch",
-]
-
-
 StoreKind = Literal["s3", "gs", "az", "http", "memory"]
 
 MAX_RETRIES = 3

@@ -12,18 +12,16 @@ from glaive.io.location import (
     LOCAL_SCHEMES,
     RENAMED,
     SCHEMES,
+    check_root,
     path_of_file_uri,
     with_secret,
     with_slashes,
 )
-from glaive.io.object_path import check_root
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.io.store import ObjectStore
 
 _unnamed = count(1)
 """Numbers of the locations in memory without a name."""
-
-__all__ = ["SCHEMES", "open_object", "open_sibling", "open_store"]
 
 
 def open_store(
@@ -63,7 +61,7 @@ def open_store(
         raise OptionError(f"{text}: no bucket or name after {scheme}://")
     if scheme not in SCHEMES:
         return _through_fsspec(text, scheme, rest, options)
-    from glaive.io.connect import connect
+    from glaive.io.objectstore import connect
 
     return connect(f"{RENAMED.get(scheme, scheme)}://{rest}", options)
 

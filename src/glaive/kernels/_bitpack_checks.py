@@ -13,20 +13,6 @@ from glaive.kernels._bounds import outside
 from glaive.memory import allocate, as_array
 from glaive.types import Int64s, UInt8s
 
-__all__ = [
-    "BLOCK",
-    "BLOCK_BYTES_PER_BIT",
-    "aligned",
-    "check_blocks",
-    "check_values",
-    "check_word_bits",
-    "damaged_inline",
-    "out_of_line_sizes",
-    "target",
-    "total",
-    "writable",
-]
-
 BLOCK_BYTES_PER_BIT = BLOCK // 8
 WORD_BITS = (8, 16, 32, 64)
 

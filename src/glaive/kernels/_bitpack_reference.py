@@ -17,16 +17,6 @@ from glaive.kernels._bounds import outside
 from glaive.memory import as_array
 from glaive.types import Flags, Int64s, UInt8s
 
-__all__ = [
-    "chunk_widths",
-    "pack_inline",
-    "pack_out_of_line",
-    "tail_is_packed",
-    "take_inline",
-    "unpack_inline",
-    "unpack_out_of_line",
-]
-
 BLOCK = 1024
 ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.types import Flags, Int64s, Where
 
-__all__ = ["check_apart", "check_offset_chunks", "check_within", "outside"]
-
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
     """Which of the ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""

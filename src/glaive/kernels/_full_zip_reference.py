@@ -15,17 +15,6 @@ from glaive.errors import CorruptFileError
 from glaive.memory import allocate, as_array
 from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt16s, UInt32s
 
-__all__ = [
-    "EntryLayout",
-    "Unzipped",
-    "control_width",
-    "damaged_entry",
-    "gather_ranges",
-    "offset_width",
-    "unzip",
-    "zip_entries",
-]
-
 _LONG_RANGE = 1024  # bytes from which a Python step per range costs little beside its copy
 
 

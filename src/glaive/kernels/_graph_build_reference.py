@@ -9,8 +9,6 @@ import numpy as np
 
 from glaive.kernels._growing_graph import DOT, Edges, GrowingGraph, Lists, Nodes
 
-__all__ = ["find_neighbors", "link_back"]
-
 Candidate = tuple[float, int]
 """Distance and node."""
 

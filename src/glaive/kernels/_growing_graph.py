@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
-__all__ = ["DOT", "MAX_BYTES", "Edges", "GrowingGraph", "Lists", "Nodes"]
-
 Int32s = NDArray[np.int32]
 
 SQUARED, DOT, SQUARED_BYTES = 0, 1, 2

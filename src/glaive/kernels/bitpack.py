@@ -19,25 +19,12 @@ from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_reference as reference
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import bitpack as compiled
-from glaive.memory import allocate, as_array, as_buffer
+from glaive.kernels._bitpack_checks import BLOCK_BYTES_PER_BIT, out_of_line_sizes
+from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels.native import bitpack as bitpack_loops
+from glaive.kernels.native import use_compiled
+from glaive.memory import allocate, as_array
 from glaive.types import Int64s, UInt8s
-
-__all__ = [
-    "BLOCK",
-    "chunk_widths",
-    "exercise",
-    "out_of_line_sizes",
-    "pack_inline",
-    "pack_out_of_line",
-    "take_inline",
-    "unpack_inline",
-    "unpack_one",
-    "unpack_one_of_blocks",
-    "unpack_out_of_line",
-]
 
 _WORDS = {8 * word.size: word for word in map(struct.Struct, ("<B", "<H", "<I", "<Q"))}
 
@@ -78,7 +65,7 @@ def unpack_inline(
     target = checks.target(out, offset, total * word_bits // 8)
     if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        bad = compiled.unpack_inline(
+        bad = bitpack_loops.unpack_inline(
             address(data), data.size, address(starts), address(sizes), address(counts),
             len(starts), word_bits, address(target), total, address(scratch),
         )  # fmt: skip
@@ -234,7 +221,7 @@ def take_inline(
     size = len(chunk) * word_bits // 8
     if use_compiled(len(chunk)):
         target = allocate_with_slack(size, slack=len(starts))
-        bad = compiled.take_inline(
+        bad = bitpack_loops.take_inline(
             address(data), data.size, address(starts), address(sizes), len(starts), address(chunk),
             address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
@@ -286,7 +273,7 @@ def unpack_out_of_line(
     target = checks.target(out, offset, total * word_bits // 8)
     if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        compiled.unpack_out_of_line(
+        bitpack_loops.unpack_out_of_line(
             address(data), address(starts), address(counts), len(starts), word_bits, width,
             address(target), address(scratch),
         )  # fmt: skip
@@ -301,7 +288,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
     checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
     if use_compiled(count):
-        compiled.chunk_widths(address(values), count, word_bits, address(widths))
+        bitpack_loops.chunk_widths(address(values), count, word_bits, address(widths))
     else:
         reference.chunk_widths(values, count, word_bits, widths)
     return widths
@@ -342,7 +329,7 @@ def pack_inline(
     sizes = np.empty(chunks, np.int64)
     target = as_array(allocate(chunks * (word + BLOCK * word)))
     scratch = pa.allocate_buffer(BLOCK * 8)
-    size = compiled.pack_inline(
+    size = bitpack_loops.pack_inline(
         address(values), count, word_bits, 0 if widths is None else address(widths),
         address(target), address(sizes), address(scratch),
     )  # fmt: skip
@@ -376,24 +363,10 @@ def pack_out_of_line(
     target = as_array(allocate(int(sizes.sum())))
     if use_compiled(int(counts.sum())):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        compiled.pack_out_of_line(
+        bitpack_loops.pack_out_of_line(
             address(values), address(counts), len(counts), word_bits, width, address(target),
             address(scratch),
         )  # fmt: skip
     else:
         reference.pack_out_of_line(values, counts, word_bits, width, target)
     return target, sizes
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    values = as_buffer(np.arange(1500, dtype="<u2"))
-    packed, sizes = pack_inline(values, 1500, 16, chunk_widths(values, 1500, 16))
-    starts = np.cumsum(sizes) - sizes
-    counts = np.array([1024, 476], np.int64)
-    unpack_inline(as_buffer(packed), starts, sizes, counts, 16, "warm-up")
-    zeros = np.zeros(2, np.int64)
-    take_inline(as_buffer(packed), starts, sizes, zeros, zeros, 16, "warm-up")
-    packed, sizes = pack_out_of_line(values, counts, 16, 11)
-    starts = np.cumsum(sizes) - sizes
-    unpack_out_of_line(as_buffer(packed), starts, sizes, counts, 16, 11, "warm-up")

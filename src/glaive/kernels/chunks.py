@@ -18,28 +18,24 @@ Specification: "Chunks" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
+from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address
+from glaive.kernels._bitpack_checks import BLOCK_BYTES_PER_BIT
+from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels._bounds import check_within
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import chunks as compiled
+from glaive.kernels.bitpack import pack_inline
+from glaive.kernels.native import bitpack as bitpack_loops
+from glaive.kernels.native import chunks as chunks_loops
+from glaive.kernels.native import use_compiled
 from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt16s, Where
-
-__all__ = [
-    "ChunkHeaders",
-    "assemble_chunks",
-    "count_levels",
-    "exercise",
-    "find_row",
-    "header_size",
-    "max_levels",
-    "parse_headers",
-]
 
 FILL = 0xFE
 """The byte after headers and buffers; readers ignore it."""
@@ -98,7 +94,7 @@ def parse_headers(
     buffer_sizes = memory[chunks * (1 + buffers) :].reshape(buffers, chunks)
     if use_compiled(chunks * 64):
         starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
-        bad = compiled.parse_headers(
+        bad = chunks_loops.parse_headers(
             address(data), address(starts), address(sizes), chunks, level_buffers, value_buffers,
             value_width, address(levels), address(buffer_starts), address(buffer_sizes),
         )  # fmt: skip
@@ -184,7 +180,7 @@ def count_levels(
     if use_compiled(entries):
         rep = None if rep is None else np.ascontiguousarray(rep)
         definition = None if definition is None else np.ascontiguousarray(definition)
-        counted = compiled.count_levels(
+        counted = chunks_loops.count_levels(
             0 if rep is None else address(rep), 0 if definition is None else address(definition),
             entries, max_rep, visible_max, max_def,
         )  # fmt: skip
@@ -246,7 +242,7 @@ def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
     """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
     if use_compiled(len(rep)):
         rep = np.ascontiguousarray(rep)
-        return int(compiled.find_row(address(rep), len(rep), max_rep, row))
+        return int(chunks_loops.find_row(address(rep), len(rep), max_rep, row))
     return _find_row_numpy(rep, max_rep, row)
 
 
@@ -295,7 +291,7 @@ def assemble_chunks(
     if use_compiled(out.size):
         addresses = np.array([address(source) for source in sources], np.int64)
         levels = np.ascontiguousarray(levels, np.int64)
-        compiled.assemble(
+        chunks_loops.assemble(
             address(out), address(starts), chunks, address(levels), len(level_buffers),
             len(value_buffers), value_width, address(addresses), address(sizes), FILL,
         )  # fmt: skip
@@ -334,16 +330,61 @@ def _assemble_numpy(
         position = position + ((size + 7) & ~7)
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    where = Where("warm-up")
-    rep = np.array([1, 0] * 40, np.uint16)
-    buffers = [(np.arange(12, dtype=np.uint8), np.array([5, 7]))]
-    for width in (2, 4):
-        data, sizes = assemble_chunks(np.array([2, 3]), buffers, buffers, value_width=width)
-        parse_headers(
-            data, np.cumsum(sizes) - sizes, sizes, level_buffers=1, value_buffers=1,
-            value_width=width, where=where,
-        )  # fmt: skip
-    count_levels(rep, rep, max_rep=1, visible_max=0, max_def=1, where=where)
-    find_row(rep, 1, 30)
+# --- Mini-block chunks of bit-packed values in one pass: header, width, block, fill -----
+# The chunks of pages without levels, as :func:`glaive.kernels.chunks.assemble_chunks` makes them
+# of inline blocks: values are read once, and packed ones written once.
+#
+# Specification: "Chunks" in ``docs/format/pages.md``.
+
+_FRAME = 16
+"""Bytes of a chunk besides the packed block: header, width and fill."""
+
+
+class FramedChunks(NamedTuple):
+    """Chunks of up to 1,024 values back to back, in one part or several, and the bytes of each."""
+
+    data: tuple[pa.Buffer, ...]
+    sizes: Int64s
+
+    @classmethod
+    def joined(cls, parts: Sequence[FramedChunks]) -> FramedChunks:
+        """The chunks of all, without a copy of them."""
+        data = tuple(buffer for part in parts for buffer in part.data)
+        return cls(data, np.concatenate([part.sizes for part in parts]))
+
+    @property
+    def widths(self) -> Int64s:
+        """Bits of the packed values of each chunk."""
+        return (self.sizes - _FRAME) // BLOCK_BYTES_PER_BIT
+
+
+def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int) -> FramedChunks:
+    """Pack every 1,024 values into a chunk, with the bits that the largest of them needs.
+
+    Parameters
+    ----------
+    values, count
+        ``count`` values of ``word_bits`` bits: 8, 16, 32 or 64.
+    word_bits
+        Width of a value.
+    value_width
+        Bytes of a buffer's size in the header: 2 or 4.
+    """
+    checks.check_values(values, count, word_bits)
+    if value_width not in (2, 4):
+        raise ValueError(f"sizes of {value_width} bytes; 2 and 4 are possible")
+    chunks = -(-count // BLOCK)
+    if not use_compiled(count):
+        packed, sizes = pack_inline(values, count, word_bits)
+        parts = [(packed, sizes)]
+        none = np.zeros(chunks, np.int64)
+        data, sizes = assemble_chunks(none, [], parts, value_width=value_width)
+        return FramedChunks((data,), sizes)
+    sizes = np.empty(chunks, np.int64)
+    target = allocate(chunks * (_FRAME + BLOCK * word_bits // 8))
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    size = bitpack_loops.frame_inline(
+        address(values), count, word_bits, value_width, FILL, address(target), address(sizes),
+        address(scratch),
+    )  # fmt: skip
+    return FramedChunks((target.slice(0, size),), sizes)

@@ -12,24 +12,15 @@ from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.bitpack import pack_inline, unpack_inline
-from glaive.kernels.native import compact as compiled
+from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels.bitpack import unpack_inline
+from glaive.kernels.native import compact as compact_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.records import CompactInline
 from glaive.kernels.string_records import CompactVariable
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Flags, Int64s, UInt8s
-
-__all__ = [
-    "DeletionMask",
-    "compact_bits",
-    "compact_fixed",
-    "compact_inline",
-    "compact_variable",
-    "exercise",
-]
 
 _WORDS = (1, 2, 4, 8)
 
@@ -140,13 +131,13 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
     target = allocate_with_slack(deleted.live * width, _SLACK)
     if width in _WORDS:
         live, begin = deleted.bits()
-        count = compiled.compact_words(
+        count = compact_loops.compact_words(
             8 * width, address(values), deleted.rows, values.size // width, address(live), begin,
             address(target), deleted.live,
         )  # fmt: skip
         bad = 0 if count != deleted.live else -1
     else:
-        bad = compiled.compact_wide(
+        bad = compact_loops.compact_wide(
             address(values), width, deleted.rows, address(deleted.numbers), len(deleted.numbers),
             deleted.base, address(target),
         )  # fmt: skip
@@ -203,7 +194,7 @@ def compact_inline(
         bits=address(live), begin=begin, target=address(target), capacity=deleted.live,
         scratch=address(scratch),
     )  # fmt: skip
-    bad = compiled.compact_inline(*call)
+    bad = compact_loops.compact_inline(*call)
     if bad >= chunks:
         raise deleted.not_ascending()
     if bad >= 0:
@@ -229,7 +220,7 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
         return as_buffer(np.packbits(flags[deleted.mask()], bitorder="little"))
     target = allocate_with_slack((deleted.live + 7) // 8, _SLACK)
     numbers = deleted.numbers
-    if compiled.compact_bits(
+    if compact_loops.compact_bits(
         address(bits), begin, deleted.rows, address(numbers), len(numbers), deleted.base,
         address(target),
     ) >= 0:  # fmt: skip
@@ -269,7 +260,7 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
         deleted_count=len(numbers), base=deleted.base, out_offsets=address(offsets),
         out=address(out), capacity=capacity,
     )  # fmt: skip
-    if compiled.compact_variable(*call) >= 0:
+    if compact_loops.compact_variable(*call) >= 0:
         raise deleted.not_ascending()
     return Strings(offsets, bits, out)
 
@@ -285,18 +276,3 @@ def _keep_variable_numpy(
     np.cumsum(sizes[live], out=offsets[1:])
     data = as_array(strings.data)[int(ends[0]) : int(ends[-1])]
     return Strings(as_buffer(offsets), strings.offset_bits, as_buffer(data[np.repeat(live, sizes)]))
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    deleted = DeletionMask(np.array([1]), 0, 3)
-    compact_fixed(pa.py_buffer(bytes(24)), 8, deleted)
-    compact_fixed(pa.py_buffer(bytes(9)), 3, deleted)
-    values = as_buffer(np.arange(3, dtype="<u2"))
-    packed, sizes = pack_inline(values, 3, 16)
-    each = np.zeros(1, np.int64), sizes, np.array([3])
-    compact_inline(as_buffer(packed), *each, 16, 0, deleted, "warm-up")
-    compact_bits(pa.py_buffer(b"\1"), 0, deleted)
-    for bits in (32, 64):
-        offsets = as_buffer(np.arange(4, dtype=f"<i{bits // 8}"))
-        compact_variable(Strings(offsets, bits, pa.py_buffer(b"abc")), deleted)

@@ -12,8 +12,6 @@ import os
 import sys
 from typing import Any, Final
 
-__all__ = ["has_settings_of_a_file", "import_numba"]
-
 _FILE: Final = ".numba_config.yaml"
 
 

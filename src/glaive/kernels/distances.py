@@ -8,34 +8,23 @@ are computed as such; distances are ``float32``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import distances as compiled
-from glaive.kernels.vector_records import MeasurePairs
-from glaive.types import Float32s, Int64s
-
-__all__ = [
-    "ELEMENTS",
-    "LEAST_LENGTH",
-    "METRICS",
-    "MOST_LENGTH",
-    "Element",
-    "Metric",
-    "Queries",
-    "VectorBlock",
-    "exercise",
-    "measure",
-    "measure_pairs",
-    "squared_norms",
-]
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels.native import distances as distances_loops
+from glaive.kernels.native import use_compiled
+from glaive.kernels.vector_records import FindNearest, MeasurePairs, RankVectors, RescoreRows
+from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
+from glaive.types import Float32s, Int64s, UInt64s
 
 Element: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "uint8"]
 """Types of the elements of vectors."""
@@ -102,7 +91,7 @@ class VectorBlock:
         if not use_compiled(len(self.values)):
             return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
         wide = np.empty(len(self.values), np.float32)
-        compiled.widen(
+        distances_loops.widen(
             address(self.values), address(wide), len(wide), _ELEMENT_NUMBERS[self.element]
         )
         return VectorBlock(wide, self.dimension, "float32")
@@ -221,7 +210,7 @@ def _compiled(
         norms=0 if norms is None else address(norms),
         scratch=0 if scratch is None else address(scratch), out=address(distances),
     )  # fmt: skip
-    compiled.measure(*call)
+    distances_loops.measure(*call)
     return distances
 
 
@@ -268,7 +257,7 @@ def squared_norms(vectors: VectorBlock) -> Float32s:
             squares: Float32s = np.einsum("ij,ij->i", vectors.matrix, vectors.matrix)
             return squares
     norms = np.empty(count, np.float32)
-    compiled.squares(address(vectors.values), count, vectors.dimension, address(norms))
+    distances_loops.squares(address(vectors.values), count, vectors.dimension, address(norms))
     return norms
 
 
@@ -286,11 +275,481 @@ def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
         raise ValueError(f"distance {metric} of {element}")
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    half = VectorBlock(np.ones(4, np.float16), 2, "float16")
-    queries = Queries.of(np.ones((1, 2)), "float16")
-    pairs = np.zeros(1, np.int64), np.zeros(1, np.int32)
-    measure(half, queries, "l2")
-    measure_pairs(half, queries, "cosine", *pairs)
-    squared_norms(half.widened())
+# --- Find the best centroid of each vector, and add vectors up by cluster: the steps of k-means
+# The score of a centroid ``c`` for a vector ``x`` is ``x · c + bias``. With a bias of ``-|c|²/2``,
+# the best one is the nearest; with none, the one with the largest dot product.
+
+Int32Array = NDArray[np.int32]
+
+BLOCK: Final = 32
+ROWS: Final = 4
+_SCRATCH: Final = ROWS * 16 * 8
+_PRODUCTS_PER_VALUE: Final = 64
+"""Multiplications that cost about as much as one value in other kernels."""
+
+_NUMPY_ROWS: Final = 4096
+_SUMMED_ROWS: Final = 4096
+"""Rows whose sum is kept in 32 bits, before it is added to a sum of 64."""
+
+
+class Nearest(NamedTuple):
+    """The best centroid of each row, and its score."""
+
+    ids: Int32Array
+    scores: Float32s
+
+
+class Centroids:
+    """Centroids in the order in which the kernel reads them. Immutable.
+
+    Parameters
+    ----------
+    rows
+        ``float32`` of shape ``(centroids, dimension)``.
+    bias
+        ``float32`` of shape ``(centroids,)``; not NaN.
+    """
+
+    def __init__(self, rows: Float32s, bias: Float32s) -> None:
+        if rows.ndim != 2 or len(rows) != len(bias) or not len(rows):
+            raise ValueError(f"{len(bias)} biases for centroids of shape {rows.shape}")
+        self.rows = np.ascontiguousarray(rows, np.float32)
+        self.bias = np.ascontiguousarray(bias, np.float32)
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        return int(self.rows.shape[1])
+
+    @cached_property
+    def blocks(self) -> Float32s:
+        """Blocks of 32 centroids: their biases, then dimension by dimension their numbers."""
+        count, dimension = self.rows.shape
+        padded = -(-count // BLOCK) * BLOCK
+        bias = np.full(padded, -np.inf, np.float32)
+        bias[:count] = self.bias
+        numbers = np.zeros((padded, dimension), np.float32)
+        numbers[:count] = self.rows
+        blocks = np.empty((padded // BLOCK, dimension + 1, BLOCK), np.float32)
+        blocks[:, 0] = bias.reshape(-1, BLOCK)
+        blocks[:, 1:] = numbers.reshape(-1, BLOCK, dimension).transpose(0, 2, 1)
+        return blocks
+
+
+def find_nearest(rows: Float32s, centroids: Centroids) -> Nearest:
+    """Find the centroid with the best score for each row; of equal ones the first.
+
+    Parameters
+    ----------
+    rows
+        ``float32`` of shape ``(n, dimension)``, contiguous.
+    """
+    dimension = centroids.dimension
+    _check_centroids(rows, dimension)
+    count = len(rows)
+    if use_compiled(count * len(centroids.rows) * max(1, dimension) // _PRODUCTS_PER_VALUE):
+        padded = rows if count >= ROWS else _padded(rows)
+        ids, scores = np.empty(len(padded), np.int32), np.empty(len(padded), np.float32)
+        scratch = np.empty(_SCRATCH, np.uint8)
+        blocks = centroids.blocks
+        call = FindNearest(
+            rows=address(padded), row_count=len(padded),
+            dimension=dimension, table=address(blocks), blocks=len(blocks),
+            scratch=address(scratch), ids=address(ids), scores=address(scores),
+        )  # fmt: skip
+        distances_loops.find_nearest(*call)
+        return Nearest(ids[:count], scores[:count])
+    ids, scores = np.empty(count, np.int32), np.empty(count, np.float32)
+    for start in range(0, count, _NUMPY_ROWS):
+        part = slice(start, start + _NUMPY_ROWS)
+        with np.errstate(all="ignore"):
+            products = rows[part] @ centroids.rows.T
+            products += centroids.bias
+        ids[part] = products.argmax(axis=1)
+        scores[part] = products[np.arange(len(products)), ids[part]]
+    return Nearest(ids, scores)
+
+
+def _padded(rows: Float32s) -> Float32s:
+    padded = np.zeros((ROWS, rows.shape[1]), np.float32)
+    padded[: len(rows)] = rows
+    return padded
+
+
+def sum_by_cluster(rows: Float32s, ids: Int32Array, clusters: int) -> NDArray[np.float64]:
+    """Sum the rows of each cluster.
+
+    Parameters
+    ----------
+    rows
+        As for :func:`find_nearest`.
+    ids
+        ``int32`` of shape ``(n,)``: the cluster of each row.
+    clusters
+        Number of clusters.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``float64`` of shape ``(clusters, dimension)``.
+    """
+    dimension = rows.shape[1]
+    _check_centroids(rows, dimension)
+    if len(ids) != len(rows) or (len(ids) and (ids.min() < 0 or ids.max() >= clusters)):
+        raise ValueError(f"{len(ids)} clusters below {clusters} for {len(rows)} rows")
+    sums = np.zeros((clusters, dimension), np.float64)
+    if not use_compiled(rows.size):
+        np.add.at(sums, ids, rows)
+        return sums
+    ids = np.ascontiguousarray(ids, np.int32)
+    for start in range(0, len(rows), _SUMMED_ROWS):
+        part = rows[start : start + _SUMMED_ROWS]
+        partial = np.zeros((clusters, dimension), np.float32)
+        distances_loops.add_rows(
+            address(part), len(part), dimension,
+            address(ids[start : start + _SUMMED_ROWS]), address(partial),
+        )  # fmt: skip
+        sums += partial
+    return sums
+
+
+def _check_centroids(rows: Float32s, dimension: int) -> None:
+    good = rows.ndim == 2 and rows.flags.c_contiguous and rows.shape[1] == dimension
+    if rows.dtype != np.float32 or not good:
+        raise ValueError(f"{rows.dtype} of shape {rows.shape} for dimension {dimension}")
+
+
+# --- The vectors of a block that are nearest to queries, in order: centroids of partitions
+
+_MOST_LISTED: Final = 256
+"""Vectors that are kept in order while others come; more are put in order at the end."""
+
+_MOST_VECTORS: Final = 1 << 30
+
+
+class Ranking(NamedTuple):
+    """Numbers of vectors, and their distances, the nearest first: a row for each query."""
+
+    numbers: NDArray[np.signedinteger]
+    distances: Float32s
+
+
+@dataclass(frozen=True, eq=False)
+class RankedVectors:
+    """Vectors that queries are compared with. What they are is checked once, here.
+
+    Parameters
+    ----------
+    vectors
+        Of ``float32``, or of bytes.
+    among
+        Numbers of those that are ranked, ascending; None: all.
+
+    Raises
+    ------
+    ValueError
+        Vectors are of another type, or a number is not that of one.
+    """
+
+    vectors: VectorBlock
+    among: Int64s | None = None
+    count: int = field(init=False)
+    """How many are ranked."""
+    _places: tuple[int, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        vectors, among = self.vectors, self.among
+        kind = ELEMENTS[vectors.element]
+        plain = vectors.values.dtype == kind and vectors.values.flags.c_contiguous
+        if vectors.element not in ("float32", "uint8") or not plain or vectors.dimension < 1:
+            raise ValueError(f"vectors of {vectors.values.dtype} called {vectors.element}")
+        if vectors.count > _MOST_VECTORS:
+            raise ValueError(f"{vectors.count} vectors")
+        if among is not None:
+            good = among.dtype == np.int64 and among.ndim == 1 and among.flags.c_contiguous
+            if not good or (len(among) and not 0 <= among.min() <= among.max() < vectors.count):
+                raise ValueError(f"{len(among)} numbers of {vectors.count} vectors")
+        object.__setattr__(self, "count", vectors.count if among is None else len(among))
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else (0, 0))
+
+    def _located(self) -> tuple[int, int]:
+        return address(self.vectors.values), 0 if self.among is None else address(self.among)
+
+    @property
+    def located(self) -> tuple[int, int]:
+        """Where vectors and numbers are, for the kernel."""
+        return self._places if KEEPS_ADDRESSES else self._located()
+
+
+def rank_vectors(
+    ranked: RankedVectors, queries: NDArray[Any], metric: Metric, count: int
+) -> Ranking:
+    """The vectors nearest to each query, at most so many.
+
+    Of equal distances the lower number comes first; NaN comes last.
+
+    Parameters
+    ----------
+    queries
+        Of shape ``(n, dimension)`` and the type of the vectors, contiguous.
+    metric
+        Without ``cosine``, which is ``l2`` for vectors of one length.
+    """
+    vectors = ranked.vectors
+    dimension, bits = vectors.dimension, vectors.element == "uint8"
+    several = len(queries)
+    good = queries.shape == (several, dimension) and queries.dtype == vectors.values.dtype
+    if not good or not queries.flags.c_contiguous or count < 0:
+        raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
+    if metric == "cosine" or (metric == "hamming") != bits:
+        raise ValueError(f"distance {metric} of {vectors.element}")
+    most = min(count, ranked.count)
+    if not 0 < most <= _MOST_LISTED or not use_compiled(ranked.count * dimension):
+        numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
+        for at, query in enumerate(queries):
+            numbers[at], distances[at] = _ordered(ranked, query, metric, most)
+        return Ranking(numbers, distances.astype(np.float32))
+    listed = np.empty((2, several, most), np.int32)
+    into, step = address(listed), dimension * vectors.values.itemsize
+    values, among = ranked.located
+    call = RankVectors(
+        values, step, among, ranked.count, dimension, METRICS.index(metric), address(queries),
+        several, step, most, into, into + 4 * several * most,
+    )  # fmt: skip
+    distances_loops.rank_vectors(*call)
+    return Ranking(listed[0], listed[1].view(np.float32))
+
+
+def _ordered(
+    ranked: RankedVectors, query: NDArray[Any], metric: Metric, most: int
+) -> tuple[Int64s, Float32s]:
+    far = measure(ranked.vectors, Queries(query[None]), metric)
+    if ranked.among is not None:
+        far = far[ranked.among]
+    near: Int64s = np.arange(len(far))
+    if most < len(far):
+        # Only those that may be among them are put in order.
+        last = np.partition(far, most - 1)[most - 1] if most else np.float32(np.nan)
+        within = np.flatnonzero(far <= last)
+        near = within if len(within) >= most else near  # else the last of them is NaN
+    near = near[far[near].argsort(kind="stable")[:most]]
+    return near if ranked.among is None else ranked.among[near], far[near]
+
+
+# --- True distances of rows that an index found, from vectors where they lie in mapped files
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedVectors:
+    """Where the vectors of some fragments lie in memory. Checked once, here.
+
+    Parameters
+    ----------
+    memory
+        A file that is mapped, or several.
+    starts, ends
+        ``int64``: where the values of each page begin, and the number of the row behind its last.
+    width
+        Bytes of a vector.
+    first_row, rows
+        ``int64``: number of the first row of each fragment, negative where it is not among them;
+        and how many it has.
+
+    Raises
+    ------
+    ValueError
+        They are of other types, or of different lengths.
+    """
+
+    memory: pa.Buffer
+    starts: Int64s
+    ends: Int64s
+    width: int
+    first_row: Int64s
+    rows: Int64s
+    _places: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pairs = (self.starts, self.ends), (self.first_row, self.rows)
+        for numbers, others in pairs:
+            plain = numbers.shape == others.shape == (len(numbers),)
+            plain = plain and numbers.dtype == others.dtype == np.int64
+            if not plain or not (numbers.flags.c_contiguous and others.flags.c_contiguous):
+                raise ValueError(f"{len(numbers)} and {len(others)} numbers of {numbers.dtype}")
+        if not len(self.ends) or not 0 < self.width <= self.memory.size:
+            raise ValueError(f"vectors of {self.width} bytes in {len(self.ends)} pages")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else ())
+
+    @property
+    def located(self) -> tuple[int, ...]:
+        """Where its arrays and its memory are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> tuple[int, ...]:
+        arrays = self.first_row, self.rows, self.ends, self.starts
+        return (*[address(numbers) for numbers in arrays], address(self.memory))
+
+
+class FoundRows(NamedTuple):
+    """Rows that an index found, query by query.
+
+    Parameters
+    ----------
+    bounds
+        ``int64``: where the rows of each query begin, and the end of the last.
+    key, fragment, row
+        ``uint64`` and ``int64``: row id, position of the fragment, and physical row.
+    """
+
+    bounds: Int64s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+
+
+class Rescored(NamedTuple):
+    """The nearest rows of each query, nearest first; of equal distances the lowest key.
+
+    ``query``: its number.
+    """
+
+    query: NDArray[np.int32]
+    distance: Float32s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+
+
+def rescore_rows(
+    vectors: PlacedVectors,
+    element: Element,
+    found: FoundRows,
+    queries: Queries,
+    metric: Metric,
+    limits: Float32s,
+    count: int,
+    *,
+    low: float = -np.inf,
+) -> Rescored | None:
+    """Measure rows, and keep the nearest; None where one of them has no place.
+
+    Parameters
+    ----------
+    limits, low
+        ``float32``: the greatest distance of rows of each query, and the least of all.
+    count
+        Rows wanted for each query.
+    """
+    _check_rows(vectors, element, found, queries, metric, limits, count)
+    total, several = len(found.key), len(limits)
+    room = min(count, total)
+    if not total:
+        empty = np.empty(0, np.int64)
+        return Rescored(
+            empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
+        )
+    if not use_compiled(total * queries.matrix.shape[1]):
+        return _rescored(vectors, element, found, queries, metric, limits, count, low)
+    dimension, line = queries.matrix.shape[1], several * room
+    # Keys, places and sizes, then starts; then distances, those kept first, and a vector.
+    made = np.empty(3 * line + several + total, np.uint64)
+    wide = dimension if element in ("float16", "bfloat16") else 0
+    far = np.empty(line + total + wide + 1, np.float32)
+    far[-1] = low
+    into, floats = address(made), address(far)
+    norms = queries.norms if metric == "cosine" else None
+    first_rows, row_counts, ends, starts, memory = vectors.located
+    call = RescoreRows(
+        fragments=address(found.fragment), rows=address(found.row), row_keys=address(found.key),
+        bounds=address(found.bounds), query_count=several, first_rows=first_rows,
+        row_counts=row_counts, fragment_count=len(vectors.rows), ends=ends, page_starts=starts,
+        pages=len(vectors.ends), memory=memory, size=vectors.memory.size, width=vectors.width,
+        dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
+        queries=address(queries.matrix), query_bytes=dimension * queries.matrix.itemsize,
+        norms=0 if norms is None else address(norms), limits=address(limits),
+        low=floats + 4 * (len(far) - 1), capacity=room,
+        widened=floats + 4 * (line + total), starts=into + 8 * (3 * line + several),
+        measured=floats + 4 * line, heap=floats, keys=into, places=into + 8 * line,
+        sizes=into + 24 * line,
+    )  # fmt: skip
+    if not distances_loops.rescore_rows(*call):
+        return None
+    places = made.view(np.int64)
+    if several == 1:
+        size = places.item(3 * line)
+        query = np.zeros(size, np.int32)
+        key, fragment, row = made[:size], places[line : line + size], places[2 * line :][:size]
+        return Rescored(query, far[:size], key, fragment, row)
+    sizes = places[3 * line : 3 * line + several]
+    kept = (np.arange(room) < sizes[:, None]).reshape(-1)
+    query = np.repeat(np.arange(several, dtype=np.int32), sizes)
+    return Rescored(
+        query, far[:line][kept], made[:line][kept], places[line : 2 * line][kept],
+        places[2 * line : 3 * line][kept],
+    )  # fmt: skip
+
+
+def _rescored(
+    vectors: PlacedVectors, element: Element, found: FoundRows, queries: Queries, metric: Metric,
+    limits: Float32s, count: int, low: float,
+) -> Rescored | None:  # fmt: skip
+    """The reference implementation."""
+    fragment, row, kind = found.fragment, found.row, ELEMENTS[element]
+    if ((fragment < 0) | (fragment >= len(vectors.rows)) | (row < 0)).any():
+        return None
+    first = vectors.first_row[fragment]
+    if ((row >= vectors.rows[fragment]) | (first < 0)).any():
+        return None
+    number, end = first + row, int(vectors.ends[-1])
+    if (number < first).any() or (number >= end).any():
+        return None
+    page = np.searchsorted(vectors.ends, number, side="right")
+    before = np.append(0, vectors.ends)[page]
+    within = number - np.maximum(before, 0)
+    start, last = vectors.starts[page], vectors.memory.size - vectors.width
+    if ((before < 0) | (within < 0) | (start < 0) | (start > last)).any():
+        return None
+    if (within > (last - start) // vectors.width).any():
+        return None
+    octets = as_array(vectors.memory)[
+        (start + within * vectors.width)[:, None] + np.arange(vectors.width)
+    ]
+    block = VectorBlock(octets.reshape(-1).view(kind), queries.matrix.shape[1], element)
+    sizes = np.diff(found.bounds)
+    query = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    far = measure_pairs(block, queries, metric, np.arange(len(query)), query)
+    near = np.flatnonzero((far <= limits[query]) & (far >= np.float32(low)))
+    order = near[np.lexsort((found.key[near], far[near], query[near]))]
+    ordered = query[order]
+    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    order = order[rank < count]
+    return Rescored(query[order], far[order], found.key[order], fragment[order], row[order])
+
+
+def _check_rows(
+    vectors: PlacedVectors, element: Element, found: FoundRows, queries: Queries, metric: Metric,
+    limits: Float32s, count: int,
+) -> None:  # fmt: skip
+    matrix, total = queries.matrix, len(found.key)
+    kind = ELEMENTS[element if element in ("float64", "uint8") else "float32"]
+    good = matrix.ndim == 2 and matrix.dtype == kind and matrix.flags.c_contiguous
+    if not good or vectors.width != matrix.shape[1] * ELEMENTS[element].itemsize:
+        raise ValueError(f"vectors of {vectors.width} bytes for queries {matrix.shape}")
+    if (metric == "hamming") != (element == "uint8"):
+        raise ValueError(f"distance {metric} of {element}")
+    for numbers, size in ((found.bounds, len(matrix) + 1), (found.fragment, total)):
+        if not _is_plain(numbers, np.int64, size):
+            raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {size} rows")
+    if not _is_plain(found.row, np.int64, total) or not _is_plain(found.key, np.uint64, total):
+        raise ValueError(f"rows {found.row.shape} of {found.row.dtype} for {total} keys")
+    bounds = found.bounds
+    if bounds.item(0) or bounds.item(-1) != total:
+        raise ValueError(f"bounds {bounds.item(0)} to {bounds.item(-1)} of {total} rows")
+    if len(bounds) > 2 and (bounds[1:] < bounds[:-1]).any():
+        raise ValueError(f"{len(bounds)} bounds that descend")
+    if not _is_plain(limits, np.float32, len(matrix)) or count < 1:
+        raise ValueError(f"{count} rows, {len(limits)} limits of {limits.dtype}")
+
+
+def _is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
+    return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)

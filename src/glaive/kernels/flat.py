@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_bits
-from glaive.kernels._bounds import outside
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import flat as compiled
+from glaive.kernels._bounds import check_within, outside
+from glaive.kernels.native import flat as flat_loops
+from glaive.kernels.native import use_compiled
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Int64s
-
-__all__ = ["exercise", "join_bits", "take_flat"]
+from glaive.types import Int64s, UInt8s
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
@@ -51,7 +51,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
     total = int(counts.sum())
     if use_compiled(total):
         target = allocate_bits(total)
-        compiled.join_bits(
+        flat_loops.join_bits(
             address(data), data.size, address(starts), address(counts), len(starts), address(target)
         )
         return target
@@ -118,9 +118,9 @@ def take_flat(
             address(chunk), address(index), wanted,
         )  # fmt: skip
         if bits == 1:
-            bad = compiled.take_bits(*values, address(target))
+            bad = flat_loops.take_bits(*values, address(target))
         else:
-            bad = compiled.take_items(*values, bits // 8, address(target))
+            bad = flat_loops.take_items(*values, bits // 8, address(target))
     else:
         bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
     if bad >= 0:
@@ -159,10 +159,294 @@ def _take_numpy(
     return -1
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    data = as_buffer(np.zeros(16, np.uint8))
-    zeros, eights = np.zeros(2, np.int64), np.full(2, 8, np.int64)
-    join_bits(data, zeros, np.array([3, 5], np.int64), "warm-up")
-    for bits in (1, 64):
-        take_flat(data, zeros, eights, zeros, zeros, bits, "warm-up")
+# --- Byte streams: the first bytes of all values of a chunk, then their second bytes, … -
+# Specification: "Byte stream split" in ``docs/format/encodings.md``.
+
+WORD_BITS = (32, 64)
+"""Widths of values that can be split."""
+
+
+def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
+    """Split the values of each chunk into streams, lowest byte first; sizes do not change.
+
+    Parameters
+    ----------
+    values
+        Values of ``word_bits`` bits.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: 32 or 64.
+    """
+    counts = np.ascontiguousarray(counts, np.int64)
+    width = _width(word_bits)
+    total = int(counts.sum())
+    if (len(counts) and int(counts.min()) < 0) or total > values.size // width:
+        raise ValueError(f"chunks of {total} values out of {values.size // width}")
+    out = as_array(allocate(total * width))
+    if use_compiled(total):
+        flat_loops.split(address(values), address(counts), len(counts), width, address(out))
+        return out
+    at = _positions(np.cumsum(counts) - counts, counts, width)
+    out[at.reshape(-1)] = as_array(values)[: total * width]
+    return out
+
+
+def join_bytes(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
+) -> pa.Buffer:
+    """Join the streams of each chunk to values.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    starts, counts
+        ``int64`` of shape ``(chunks,)``: first byte and values of each chunk.
+    word_bits
+        Width of a value: 32 or 64.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk does not lie within ``data``.
+    """
+    starts, counts = _checked(data, starts, counts, word_bits, where)
+    width = word_bits // 8
+    total = int(counts.sum())
+    target = allocate(total * width)
+    if use_compiled(total):
+        flat_loops.join(
+            address(data), address(starts), address(counts), len(counts), width, address(target)
+        )
+        return target
+    first = np.cumsum(counts) - counts
+    at = _positions(first, counts, width) + np.repeat(starts - first * width, counts)[:, None]
+    as_array(target)[:] = as_array(data)[at.reshape(-1)]
+    return target
+
+
+def take_bytes(
+    data: pa.Buffer,
+    starts: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    word_bits: int,
+    where: object,
+) -> pa.Buffer:
+    """Join the bytes of single values.
+
+    Parameters
+    ----------
+    data, starts, counts, word_bits, where
+        Chunks as for :func:`join_bytes`.
+    chunk, index
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk does not lie within ``data``, or a value not within its chunk.
+    """
+    starts, counts = _checked(data, starts, counts, word_bits, where)
+    chunk = np.ascontiguousarray(chunk, np.int64)
+    index = np.ascontiguousarray(index, np.int64)
+    if len(chunk) != len(index):
+        raise ValueError(f"{len(chunk)} chunks and {len(index)} positions")
+    wanted, width = len(chunk), word_bits // 8
+    target = allocate(wanted * width)
+    if use_compiled(wanted):
+        bad = flat_loops.take(
+            address(data), address(starts), address(counts), len(counts), address(chunk),
+            address(index), wanted, width, address(target),
+        )  # fmt: skip
+    else:
+        bad = _take_split_numpy(data, starts, counts, chunk, index, width, target)
+    if bad >= 0:
+        raise CorruptFileError(
+            "byte streams of a chunk",
+            expected=f"value {index[bad]} in chunk {chunk[bad]} of {len(starts)}",
+            found="a chunk that ends before it",
+            where=where,
+        )
+    return target
+
+
+def _take_split_numpy(
+    data: pa.Buffer,
+    starts: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    width: int,
+    target: pa.Buffer,
+) -> int:
+    good = (chunk >= 0) & (chunk < len(counts)) & (index >= 0)
+    if good.all():
+        good = index < counts[chunk]
+    if not good.all():
+        return int(np.argmin(good))
+    at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(width)
+    as_array(target)[:] = as_array(data)[at.reshape(-1)]
+    return -1
+
+
+def _positions(first: Int64s, counts: Int64s, width: int) -> Int64s:
+    """Positions of the bytes of each value, shape ``(values, width)``, in adjacent chunks."""
+    within = np.arange(int(counts.sum())) - np.repeat(first, counts)
+    start = np.repeat(first * width, counts) + within
+    positions: Int64s = start[:, None] + np.repeat(counts, counts)[:, None] * np.arange(width)
+    return positions
+
+
+def _width(word_bits: int) -> int:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"values of {word_bits} bits; expected one of {WORD_BITS}")
+    return word_bits // 8
+
+
+def _checked(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
+) -> tuple[Int64s, Int64s]:
+    width = _width(word_bits)
+    starts = np.ascontiguousarray(starts, np.int64)
+    counts = np.ascontiguousarray(counts, np.int64)
+    if len(starts) != len(counts):
+        raise ValueError(f"{len(starts)} starts and {len(counts)} counts of chunks")
+    good = (starts >= 0) & (counts >= 0) & (counts <= (data.size - starts) // width)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "byte streams of a chunk",
+            expected=f"{width} streams of {counts[i]} bytes within {data.size}",
+            found=f"byte {starts[i]} as their start",
+            where=where,
+        )
+    return starts, counts
+
+
+# --- Copy many ranges of bytes to aligned positions, with padding between them ----------
+# Specification: "Where values lie" in ``docs/format/blobs.md``.
+
+_BYTES_OF_WORK = 64  # that numpy copies in about the time of one value
+
+
+def space_ranges(
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, alignment: int, padding: int, where: object
+) -> pa.Buffer:
+    """Copy ranges in their order, each to a multiple of ``alignment``; the last ends the result.
+
+    Parameters
+    ----------
+    data
+        Memory of all ranges.
+    starts, sizes
+        ``int64`` of shape ``(ranges,)``: first byte and bytes of each range.
+    alignment
+        Bytes, at least 1.
+    padding
+        The byte between ranges.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A range leaves ``data``.
+    """
+    if alignment < 1 or len(starts) != len(sizes):
+        raise ValueError(f"{len(starts)} starts, {len(sizes)} sizes, alignment {alignment}")
+    starts = np.ascontiguousarray(starts, np.int64)
+    sizes = np.ascontiguousarray(sizes, np.int64)
+    check_within("values", starts, sizes, data.size, where)
+    if not len(sizes):
+        return pa.py_buffer(b"")
+    spaces = -(-sizes // alignment) * alignment
+    total = int(spaces.sum()) - int(spaces[-1] - sizes[-1])
+    out = allocate(total)
+    target = as_array(out)
+    target[:] = padding
+    if use_compiled(max(total // _BYTES_OF_WORK, len(sizes))):
+        flat_loops.space_ranges(
+            address(data), address(starts), address(sizes), len(sizes), alignment, address(out)
+        )
+    else:
+        source, places = as_array(data), np.cumsum(spaces) - spaces
+        ranges = zip(places.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        for at, start, size in ranges:
+            target[at : at + size] = source[start : start + size]
+    return out
+
+
+# --- Measure blocks of LZ4: Arrow does not say how many bytes it made of one ------------
+# It takes some blocks for longer than they are; the bytes behind theirs have what was in this
+# memory before.
+
+_FULL: Final = 15
+_SHORTEST: Final = 4
+
+
+def lz4_sizes(
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, limits: Int64s, where: object
+) -> Int64s:
+    """What ``data[starts[i] : starts[i] + sizes[i]]`` decompresses to, for every i, in bytes.
+
+    -1 for what is no block, and for blocks of more than ``limits[i]`` bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        A range leaves ``data``.
+    """
+    check_within("blocks of LZ4", starts, sizes, data.size, where)
+    starts, sizes, limits = (
+        np.ascontiguousarray(numbers, np.int64) for numbers in (starts, sizes, limits)
+    )
+    found = np.full(min(map(len, (starts, sizes, limits))), -1, np.int64)
+    if not use_compiled(int(sizes.sum())):
+        content = as_array(data)
+        for at, (start, size, limit) in enumerate(
+            zip(starts.tolist(), sizes.tolist(), limits.tolist(), strict=False)
+        ):
+            found[at] = _size_of(content[start : start + size], limit)
+        return found
+    flat_loops.measure(
+        address(data), address(starts), address(sizes), address(limits), len(found),
+        address(found),
+    )  # fmt: skip
+    return found
+
+
+def _size_of(block: UInt8s, limit: int) -> int:
+    """The size of one block: a step for each sequence."""
+    data, at, made = block.tobytes(), 0, 0
+    try:
+        while True:
+            token, at = data[at], at + 1
+            count, at = _length(token >> 4, data, at)
+            at, made = at + count, made + count
+            if at > len(data) or made > limit:
+                return -1
+            if at == len(data):
+                return made
+            back, at = data[at] | data[at + 1] << 8, at + 2
+            if not 0 < back <= made:
+                return -1
+            count, at = _length(token & _FULL, data, at)
+            made += count + _SHORTEST
+            if made > limit:
+                return -1
+    except IndexError:
+        return -1
+
+
+def _length(count: int, data: bytes, at: int) -> tuple[int, int]:
+    """A length, of which a token has the first 4 bits, and the place behind it."""
+    if count == _FULL:
+        while (byte := data[at]) == 255:
+            count, at = count + byte, at + 1
+        count, at = count + byte, at + 1
+    return count, at

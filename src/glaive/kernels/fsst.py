@@ -10,27 +10,295 @@ Specification: "FSST" in ``docs/format/encodings.md``. The idea: Boncz, Neumann 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import pairwise
+from operator import add
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
+from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints, new_packed
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import fsst as compiled_fsst
-from glaive.kernels.native import fsst_encode as compiled_fsst_encode
+from glaive.kernels.native import fsst as fsst_loops
+from glaive.kernels.native import fsst_encode as fsst_encode_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.offsets import unpack_variable
-from glaive.kernels.string_records import DecodeFsst, EncodeFsst
+from glaive.kernels.string_records import (
+    DecodeFsst,
+    DecodeFsstPages,
+    DecodeState,
+    EncodeFsst,
+    SearchFsst,
+)
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
-from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import MAX_OFFSET, Int64s, Where
+from glaive.named_tuple import NamedTuple
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt32s, UInt64s, Where
 
-__all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "exercise"]
+# --- FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders
+# A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are encoded, low
+# byte = number of symbols), the symbols in 8 bytes each, one length byte for each, then zeros.
+#
+# Specification: "FSST" in ``docs/format/encodings.md``.
+
+ESCAPE: Final = 255
+"""Code of an escape: the next byte is literal."""
+
+NO_LENGTH: Final = 4096
+"""The length of a code without a symbol: more than the sum of any four real lengths."""
+
+MAX_SYMBOLS: Final = 255
+MAX_SYMBOL_BYTES: Final = 8
+
+TABLE_BYTES: Final = 2312
+"""Bytes of a table on disk, however many symbols it has."""
+
+_MAGIC: Final = 0x46535354
+_SWITCH: Final = 1 << 24
+_SLOTS: Final = 1024
+_SLOT_SHIFT: Final = 22
+_MIX: Final = 0x9E3779B1
+
+
+class Encoder(NamedTuple):
+    """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst_encode``.
+
+    ``stop`` is a byte that no symbol contains, or -1 if there is none.
+    """
+
+    tables: UInt8s
+    stop: int
+
+
+@dataclass(frozen=True)
+class SymbolTable:
+    """The symbols by code, and whether values are encoded at all.
+
+    With ``encoded`` false, values are stored as they are and there may be no symbols.
+    """
+
+    symbols: tuple[bytes, ...]
+    encoded: bool = True
+
+    @classmethod
+    def parse(cls, table: bytes, where: Where) -> SymbolTable:
+        """Read a table; raises ``CorruptFileError`` when it contradicts itself."""
+        if len(table) != TABLE_BYTES:
+            raise _corrupt(f"{TABLE_BYTES} bytes", f"{len(table)}", where)
+        header = int.from_bytes(table[:8], "little")
+        if header >> 32 != _MAGIC:
+            raise _corrupt(f"magic {_MAGIC:#x}", f"{header >> 32:#x}", where)
+        count = header & 0xFF
+        at = 8 + 8 * count
+        sizes = table[at : at + count]
+        if sizes and not 1 <= min(sizes) <= max(sizes) <= MAX_SYMBOL_BYTES:
+            found = f"{min(sizes)} to {max(sizes)}"
+            raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", found, where)
+        starts = range(8, at, 8)
+        symbols = map(table.__getitem__, map(slice, starts, map(add, starts, sizes)))
+        parsed = cls(tuple(symbols), bool(header & _SWITCH))
+        lengths = np.frombuffer(sizes, np.uint8).astype(np.int64)
+        parsed._remember(np.frombuffer(table, "<u8", count, 8), lengths)
+        return parsed
+
+    @classmethod
+    def of(cls, words: UInt64s, sizes: Int64s) -> SymbolTable:
+        """A table of symbols given as numbers and lengths, as training has them."""
+        raw = words.astype("<u8").tobytes()
+        at = range(0, len(raw), 8)
+        table = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
+        table._remember(words, sizes)
+        return table
+
+    def _remember(self, words: UInt64s, sizes: Int64s) -> None:
+        """Set the properties ``words`` and ``lengths``, which are at hand."""
+        bits = (8 * sizes).astype(np.uint64)
+        padded = np.zeros(256, np.uint64)
+        # Bytes of a word behind its symbol do not count.
+        padded[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
+        lengths = np.full(256, NO_LENGTH, np.int64)
+        lengths[: len(sizes)] = sizes
+        vars(self).update(words=padded, lengths=lengths)
+
+    def to_bytes(self) -> bytes:
+        """Write the table in its 2312 bytes."""
+        header = _MAGIC << 32 | (_SWITCH if self.encoded else 0) | len(self.symbols)
+        words = self.words[: len(self.symbols)].astype("<u8").tobytes()
+        sizes = bytes(map(len, self.symbols))
+        return (header.to_bytes(8, "little") + words + sizes).ljust(TABLE_BYTES, b"\0")
+
+    @cached_property
+    def step_bytes(self) -> UInt8s:
+        """The bytes of each step, 8 in a row: literal bytes first, then the symbols from 256 on."""
+        steps = [bytes([byte]) for byte in range(256)] + list(self.symbols)
+        rows = b"".join(step.ljust(8, b"\0") for step in steps)
+        return np.frombuffer(rows, np.uint8).reshape(-1, 8)
+
+    @cached_property
+    def growth(self) -> list[float]:
+        """Bytes of text per byte of codes in the last decoding; empty at first."""
+        return []
+
+    @cached_property
+    def words(self) -> UInt64s:
+        """Symbols as numbers, for 256 codes."""
+        words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
+        return np.frombuffer(words.ljust(2048, b"\0"), np.uint64)
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """Lengths of the symbols, for 256 codes; ``NO_LENGTH`` where there is no symbol."""
+        lengths = np.full(256, NO_LENGTH, np.int64)
+        lengths[: len(self.symbols)] = np.fromiter(map(len, self.symbols), np.int64)
+        return lengths
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Slots by the hash of three bytes; entries by two bytes, then by a last byte.
+
+        Of several symbols with the same slot the first is used.
+        """
+        number = len(self.symbols)
+        words, sizes = self.words[:number], self.lengths[:number]
+        entries = (np.arange(number) | 1 << 16 | sizes << 20).astype(np.uint32)
+        singles = (ESCAPE | np.arange(256) << 8 | 2 << 16 | 1 << 20).astype(np.uint32)
+        singles[words[sizes == 1]] = entries[sizes == 1]
+        unused = np.ones(256, np.bool_)
+        unused[np.frombuffer(b"".join(self.symbols), np.uint8)] = False
+        stop = int(np.flatnonzero(unused).max(initial=-1))
+        if stop >= 0:
+            # Writes nothing; the 4 marks the end of a value.
+            singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
+        pairs = np.tile(singles, 257)
+        pairs[words[sizes == 2]] = entries[sizes == 2]
+        # A free slot holds a word that hashes to another slot, so no text matches it.
+        slots = np.ones((2, _SLOTS), np.uint64)
+        slots[0, slot_of(1)] = 2
+        slots[1] = 0
+        # Backwards, because the last of several assignments to one slot counts.
+        long = np.flatnonzero(sizes > 2)[::-1]
+        used = slots_of(words[long])
+        slots[0, used] = words[long]
+        slots[1, used] = entries[long] | (64 - 8 * sizes[long]).astype(np.uint64) << np.uint64(32)
+        return Encoder(
+            np.concatenate((slots.reshape(-1).view(np.uint8), pairs.view(np.uint8))), stop
+        )
+
+    @cached_property
+    def lookups(
+        self,
+    ) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
+        """The encoder's tables as dicts: by slot, by two bytes, by one byte."""
+        long: dict[int, tuple[bytes, int]] = {}
+        short: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
+        for code, symbol in enumerate(self.symbols):
+            if len(symbol) > 2:
+                long.setdefault(slot_of(int.from_bytes(symbol, "little")), (symbol, code))
+            else:
+                short[2 - len(symbol)][symbol] = code
+        return long, *short
+
+
+def slot_of(word: int) -> int:
+    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    return ((word & 0xFFFFFF) << 8) * _MIX % 2**32 >> _SLOT_SHIFT
+
+
+def slots_of(words: UInt64s) -> Int64s:
+    """As ``slot_of``, for many symbols."""
+    hashes = (words.astype(np.uint32) << np.uint32(8)) * np.uint32(_MIX)
+    return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)
+
+
+def split_value(table: SymbolTable, value: bytes) -> list[int]:
+    """Return the steps that encode a value: 256 + code of a symbol, or a literal byte."""
+    long, pairs, singles = table.lookups
+    steps = []
+    at, end = 0, len(value)
+    while at < end:
+        symbol = long.get(slot_of(int.from_bytes(value[at : at + 3], "little")))
+        code: int | None
+        if symbol is not None and value.startswith(symbol[0], at):
+            size, code = len(symbol[0]), symbol[1]
+        else:
+            size, code = 2, pairs.get(value[at : at + 2])
+            if code is None:
+                size, code = 1, singles.get(value[at : at + 1])
+        steps.append(value[at] if code is None else 256 + code)
+        at += size
+    return steps
+
+
+def _corrupt(expected: str, found: str, where: Where) -> CorruptFileError:
+    return CorruptFileError("FSST symbol table", expected=expected, found=found, where=where)
+
+
+# --- What the wrappers of FSST kernels share: memory for decoded text, and the error for damage
+
+
+class Output:
+    """Memory that kernels decode strings to, and how far they have come; grows on demand."""
+
+    def __init__(self, count: int, offset_bits: int, capacity: int) -> None:
+        self._count = count
+        self._bits = 64 if capacity > MAX_OFFSET else offset_bits
+        self._capacity = capacity
+        self._data = pa.allocate_buffer(capacity, None, resizable=True)
+        self._offsets = self._new_offsets()
+        self._state = np.zeros(len(DecodeState._fields), np.int64)
+
+    def _new_offsets(self) -> pa.Buffer:
+        offsets = allocate((self._count + 1) * (self._bits // 8))
+        as_offsets(offsets, self._bits)[0] = 0
+        return offsets
+
+    def arguments(self) -> dict[str, int]:
+        """The members of a record that describe the output."""
+        return {
+            "out_width": self._bits // 8,
+            "out_offsets": address(self._offsets),
+            "out": address(self._data),
+            "capacity": self._capacity,
+            "state": address(self._state),
+        }
+
+    def grow(self, more: int = 0) -> None:
+        """Take half as much memory again, and ``more``; start again if offsets become too small."""
+        self._capacity += self._capacity // 2 + more
+        self._data.resize(self._capacity)
+        if self._capacity > MAX_OFFSET and self._bits == 32:
+            self._bits = 64
+            self._offsets = self._new_offsets()
+            self._state[:] = 0
+
+    def strings(self) -> Strings:
+        """What has been decoded."""
+        size = DecodeState(*self._state.tolist()).size
+        return Strings(self._offsets, self._bits, self._data.slice(0, size))
+
+
+def new_checkpoints(codes: int) -> UInt32s:
+    """Memory for the checkpoints of a stream of at most so many codes."""
+    return np.empty(codes // 2 + 8, np.uint32)
+
+
+def new_packed() -> UInt64s:
+    """Memory for symbols with their lengths in the top byte."""
+    return np.empty(256, np.uint64)
+
+
+def damaged_codes(part: str, where: Where) -> CorruptFileError:
+    """The error for codes that cannot be decoded."""
+    return CorruptFileError(
+        f"FSST codes of {part}",
+        expected="codes with a symbol, and a byte after each escape",
+        found="other codes",
+        where=where,
+    )
 
 
 _RUN_BYTES: Final = 4096
@@ -141,7 +409,7 @@ def _decode_compiled(
         symbols=address(table.words), sizes=address(table.lengths), packed=address(packed),
         checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
-    while (status := compiled_fsst.decode(*call)) != -1:
+    while (status := fsst_loops.decode(*call)) != -1:
         if status >= 0:
             raise damaged_codes(f"chunk {status}", where)
         # A run needs at most eight bytes per byte of its own, so this ends.
@@ -287,7 +555,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
             stop=stop, scratch=address(scratch), batch=_BATCH_BYTES, ends=address(written),
             out=address(out), capacity=capacity, state=address(state),
         )  # fmt: skip
-        done = compiled_fsst_encode.encode(*call)
+        done = fsst_encode_loops.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         remaining = int(ends[count]) - int(ends[done])
@@ -310,11 +578,276 @@ def _encode_numpy(table: SymbolTable, ends: NDArray[Any], bits: int, memory: mem
     return Strings(as_buffer(at.astype(f"<i{out_bits // 8}")), out_bits, joined)
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    table = SymbolTable((b"abc", b"de", b"f"))
-    count = _FEW_VALUES + 1
-    text = b"abcdefg" * 64
-    offsets = as_buffer(np.arange(count + 1, dtype=np.int32) * (len(text) // count))
-    encoded = encode_strings(table, Strings(offsets, 32, pa.py_buffer(text)), count)
-    decode_strings(table, encoded, count, Where("warm-up"))
+# --- FSST text of many small pages, each with its own symbols, decoded with one call ----
+# Specification: "FSST" in ``docs/format/encodings.md``.
+
+"""Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
+
+_GROWTH: Final = 3
+"""Bytes of text per byte of codes for which memory is allocated at first."""
+
+
+def decode_pages(
+    tables: Sequence[SymbolTable],
+    chunks: Int64s,
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    offset_bits: int,
+    where: Where,
+) -> Strings:
+    """Decode the chunks of all pages, one after the other.
+
+    Parameters
+    ----------
+    tables, chunks
+        Symbols of each page, all of them encoded, and its number of chunks.
+    data, starts, sizes, counts, offset_bits, where
+        Chunks as for :func:`glaive.kernels.offsets.unpack_variable`.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk leaves ``data``, its offsets descend or leave it, or a value has a code
+        without a symbol or ends in an escape.
+    """
+    width = offset_bits // 8
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
+    if int(chunks.min(initial=0)) < 0 or int(chunks.sum()) != len(starts):
+        raise ValueError(f"pages of {chunks} chunks for {len(starts)} in all")
+    work = int((sizes - heads).sum())
+    if not use_compiled(work // 8):
+        return _decode_pages_numpy(
+            tables, chunks, data, (starts, sizes, counts), offset_bits, where
+        )
+    strings = Strings(data, offset_bits, data)
+    columns = (starts, starts, heads, sizes, counts)
+    return _decode(_stacked(tables), chunks, strings, columns, where)
+
+
+def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
+    """Words and lengths of symbols as kernels read them: ``int64``, shape ``(tables, 2, 256)``."""
+    stacked = np.empty((len(tables), 2, 256), np.int64)
+    for symbols, table in zip(stacked, tables, strict=True):
+        symbols[0], symbols[1] = table.words.view(np.int64), table.lengths
+    return stacked
+
+
+def decode_values(
+    tables: Sequence[SymbolTable],
+    counts: Int64s,
+    strings: Strings,
+    where: Where,
+) -> Strings:
+    """Decode values of several pages, those of one page after the other.
+
+    Parameters
+    ----------
+    tables, counts
+        Symbols of each page, all of them encoded, and its number of values: ``int64``, shape
+        ``(pages,)``, at least 1 each.
+    strings
+        The codes of all values.
+    where
+        File and column, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A value has a code without a symbol or ends in an escape.
+    SchemaError
+        Offsets descend or leave the data.
+    """
+    offsets, bits, data = strings
+    if len(counts) != len(tables) or int(counts.min(initial=1)) < 1:
+        raise ValueError(f"{len(tables)} pages with {counts} values")
+    total = int(counts.sum())
+    check_offsets(offsets, bits, data, total)
+    ends = as_offsets(offsets, bits)[: total + 1].astype(np.int64)
+    stops = np.cumsum(counts)
+    firsts = stops - counts
+    if not use_compiled((int(ends[-1]) - int(ends[0])) // 8):
+        parts = []
+        for table, first, count in zip(tables, firsts.tolist(), counts.tolist(), strict=True):
+            own = offsets.slice(first * (bits // 8), (count + 1) * (bits // 8))
+            parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
+        return _joined(parts, bits)
+    columns = (firsts * (bits // 8), np.zeros_like(firsts), ends[firsts], ends[stops], counts)
+    return _decode(_stacked(tables), np.ones_like(counts), strings, columns, where)
+
+
+def _decode(
+    symbols: Int64s,
+    chunks: Int64s,
+    strings: Strings,
+    columns: Sequence[Int64s],
+    where: Where,
+) -> Strings:
+    """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
+    columns = [np.ascontiguousarray(column, np.int64) for column in columns]
+    offset_starts, bases, floors, limits, counts = columns
+    sizes = limits - floors
+    ends = np.cumsum(chunks)
+    capacity = _GROWTH * int(sizes.sum()) + 8 * int(sizes.max(initial=0)) + 64
+    output = Output(int(counts.sum()), strings.offset_bits, capacity)
+    checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
+    call = DecodeFsstPages(
+        offsets=address(strings.offsets), data=address(strings.data),
+        offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
+        limits=address(limits), counts=address(counts), ends=address(ends), pages=len(symbols),
+        tables=address(symbols), width=strings.offset_bits // 8, packed=address(packed),
+        checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
+    )  # fmt: skip
+    while (status := fsst_loops.decode_pages(*call)) != -1:
+        if status >= 0:
+            raise damaged_codes(f"chunk {status}", where)
+        # A chunk needs at most eight bytes per byte of its own, so this ends.
+        output.grow()
+        call = call._replace(**output.arguments())
+    return output.strings()
+
+
+def _decode_pages_numpy(
+    tables: Sequence[SymbolTable],
+    chunks: Int64s,
+    data: pa.Buffer,
+    columns: tuple[Int64s, Int64s, Int64s],
+    offset_bits: int,
+    where: Where,
+) -> Strings:
+    parts = []
+    stop = 0
+    for table, count in zip(tables, chunks.tolist(), strict=True):
+        first, stop = stop, stop + count
+        starts, sizes, counts = (column[first:stop] for column in columns)
+        page = decode_chunks(table, data, starts, sizes, counts, offset_bits, where)
+        parts.append((page, int(counts.sum())))
+    return _joined(parts, offset_bits)
+
+
+def _joined(pages: Sequence[tuple[Strings, int]], offset_bits: int) -> Strings:
+    """The strings of pages, each with their number, as one."""
+    parts, lengths = [], [np.zeros(1, np.int64)]
+    for (offsets, bits, text), count in pages:
+        ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
+        lengths.append(np.diff(ends))
+        parts.append(as_array(text)[int(ends[0]) : int(ends[-1])])
+    stops = np.cumsum(np.concatenate(lengths))
+    out_bits = 64 if int(stops[-1]) > MAX_OFFSET else offset_bits
+    joined = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    return Strings(as_buffer(stops.astype(f"<i{out_bits // 8}")), out_bits, as_buffer(joined))
+
+
+# --- Search FSST strings for patterns without an array of the strings -------------------
+# A chunk is decoded into memory that stays in the processor's cache and searched there as one
+# text; the ends of values are computed only around matches.
+
+_MAX_CODES = 65_536
+"""Codes of a chunk up to which it can be searched."""
+
+_SLACK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StringTest:
+    """Whether a string contains one of some patterns, none of them empty.
+
+    With ``begins`` or ``ends`` the string must begin or end with it, with both be equal to it.
+    """
+
+    patterns: tuple[bytes, ...]
+    begins: bool
+    ends: bool
+
+    def passes(self, string: bytes) -> bool:
+        """Whether a string passes."""
+        if self.begins and self.ends:
+            return string in self.patterns
+        if self.begins:
+            return string.startswith(self.patterns)
+        if self.ends:
+            return string.endswith(self.patterns)
+        return any(pattern in string for pattern in self.patterns)
+
+
+def search_chunks(
+    table: SymbolTable,
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    offset_bits: int,
+    test: StringTest,
+    where: Where,
+) -> pa.Buffer | None:
+    """Which values of chunks pass, one bit each; None when a chunk is too large.
+
+    Parameters
+    ----------
+    table
+        Symbols of all chunks.
+    data, starts, sizes, counts, offset_bits, where
+        Chunks as for :func:`glaive.kernels.offsets.unpack_variable`.
+    test
+        The patterns, and where they must be.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk leaves ``data``, its offsets leave it, or there is a code without a symbol.
+    """
+    width = offset_bits // 8
+    starts, sizes, counts = (
+        np.ascontiguousarray(column, np.int64) for column in (starts, sizes, counts)
+    )
+    heads = check_offset_chunks(data, starts, sizes, counts, width, where)
+    longest = max(map(len, test.patterns), default=0)
+    if (len(sizes) and int((sizes - heads).max()) > _MAX_CODES) or longest > _MAX_CODES:
+        return None
+    total = int(counts.sum())
+    work = int((sizes - heads).sum())
+    if not use_compiled(work // 8):
+        return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
+    bits = np.zeros((total + 7) // 8, np.uint8)
+    scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
+    checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
+    patterns = np.frombuffer(b"".join(test.patterns) or b"\0", np.uint8)
+    lengths = np.array([*map(len, test.patterns)] or [0], np.int64)
+    call = SearchFsst(
+        data=address(data), starts=address(starts), chunk_sizes=address(sizes),
+        counts=address(counts), chunks=len(starts), width=width, symbols=address(table.words),
+        sizes=address(table.lengths), packed=address(packed), checkpoints=address(checkpoints),
+        scratch=address(scratch), patterns=address(patterns), pattern_sizes=address(lengths),
+        pattern_count=len(test.patterns), begins=int(test.begins), ends=int(test.ends),
+        target=address(bits),
+    )  # fmt: skip
+    bad = fsst_loops.search_chunks(*call)
+    if bad >= 0:
+        raise _damaged(bad, where)
+    return as_buffer(bits)
+
+
+def _search_numpy(
+    table: SymbolTable,
+    data: pa.Buffer,
+    columns: tuple[Int64s, Int64s, Int64s],
+    offset_bits: int,
+    test: StringTest,
+    where: Where,
+) -> pa.Buffer:
+    strings = decode_chunks(table, data, *columns, offset_bits, where)
+    total = int(columns[2].sum())
+    ends = as_offsets(strings.offsets, strings.offset_bits)[: total + 1].tolist()
+    text = as_array(strings.data).tobytes()
+    flags = np.array([test.passes(text[a:b]) for a, b in pairwise(ends)], np.bool_)
+    return as_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _damaged(chunk: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        f"FSST text of chunk {chunk}",
+        expected="offsets within the chunk, and codes that have a symbol",
+        found="other offsets or codes",
+        where=where,
+    )

@@ -12,24 +12,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
+from glaive.kernels.fsst import MAX_SYMBOL_BYTES, MAX_SYMBOLS, SymbolTable, slots_of, split_value
 from glaive.kernels.hashing import copy_ranges
-from glaive.kernels.native import fsst_train as compiled
+from glaive.kernels.native import fsst_train as fsst_train_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
-from glaive.kernels.symbols import (
-    MAX_SYMBOL_BYTES,
-    MAX_SYMBOLS,
-    SymbolTable,
-    slots_of,
-    split_value,
-)
-from glaive.memory import as_buffer
 from glaive.types import Int64s, UInt16s, UInt64s
-
-__all__ = ["exercise", "sample_strings", "train_symbols"]
 
 SAMPLE_BYTES: Final = 16_384
 """Largest sample."""
@@ -115,12 +105,14 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
 
 def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
     size = sample.data.size
-    memory = np.zeros(compiled.memory_size(size), np.uint8)
+    memory = np.zeros(fsst_train_loops.memory_size(size), np.uint8)
     words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)
     source = [address(sample.offsets), address(sample.data), size]
     count = len(as_offsets(sample.offsets, 64)) - 1
     plan = [address(rounds), len(rounds), count]
-    number = compiled.train(*source, *plan, *[address(array) for array in (memory, words, sizes)])
+    number = fsst_train_loops.train(
+        *source, *plan, *[address(array) for array in (memory, words, sizes)]
+    )
     return SymbolTable.of(words[:number], sizes[:number])
 
 
@@ -182,9 +174,3 @@ def _best(words: UInt64s, sizes: Int64s, gains: Int64s) -> SymbolTable:
     _, first = np.unique(slots, return_index=True)
     first = np.sort(first)[:MAX_SYMBOLS]
     return SymbolTable.of(words[first], sizes[first])
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    offsets = as_buffer(np.array([0, 6], np.int64))
-    train_symbols(Strings(offsets, 64, pa.py_buffer(b"ababab")))

@@ -29,29 +29,15 @@ from glaive.kernels._bounds import check_apart, check_within
 from glaive.kernels._full_zip_reference import (
     EntryLayout,
     Unzipped,
-    control_width,
     damaged_entry,
     offset_width,
 )
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import full_zip as compiled
+from glaive.kernels.native import full_zip as full_zip_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Int64s, UInt8s, UInt16s, UInt32s
-
-__all__ = [
-    "EntryLayout",
-    "Unzipped",
-    "check_ranges",
-    "control_width",
-    "exercise",
-    "gather_ranges",
-    "gather_rows",
-    "unzip",
-    "unzip_rows",
-    "zip_entries",
-]
 
 _WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
 
@@ -91,7 +77,9 @@ def gather_rows(
     out = allocate(count * width)
     if use_compiled(count):
         rows = np.ascontiguousarray(rows, np.int64)
-        compiled.gather_rows(address(data), address(rows), count, stride, skip, width, address(out))
+        full_zip_loops.gather_rows(
+            address(data), address(rows), count, stride, skip, width, address(out)
+        )
     elif count and width:
         table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
         as_array(out).reshape(count, width)[:] = table[rows][:, skip:]
@@ -180,7 +168,7 @@ def unzip(
         max_def=layout.max_def, visible_def=layout.visible_def, width=layout.width,
         prefix=layout.prefix, totals=address(totals),
     )  # fmt: skip
-    damage = compiled.measure(*call)
+    damage = full_zip_loops.measure(*call)
     entries, visible, size, row = totals.tolist()
     if damage:
         raise damaged_entry(damage, layout, row, where)
@@ -196,7 +184,7 @@ def unzip(
         levels=0 if definition is None else address(definition), offset_width=width,
         offsets=0 if offsets is None else address(offsets), out=address(values),
     )  # fmt: skip
-    compiled.unzip(*unzip_call)
+    full_zip_loops.unzip(*unzip_call)
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
 
@@ -252,7 +240,7 @@ def gather_ranges(
     if use_compiled(total // _WORK_BYTES):
         starts = np.ascontiguousarray(starts, np.int64)
         sizes = np.ascontiguousarray(sizes, np.int64)
-        compiled.gather_ranges(
+        full_zip_loops.gather_ranges(
             address(data), address(starts), address(sizes), len(starts), address(out)
         )
     else:
@@ -338,7 +326,7 @@ def zip_entries(
             offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
             out=address(out), row_starts=address(row_starts),
         )  # fmt: skip
-        compiled.zip_entries(*call)
+        full_zip_loops.zip_entries(*call)
     else:
         reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
     return (out,), row_starts
@@ -384,15 +372,3 @@ def _as_bytes(numbers: UInt32s | Int64s, width: int) -> UInt8s:
     """The low ``width`` bytes of each number."""
     little = np.ascontiguousarray(numbers, f"<u{numbers.itemsize}")
     return little.view(np.uint8).reshape(len(numbers), -1)[:, :width]
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    layout = EntryLayout(1, 1, 1, 1, 1, prefix=4)
-    rep, definition = np.array([1, 0], np.uint16), np.array([0, 1], np.uint16)
-    text = pa.py_buffer(b"ab")
-    offsets = np.array([0, 2, 2], np.int32)
-    (data,), starts = zip_entries(rep, definition, layout, text, offsets, 1)
-    unzip(data, starts[:-1], starts[1:], layout, "warm-up")
-    gather_ranges(text, np.array([1, 0]), np.array([1, 1]), "warm-up")
-    gather_rows(text, 1, np.array([1, 0]), where="warm-up")

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import graph as compiled
+from glaive.kernels.native import graph as graph_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.vector_records import RepairGraph
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s
-
-__all__ = ["Lists", "Points", "exercise", "repair_graph"]
 
 MAX_CANDIDATES: Final = 4096
 """Candidates that are considered for one node, at most."""
@@ -99,7 +97,7 @@ def repair_graph(
             into_counts=address(lists.counts), into_nodes=address(lists.nodes),
             into_distances=address(lists.distances),
         )  # fmt: skip
-        compiled.repair_graph(*call)
+        graph_loops.repair_graph(*call)
         return
     for node in damaged.tolist():
         at, end = int(offsets[node]), int(offsets[node + 1])
@@ -167,13 +165,3 @@ def _check_points(points: Points, live: Flags) -> None:
         raise ValueError(f"vectors of {len(points.vector_of)} nodes for {len(live)} nodes")
     if len(used) and (used.min() < 0 or used.max() >= len(points.vectors)):
         raise ValueError(f"vectors {used.min()} to {used.max()} of {len(points.vectors)}")
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    offsets = np.array([0, 2, 4, 6], np.int64)
-    nodes = np.array([1, 2, 0, 2, 0, 1], np.int32)
-    live = np.array([True, False, True])
-    points = Points(np.eye(3, dtype=np.float32), np.arange(3, dtype=np.int32), dot=False)
-    lists = Lists(np.zeros(3, np.int32), nodes.copy(), np.zeros(6, np.float32))
-    repair_graph(offsets, nodes, live, np.array([0, 2]), points, lists)

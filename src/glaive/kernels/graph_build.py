@@ -12,23 +12,11 @@ from numpy.typing import NDArray
 
 from glaive.kernels import _graph_build_reference as reference
 from glaive.kernels._addresses import address
-from glaive.kernels._growing_graph import MAX_BYTES, Edges, GrowingGraph, Lists, Nodes
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import graph_build as compiled
+from glaive.kernels._growing_graph import Edges, GrowingGraph, Lists
+from glaive.kernels.native import graph_build as graph_build_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.vector_records import FindNeighbors, LinkBack
 from glaive.types import Int64s
-
-__all__ = [
-    "MAX_BYTES",
-    "Edges",
-    "GrowingGraph",
-    "Lists",
-    "Nodes",
-    "Scratch",
-    "exercise",
-    "find_neighbors",
-    "link_back",
-]
 
 Int32s = NDArray[np.int32]
 
@@ -81,7 +69,7 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
         ids=address(scratch.ids), distances=address(scratch.distances),
         fresh=address(scratch.fresh),
     )  # fmt: skip
-    scratch.stamp = compiled.find_neighbors(*call)
+    scratch.stamp = graph_build_loops.find_neighbors(*call)
 
 
 def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
@@ -105,7 +93,7 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
         counts=address(lists.counts), judged=address(lists.judged), capacity=capacity,
         ids=address(ids), far=address(far), scratch_size=size,
     )  # fmt: skip
-    compiled.link_back(*call)
+    graph_build_loops.link_back(*call)
 
 
 def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
@@ -120,14 +108,3 @@ def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     for numbers, limit in ((targets, len(lists.counts)), (sources, len(graph.nodes))):
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= limit):
             raise ValueError(f"numbers {numbers.min()} to {numbers.max()} below {limit}")
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    vectors = np.arange(12, dtype=np.float32).reshape(6, 2)
-    graph = GrowingGraph(Nodes(vectors, dot=False), np.array([1, 0, 0, 0, 1, 0], np.uint8), 2, 4)
-    graph.entry = 0
-    find_neighbors(graph, np.array([1, 4], np.int32), Scratch(graph))
-    numbers = np.array([0, 1], np.int32)
-    edges = Edges(numbers[:1], numbers, numbers[1:], np.ones(1, np.float32))
-    link_back(graph, graph.lower, edges)

@@ -6,34 +6,209 @@ not looked at is next. Above the lowest level a capacity of 1 leads to a good en
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from dataclasses import field
 from struct import pack
 from typing import Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.graph_levels import GraphLevel, GraphLevels
-from glaive.kernels.native import graph_search as compiled
-from glaive.kernels.partition_rows import RowPlaces
-from glaive.kernels.vector_records import SearchGraph
+from glaive.dataclass import dataclass
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, is_plain
+from glaive.kernels.native import codes as codes_loops
+from glaive.kernels.native import graph_search as graph_search_loops
+from glaive.kernels.native import use_compiled
+from glaive.kernels.vector_records import ScanCodes, SearchGraph
 from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s, UInt8s, UInt64s
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
-__all__ = [
-    "COMPARISONS",
-    "MAX_CAPACITY",
-    "Comparison",
-    "NodeCodes",
-    "ReachedNodes",
-    "ReachedRows",
-    "Scale",
-    "compare",
-    "exercise",
-    "search_graph",
-]
+# --- Where the rows of a partition are, for kernels that search it ----------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPlaces:
+    """Where the rows of a partition are, in its order. Checked once, here.
+
+    Parameters
+    ----------
+    fragment
+        ``int64``: position of the fragment in the list.
+    row
+        ``int64``: physical row.
+    key
+        ``uint64``: row id.
+    live
+        Which of them are there: not deleted, and in a fragment that the segment answers for;
+        None: all.
+
+    Raises
+    ------
+    ValueError
+        They are of different lengths or types.
+    """
+
+    fragment: Int64s
+    row: Int64s
+    key: UInt64s
+    live: Flags | None = None
+    count: int = field(init=False)
+    """Number of rows."""
+    _places: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.key)
+        good = is_plain(self.fragment, np.int64, count) and is_plain(self.row, np.int64, count)
+        good = good and is_plain(self.key, np.uint64, count)
+        if not good or not (self.live is None or is_plain(self.live, np.bool_, count)):
+            raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def located(self) -> bytes:
+        """How many rows there are, and where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        arrays = self.live, self.fragment, self.row, self.key
+        return pack(
+            "5q", len(self.key), *[0 if array is None else address(array) for array in arrays]
+        )
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        flags = 0 if self.live is None else self.live.nbytes
+        return int(self.fragment.nbytes + self.row.nbytes + self.key.nbytes + flags)
+
+
+# --- Levels of neighbour graphs, checked for kernels that search them -------------------
+
+_MOST_LEVELS: Final = 255
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLevel:
+    """Neighbours of the nodes of a level. What they are is checked once, here.
+
+    Parameters
+    ----------
+    offsets
+        ``int64``: where the neighbours of each row begin, and the end of the last.
+    neighbors
+        ``uint32``: nodes; those that do not exist are passed over.
+    row_of
+        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for none; None: its number.
+
+    Raises
+    ------
+    ValueError
+        Offsets descend, or leave the neighbours.
+    """
+
+    offsets: Int64s
+    neighbors: UInt32s
+    row_of: NDArray[np.int32] | None = None
+    _places: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        offsets, end = self.offsets, len(self.neighbors)
+        right = len(offsets) > 0 and offsets.dtype == np.int64 and offsets.flags.c_contiguous
+        right = right and int(offsets[0]) >= 0 and int(offsets[-1]) <= end
+        if not right or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"{len(offsets)} offsets of {end} neighbours")
+        if self.neighbors.dtype != np.uint32 or not self.neighbors.flags.c_contiguous:
+            raise ValueError(f"neighbours of {self.neighbors.dtype}")
+        rows = self.row_of
+        if rows is not None and not (rows.dtype == np.int32 and rows.flags.c_contiguous):
+            raise ValueError(f"rows of nodes of {rows.dtype}")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def located(self) -> bytes:
+        """Where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        row_of = 0 if self.row_of is None else address(self.row_of)
+        rows = len(self.offsets) - 1
+        return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        rows = 0 if self.row_of is None else self.row_of.nbytes
+        return int(self.offsets.nbytes + self.neighbors.nbytes + rows)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLevels:
+    """Levels of a graph. Checked once, here. Threads may share one.
+
+    Parameters
+    ----------
+    levels
+        The lowest first.
+
+    Raises
+    ------
+    ValueError
+        There are none, or too many.
+    """
+
+    levels: Sequence[GraphLevel]
+    _places: bytes = field(init=False, repr=False)
+    _sizes: frozenset[int] = field(init=False, repr=False)
+    _visited: list[tuple[UInt8s, int]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.levels) <= _MOST_LEVELS:
+            raise ValueError(f"{len(self.levels)} levels of nodes")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+        sizes = frozenset(len(one.row_of) for one in self.levels if one.row_of is not None)
+        object.__setattr__(self, "_sizes", sizes)
+        object.__setattr__(self, "_visited", [])
+
+    @property
+    def located(self) -> bytes:
+        """Where their arrays are, for the kernel: the highest first."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        return b"".join([level.located for level in reversed(self.levels)])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, with those that searches leave to the next one."""
+        lowest = len(self.levels[0].offsets)
+        return sum(level.nbytes for level in self.levels) + lowest
+
+    def fits(self, nodes: int) -> bool:
+        """Whether they are levels of so many nodes."""
+        return not self._sizes or self._sizes == {nodes}
+
+    def visited(self, nodes: int) -> tuple[UInt8s, int]:
+        """A byte for each node, and a number: no byte is that or greater.
+
+        For one search, which may store this number and, for each further level, the next one.
+        """
+        # Bytes that a search before left, unless another thread has them: clearing them may take
+        # longer than a search.
+        flags, stamp = self._visited.pop() if self._visited else (np.zeros(nodes, np.uint8), 1)
+        if len(flags) != nodes or stamp + len(self.levels) > _MOST_LEVELS + 1:
+            return np.zeros(nodes, np.uint8), 1
+        return flags, stamp
+
+    def leave(self, flags: UInt8s, stamp: int) -> None:
+        """Leave what :meth:`visited` returned to the next search."""
+        if not self._visited:
+            self._visited.append((flags, stamp + len(self.levels)))
+
 
 Comparison: TypeAlias = Literal["squared", "product", "gap", "bytes", "tables"]
 
@@ -187,7 +362,7 @@ def search_graph(
         0 if terms is None else address(terms), capacity, first, first + 4 * capacity,
         first + 8 * capacity, address(numbers), address(placed) if placed else 0, wanted, kept,
     )  # fmt: skip
-    size, is_sure = compiled.search_graph(*call)
+    size, is_sure = graph_search_loops.search_graph(*call)
     levels.leave(visited, stamp)
     if is_sure:
         keys = room[:begin].view(np.uint64)
@@ -282,8 +457,430 @@ def _check(nodes: NodeCodes) -> int:
     return len(codes)
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
-    codes: UInt8s = np.zeros((2, 4), np.uint8)
-    search_graph(GraphLevels([level]), 0, NodeCodes("gap", codes, codes[0]), 2)
+# --- Compare a query with the codes of vectors: by tables of distances, or by the bytes -
+# themselves
+#
+# Codes are rows of bytes. With tables, each byte of a row selects an entry of a table of its own,
+# and the entries add up to the distance; without, bytes are numbers.
+
+MAX_WIDTH: Final = 1 << 15
+"""Bytes of a row, up to which squared distances fit 31 bits."""
+
+
+def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
+    """For each row the sum of what its bytes select.
+
+    Parameters
+    ----------
+    codes
+        ``uint8`` of shape ``(rows, width)``, contiguous.
+    tables
+        ``float32`` of shape ``(width, 256)``, contiguous.
+    start
+        ``float32`` of shape ``(rows,)``: added to the sums.
+    """
+    rows, width = _check_codes(codes)
+    if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
+        raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
+    if not use_compiled(codes.size):
+        with np.errstate(all="ignore"):
+            sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
+            return sums
+    out = np.array(start, np.float32)
+    codes_loops.sum_tables(address(codes), rows, width, address(tables), address(out))
+    return out
+
+
+def part_products(
+    entries: Float32s, vector: Float32s, factor: float = 1, center: Float32s | None = None
+) -> Float32s:
+    """Products of the parts of a vector with the entries of a codebook, times a factor.
+
+    Parameters
+    ----------
+    entries
+        ``float32`` of shape ``(parts, width, entries)``, contiguous: those of a part number by
+        number.
+    vector
+        ``float32`` of shape ``(parts * width,)``.
+    center
+        Of the same shape: taken off the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``float32`` of shape ``(parts, entries)``.
+    """
+    right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
+    parts, width, count = entries.shape if right else (0, 0, 0)
+    if not right or vector.shape != (parts * width,):
+        raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
+    if center is not None and not (_is_plain(center) and center.shape == vector.shape):
+        raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
+    if not use_compiled(entries.size):
+        with np.errstate(all="ignore"):
+            beyond = vector if center is None else vector - center
+            scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
+            return np.asarray((scaled @ entries)[:, 0], np.float32)
+    out = np.empty((parts, count), np.float32)
+    codes_loops.part_products(
+        address(entries), parts, width, count, address(vector),
+        0 if center is None else address(center), np.float32(factor), address(out),
+    )  # fmt: skip
+    return out
+
+
+def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
+    """Product of each row with a query of ``float32``."""
+    rows, width = _check_codes(codes)
+    if query.shape != (width,) or not _is_plain(query):
+        raise ValueError(f"a query {query.shape} for codes {codes.shape}")
+    if not use_compiled(codes.size):
+        with np.errstate(all="ignore"):
+            products: Float32s = codes.astype(np.float32) @ query
+            return products
+    out = np.empty(rows, np.float32)
+    codes_loops.dot_bytes(address(codes), rows, width, address(query), address(out))
+    return out
+
+
+def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
+    """Squared distance of each row from a query of bytes."""
+    rows, width = _check_codes(codes)
+    if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
+        raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
+    if not use_compiled(codes.size):
+        gaps = codes.astype(np.int32) - query
+        far: Float32s = np.square(gaps).sum(axis=1).astype(np.float32)
+        return far
+    out = np.empty(rows, np.float32)
+    codes_loops.gap_bytes(address(codes), rows, width, address(query), address(out))
+    return out
+
+
+def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
+    """The byte of each number, and the sum of all: how many steps it is above a start.
+
+    Of lower numbers, and of NaN, 0; of greater ones 255. The step is not 0.
+    """
+    if numbers.ndim != 1 or not _is_plain(numbers) or not step:
+        raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
+    if not use_compiled(len(numbers)):
+        with np.errstate(all="ignore"):
+            wide = numbers.astype(float)
+            places = np.fmin(np.fmax((wide - start) / step, 0), 255)
+            return places.astype(np.uint8), float(wide.sum())
+    out = np.empty(len(numbers), np.uint8)
+    total = codes_loops.encode_numbers(address(numbers), len(numbers), start, step, address(out))
+    return out, total
+
+
+def _is_plain(numbers: Float32s) -> bool:
+    return numbers.dtype == np.float32 and bool(numbers.flags.c_contiguous)
+
+
+def _check_codes(codes: UInt8s) -> tuple[int, int]:
+    if codes.ndim != 2 or codes.dtype != np.uint8 or not codes.flags.c_contiguous:
+        raise ValueError(f"codes of {codes.dtype} and shape {codes.shape}")
+    if codes.shape[1] > MAX_WIDTH:
+        raise ValueError(f"codes of {codes.shape[1]} bytes, more than {MAX_WIDTH}")
+    return codes.shape
+
+
+# --- Compare a query with the codes of several partitions at once, and keep the nearest rows
+# The distance of a row is ``offset + weight * term + (compared - shift) * scale``: offset and
+# weight belong to the partition, term and scale to the row (else there is no term, and the scale
+# is that of the query), and ``compared`` is what :class:`CodeQuery` says. Rows that are not live
+# or not allowed are passed over; of equal distances the lower key comes first.
+
+_RECORD: Final = 72
+"""Bytes of a partition for the kernel."""
+
+_BLOCK: Final = 64
+_MOST_PARTS: Final = 256
+"""Codes of a block; and parts of a code up to which sums of bytes have 16 bits."""
+
+
+class CodeQuery(NamedTuple):
+    """What codes are compared with.
+
+    Parameters
+    ----------
+    comparison
+        As for graphs: ``squared`` or ``product`` of vectors, ``gap`` (squared) or ``bytes``
+        (product) of rows of bytes, ``tables`` for bytes that select entries.
+    query
+        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
+    factor
+        Scale of rows that have none.
+    shift
+        Taken off what is compared.
+    """
+
+    comparison: Comparison
+    query: NDArray[Any]
+    factor: float = 1
+    shift: float = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeRows:
+    """Codes of a partition. What they are is checked once, here.
+
+    Parameters
+    ----------
+    codes
+        ``float32`` or ``uint8`` of shape ``(rows, width)``.
+    terms, scales
+        ``float32`` of shape ``(rows,)``, or None.
+    blocks
+        The same codes as :func:`code_blocks` makes them, for comparisons by tables of rows with
+        terms and without scales; or None.
+
+    Raises
+    ------
+    ValueError
+        They do not fit each other.
+    """
+
+    codes: NDArray[Any]
+    terms: Float32s | None = None
+    scales: Float32s | None = None
+    blocks: UInt8s | None = None
+    shape: tuple[Any, int, int] = field(init=False)
+    """Type and width of the codes, and how many there are."""
+    _places: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        codes = self.codes
+        good = codes.ndim == 2 and codes.dtype in (np.float32, np.uint8)
+        if not good or not codes.flags.c_contiguous:
+            raise ValueError(f"codes {codes.shape} of {codes.dtype}")
+        for numbers in (self.terms, self.scales):
+            if numbers is not None and not is_plain(numbers, np.float32, len(codes)):
+                raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {len(codes)} rows")
+        if self.blocks is not None:
+            size = len(codes) // _BLOCK * _BLOCK * codes.shape[1]
+            fits = codes.dtype == np.uint8 and is_plain(self.blocks, np.uint8, size)
+            if not fits or self.terms is None or self.scales is not None:
+                raise ValueError(f"blocks of {len(self.blocks)} bytes for codes {codes.shape}")
+        object.__setattr__(self, "shape", (codes.dtype, codes.shape[1], len(codes)))
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def located(self) -> bytes:
+        """Where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
+
+
+class ScannedPartition(NamedTuple):
+    """A partition that is compared.
+
+    Parameters
+    ----------
+    rows, places
+        Its codes, and where they are.
+    offset, weight
+        As in the description of this module.
+    """
+
+    rows: CodeRows
+    places: RowPlaces
+    offset: float
+    weight: float = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllowedBits:
+    """A bit for each row of some fragments. Checked once, here.
+
+    Parameters
+    ----------
+    starts, sizes
+        ``int64``: number of the first bit of each fragment, and how many it has. Rows
+        behind, and fragments behind, are not allowed.
+    bits
+        ``uint8``, the lowest bit of a byte first.
+
+    Raises
+    ------
+    ValueError
+        There are fewer bits.
+    """
+
+    starts: Int64s
+    sizes: Int64s
+    bits: UInt8s
+
+    def __post_init__(self) -> None:
+        starts, sizes, end = self.starts, self.sizes, 8 * len(self.bits)
+        good = is_plain(starts, np.int64, len(sizes)) and is_plain(sizes, np.int64, len(starts))
+        good = good and is_plain(self.bits, np.uint8, len(self.bits)) and len(self.bits) > 0
+        if not good or (starts < 0).any() or (sizes < 0).any() or (starts > end).any():
+            raise ValueError(f"{end} bits of {len(starts)} fragments")
+        if (sizes > end - starts).any():
+            raise ValueError(f"{end} bits of {len(starts)} fragments")
+
+    def contains(self, fragment: Int64s, row: Int64s) -> Flags:
+        """Which rows are allowed, one flag each."""
+        known = (fragment >= 0) & (fragment < len(self.starts))
+        known[known] = (row[known] >= 0) & (row[known] < self.sizes[fragment[known]])
+        at = self.starts[fragment[known]] + row[known]
+        known[known] = (self.bits[at >> 3] >> (at & 7).astype(np.uint8)) & np.uint8(1) != 0
+        return known
+
+
+def code_blocks(codes: UInt8s) -> UInt8s | None:
+    """Codes that select entries of tables, 64 rows at a time and part by part.
+
+    The rows 0, 32, 1, 33 and so on lie side by side; the last rows, fewer than 64, are left out.
+    None where the processor cannot compare blocks, or codes are too wide.
+    """
+    count, width = codes.shape
+    few = width > _MOST_PARTS or count < _BLOCK or not use_compiled(codes.size)
+    if few or not codes_loops.permutes_bytes():
+        return None
+    blocks = codes[: count // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2, width)
+    return np.ascontiguousarray(blocks.transpose(0, 3, 2, 1)).reshape(-1)
+
+
+class Nearest(NamedTuple):
+    """The nearest rows, nearest first, and how many were compared."""
+
+    distance: Float32s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+    compared: int
+
+
+def scan_codes(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    allowed: AllowedBits | None = None,
+) -> Nearest:
+    """The nearest rows of some partitions.
+
+    Parameters
+    ----------
+    count
+        Rows wanted, at least 1.
+    low, high
+        Least and greatest distance of rows that are wanted.
+    allowed
+        The only rows that are compared; None: all.
+    """
+    width = _check_scan(partitions, query, count)
+    total = sum([part[1].count for part in partitions])
+    room = min(count, total)
+    if not room:
+        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
+    if not use_compiled(total * width):
+        return _scan_numpy(partitions, query, count, low, high, allowed)
+    # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
+    parts = [record for part in partitions for record in (part[0].located, part[1].located)]
+    offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
+    numbers = _singles(*offsets, *weights, low, high, *query[2:])
+    table = np.frombuffer(b"".join((*parts, numbers)), np.uint8)
+    found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
+    start, into, line = address(table), address(found), 8 * room
+    first = start + _RECORD * len(partitions)
+    scratch = None
+    plain = query[2:] == (1, 0) and query.comparison == "tables" and allowed is None
+    if plain and partitions[0][0].blocks is not None:
+        scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
+    call = ScanCodes(
+        parts=start, offsets=first, weights=first + 4 * len(partitions),
+        part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
+        code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
+        numbers=first + 8 * len(partitions),
+        starts=0 if allowed is None else address(allowed.starts),
+        sizes=0 if allowed is None else address(allowed.sizes),
+        fragments=0 if allowed is None else len(allowed.starts),
+        bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=into + 3 * line,
+        keys=into, places=into + line, scratch=_place(scratch),
+    )  # fmt: skip
+    size, compared = codes_loops.scan_codes(*call)
+    keys, fragments, rows, heap = found
+    return Nearest(
+        heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],
+        rows.view(np.int64)[:size], compared,
+    )  # fmt: skip
+
+
+def _place(array: NDArray[Any] | None) -> int:
+    return 0 if array is None else address(array)
+
+
+def _singles(*numbers: float) -> bytes:
+    """``float32`` of these; those beyond the largest are infinite."""
+    try:
+        return struct.pack(f"{len(numbers)}f", *numbers)
+    except OverflowError:
+        with np.errstate(over="ignore"):
+            return np.array(numbers, np.float32).tobytes()
+
+
+def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
+    order = np.lexsort((key, distance))
+    fragment, row = places[order].astype(np.int64, copy=False).T
+    lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
+    return Nearest(distance[order], key[order], *lines, compared)
+
+
+def _scan_numpy(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    low: float,
+    high: float,
+    allowed: AllowedBits | None,
+) -> Nearest:
+    far, keys, found = [], [], []
+    searched = 0
+    for rows, places, offset, weight in partitions:
+        kept = np.ones(len(places), np.bool_) if places.live is None else places.live.copy()
+        if allowed is not None:
+            kept &= allowed.contains(places.fragment, places.row)
+        searched += int(np.count_nonzero(kept))
+        with np.errstate(all="ignore"):
+            start = np.full(len(places), np.float32(offset))
+            if rows.terms is not None:
+                start += np.float32(weight) * rows.terms
+            scale = np.float32(query.factor) if rows.scales is None else rows.scales
+            compared = compare(query.comparison, rows.codes, query.query)
+            distances = start + (compared - np.float32(query.shift)) * scale
+        kept &= (distances <= np.float32(high)) & (distances >= np.float32(low))
+        far.append(distances[kept])
+        keys.append(places.key[kept])
+        found.append(np.stack([places.fragment[kept], places.row[kept]], axis=1))
+    near = _sorted(np.concatenate(far), np.concatenate(keys), np.concatenate(found), searched)
+    first = slice(count)
+    return Nearest(
+        near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
+    )
+
+
+def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:
+    """The width of the codes."""
+    vectors = query.comparison in ("squared", "product")
+    tables = query.comparison == "tables"
+    width = int(query.query.shape[0]) if query.query.ndim == 1 + tables else -1
+    shape = (width, _ENTRIES) if tables else (width,)
+    kind = np.dtype(np.uint8 if query.comparison == "gap" else np.float32)
+    plain = query.query.dtype == kind and query.query.flags.c_contiguous
+    if count < 1 or not plain or query.query.shape != shape or width < 1:
+        raise ValueError(f"a query {query.query.shape} of {query.query.dtype}, {count} rows")
+    codes = np.dtype(np.float32 if vectors else np.uint8)
+    for rows, places, _, _ in partitions:
+        if rows.shape != (codes, width, places.count):
+            found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
+            raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
+    return width

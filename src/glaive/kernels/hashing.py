@@ -6,30 +6,158 @@ are more items, or more bytes in them, than the caller accepts.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any, Final
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.entropy import hash_secret
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError, SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import HASHED_WORK, use_compiled
-from glaive.kernels.native import hashing as compiled
-from glaive.kernels.string_records import NumberStrings
+from glaive.kernels.native import HASHED_WORK, use_compiled
+from glaive.kernels.native import hashing as hashing_loops
+from glaive.kernels.string_records import FindStrings, InvertTokens, NumberRanges, NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt32s, UInt64s
+from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s
 
-__all__ = [
-    "Numbered",
-    "NumberedStrings",
-    "copy_ranges",
-    "exercise",
-    "number_strings",
-    "number_words",
-    "select_strings",
-]
+# --- XXH64 of many byte strings at once, as filters of inserted keys and signatures hash them
+# The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged;
+# strings below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4
+# and single bytes, and a final mix.
+
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+_STRIPE: Final = 32
+
+_LANES: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))
+"""Start values of the four lanes, to which the seed is added, modulo 2^64."""
+
+
+def hash_strings(strings: Strings, count: int) -> UInt64s:
+    """The hash of each of ``count`` byte strings, with seed 0.
+
+    Raises
+    ------
+    SchemaError
+        The offsets descend, or leave the data.
+    """
+    offsets, bits, data = strings
+    check_offsets(offsets, bits, data, count)
+    if not use_compiled(count):
+        ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
+        return _hash_numpy(as_array(data), ends[:-1], np.diff(ends), 0)
+    hashes = np.empty(count, np.uint64)
+    if count:
+        hashing_loops.hash_strings(
+            address(offsets), bits // 8, address(data), count, address(hashes)
+        )
+    return hashes
+
+
+def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UInt64s:
+    """The hash of each range of bytes; ranges may overlap.
+
+    Parameters
+    ----------
+    data
+        Memory of all ranges.
+    starts, sizes
+        ``int64`` of shape ``(ranges,)``: first byte and number of bytes of each.
+    seed
+        From 0 to 2^63 - 1.
+
+    Raises
+    ------
+    SchemaError
+        A range leaves the data.
+    """
+    wrong = outside(starts, sizes, data.size)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise SchemaError(
+            f"{sizes[bad]} bytes at {starts[bad]} to be hashed leave their {data.size} bytes"
+        )
+    count = min(len(starts), len(sizes))
+    if not use_compiled(count):
+        return _hash_numpy(as_array(data), starts, sizes, seed)
+    starts, sizes = (np.ascontiguousarray(part, np.int64) for part in (starts, sizes))
+    hashes = np.empty(count, np.uint64)
+    if count:
+        places = address(data), address(starts), address(sizes)
+        hashing_loops.hash_ranges(*places, count, seed, address(hashes))
+    return hashes
+
+
+def hash_words(words: UInt64s) -> UInt64s:
+    """The hash of the eight bytes of each word."""
+    return _finished(_word(np.full(len(words), _PRIME_5 + np.uint64(8)), words))
+
+
+def _hash_numpy(data: UInt8s, starts: Int64s, sizes: Int64s, seed: int) -> UInt64s:
+    """All strings of one length at a time."""
+    hashes = np.empty(len(starts), np.uint64)
+    for size in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == size)
+        hashes[rows] = _hash_matrix(data[starts[rows, None] + np.arange(size)], seed)
+    return hashes
+
+
+def _hash_matrix(rows: UInt8s, seed: int) -> UInt64s:
+    """The hashes of strings of one length, one per row."""
+    count, size = rows.shape
+    at = size // _STRIPE * _STRIPE
+    state = np.full(count, (int(_PRIME_5) + seed) % 2**64, np.uint64)
+    if at:
+        stripes = np.ascontiguousarray(rows[:, :at]).view("<u8").reshape(count, -1, 4)
+        lanes = [np.full(count, (first + seed) % 2**64, np.uint64) for first in _LANES]
+        for stripe in range(stripes.shape[1]):
+            lanes = [_mixed(lane, stripes[:, stripe, k]) for k, lane in enumerate(lanes)]
+        rotations = zip(lanes, (1, 7, 12, 18), strict=True)
+        state = np.sum([_rotated(lane, bits) for lane, bits in rotations], axis=0, dtype=np.uint64)
+        for lane in lanes:
+            state = (state ^ _mixed(np.zeros_like(lane), lane)) * _PRIME_1 + _PRIME_4
+    state = state + np.uint64(size)
+    for _ in range((size - at) // 8):
+        state = _word(state, np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0])
+        at += 8
+    if at + 4 <= size:
+        half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
+        state = _rotated(state ^ half * _PRIME_1, 23) * _PRIME_2 + _PRIME_3
+        at += 4
+    for byte in range(at, size):
+        state = _rotated(state ^ rows[:, byte].astype(np.uint64) * _PRIME_5, 11) * _PRIME_1
+    return _finished(state)
+
+
+def _word(state: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(state ^ _mixed(np.zeros_like(state), word), 27) * _PRIME_1 + _PRIME_4
+
+
+def _mixed(lane: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(lane + word * _PRIME_2, 31) * _PRIME_1
+
+
+def _rotated(words: UInt64s, bits: int) -> UInt64s:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def _finished(state: UInt64s) -> UInt64s:
+    state = (state ^ (state >> np.uint64(33))) * _PRIME_2
+    state = (state ^ (state >> np.uint64(29))) * _PRIME_3
+    return state ^ (state >> np.uint64(32))
+
 
 _LEAST_SLOTS = 8192
 """Slots that few items may take: ``SPARSE_SLOTS`` of the kernels."""
@@ -75,7 +203,7 @@ def number_strings(
         hashes=address(hashes), firsts=address(firsts), indices=address(indices),
         secret=hash_secret(),
     )  # fmt: skip
-    number = compiled.number_strings(*call)
+    number = hashing_loops.number_strings(*call)
     if number < 0:
         return None
     return NumberedStrings(indices, select_strings(strings, firsts[:number]), number)
@@ -111,7 +239,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     indices = allocate(4 * count)
     source = [address(values), bits // 64, count, max_items]
     results = [*(address(array) for array in (*tables, as_array(indices))), hash_secret()]
-    number = compiled.number_words(*source, *results)
+    number = hashing_loops.number_words(*source, *results)
     if number < 0:
         return None
     rows = as_array(values, np.dtype((np.void, bits // 8)))
@@ -184,9 +312,483 @@ def _buffer(array: pa.Array, number: int) -> pa.Buffer:
     return pa.py_buffer(b"") if buffer is None else buffer
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    offsets = as_buffer(np.array([0, 1, 2], np.int32))
-    number_strings(Strings(offsets, 32, pa.py_buffer(b"aa")), 2, 2, 2)
-    for bits in (64, 128):
-        number_words(pa.py_buffer(bytes(bits // 4)), bits, 2, 2)
+# --- Hash tables of 64-bit words and of strings: the number of a key, if it is there ----
+# Of equal keys the first is found. The tables of compiled kernels use open addressing with at
+# least two slots per key, so that a search reads little more than one slot.
+
+_MAX_KEYS: Final = 2**31 - 1
+"""Slots hold numbers of 32 bits."""
+
+
+class WordTable:
+    """Words, and the first number of each.
+
+    Raises
+    ------
+    SchemaError
+        There are 2^31 words or more.
+    """
+
+    def __init__(self, words: UInt64s) -> None:
+        self.words = np.ascontiguousarray(words, np.uint64)
+        self.secret = hash_secret()
+        self._built: list[tuple[UInt32s, Int64s]] = []
+        _check_count(len(self.words))
+
+    @property
+    def firsts(self) -> Int64s:
+        """The number of the first word equal to each."""
+        if use_compiled(len(self.words)):
+            return self._entered[1]
+        _, first, inverse = self._sorted
+        numbers: Int64s = first[inverse]
+        return numbers
+
+    def find(self, words: UInt64s) -> Int64s:
+        """The number of the first word equal to each of these, -1 for none."""
+        words = np.ascontiguousarray(words, np.uint64)
+        if not len(self.words):
+            return np.full(len(words), -1, np.int64)
+        if not use_compiled(len(words)):
+            values, first, _ = self._sorted
+            at = np.minimum(np.searchsorted(values, words), len(values) - 1)
+            return np.where(values[at] == words, first[at], -1)
+        slots, _ = self._entered
+        numbers = np.empty(len(words), np.int64)
+        bits = len(slots).bit_length() - 1
+        if len(words):
+            hashing_loops.find_words(
+                address(self.words), address(slots), bits, address(words), len(words),
+                address(numbers), self.secret,
+            )  # fmt: skip
+        return numbers
+
+    @property
+    def slots(self) -> UInt32s:
+        """The slots of the compiled table, a power of two of them."""
+        return self._entered[0]
+
+    @property
+    def _entered(self) -> tuple[UInt32s, Int64s]:
+        if not self._built:
+            # Several threads may build a table at once. All of these stay alive, because running
+            # kernels read them by address; the first one is used from now on.
+            self._built.append(self._enter())
+        return self._built[0]
+
+    def _enter(self) -> tuple[UInt32s, Int64s]:
+        count = len(self.words)
+        slots, bits = _slots(count)
+        firsts = np.empty(count, np.int64)
+        if count:
+            hashing_loops.build_words(
+                address(self.words), count, address(slots), bits, address(firsts), self.secret
+            )
+        return slots, firsts
+
+    @cached_property
+    def _sorted(self) -> tuple[UInt64s, Int64s, Int64s]:
+        return np.unique(self.words, return_index=True, return_inverse=True)
+
+
+class StringTable:
+    """Byte strings, and the first number of each.
+
+    Raises
+    ------
+    SchemaError
+        There are 2^31 of them or more, or their offsets descend or leave the data.
+    """
+
+    def __init__(self, strings: Strings, count: int) -> None:
+        _check_count(count)
+        check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
+        self.strings, self.count, self._secret = strings, count, hash_secret()
+
+    @property
+    def firsts(self) -> Int64s:
+        """The number of the first string equal to each."""
+        if use_compiled(HASHED_WORK * self.count):
+            return self._entered[2]
+        return _index_in(_as_arrow(self.strings, self.count), _as_arrow(self.strings, self.count))
+
+    def find(self, queries: Strings, count: int) -> Int64s:
+        """The number of the first string equal to each of these, -1 for none.
+
+        Raises
+        ------
+        SchemaError
+            The offsets descend, or leave the data.
+        """
+        check_offsets(queries.offsets, queries.offset_bits, queries.data, count)
+        if not use_compiled(HASHED_WORK * (self.count + count)):
+            return _index_in(_as_arrow(queries, count), _as_arrow(self.strings, self.count))
+        slots, hashes, _, prefilter = self._entered
+        numbers = np.empty(count, np.int64)
+        if count:
+            offsets, width, data = _addresses(self.strings)
+            query_offsets, query_width, query_data = _addresses(queries)
+            call = FindStrings(
+                offsets=offsets, width=width, data=data, hashes=address(hashes),
+                slots=address(slots), bits=len(slots).bit_length() - 1,
+                prefilter=address(prefilter), queries=query_offsets, query_width=query_width,
+                query_data=query_data, query_count=count, target=address(numbers),
+                secret=self._secret,
+            )  # fmt: skip
+            hashing_loops.find_strings(*call)
+        return numbers
+
+    @cached_property
+    def _entered(self) -> tuple[UInt32s, UInt64s, Int64s, UInt8s]:
+        slots, bits = _slots(self.count)
+        hashes, firsts = np.empty(self.count, np.uint64), np.empty(self.count, np.int64)
+        prefilter = np.zeros(len(slots), np.uint8)
+        if self.count:
+            hashing_loops.build_strings(
+                *_addresses(self.strings), self.count, address(hashes), address(slots), bits,
+                address(prefilter), address(firsts), self._secret,
+            )  # fmt: skip
+        return slots, hashes, firsts, prefilter
+
+
+def _check_count(count: int) -> None:
+    if count > _MAX_KEYS:
+        raise SchemaError(f"{count} keys are more than the {_MAX_KEYS} that a table can hold")
+
+
+def _slots(count: int) -> tuple[UInt32s, int]:
+    """Free slots for so many keys, and the binary logarithm of their number."""
+    bits = max(3, (2 * count - 1).bit_length()) if count else 3
+    return np.zeros(1 << bits, np.uint32), bits
+
+
+def _addresses(strings: Strings) -> tuple[int, int, int]:
+    return address(strings.offsets), strings.offset_bits // 8, address(strings.data)
+
+
+def _as_arrow(strings: Strings, count: int) -> Any:
+    data_type = pa.binary() if strings.offset_bits == 32 else pa.large_binary()
+    array: Any = pa.Array.from_buffers(data_type, count, [None, strings.offsets, strings.data])
+    return array.cast(pa.large_binary())
+
+
+def _index_in(queries: Any, among: Any) -> Int64s:
+    import pyarrow.compute as pc
+
+    indices: Any = pc.fill_null(pc.index_in(queries, value_set=among), -1)
+    numbers: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+# --- Number byte strings in the order of their first appearance, across many calls ------
+
+_FIRST_ITEMS: Final = 512
+_FIRST_BYTES: Final = 8192
+_MAX_ITEMS: Final = 1 << 31
+
+
+class Vocabulary:
+    """Distinct byte strings, numbered from 0 on. Not safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._slots: UInt32s = np.zeros(2 * _FIRST_ITEMS, np.uint32)
+        self._hashes: UInt64s = np.zeros(_FIRST_ITEMS, np.uint64)
+        self._ends: Int64s = np.zeros(_FIRST_ITEMS + 1, np.int64)
+        self._pool: UInt8s = np.zeros(_FIRST_BYTES, np.uint8)
+        self._items = np.zeros(1, np.int64)
+        self._secret = hash_secret()
+        self._hashed = 0
+        """Items that the slots have: none while they are numbered without the compiled kernel."""
+        self._by_bytes: dict[bytes, int] = {}
+        """Items by their bytes, while they are numbered without it."""
+
+    def __len__(self) -> int:
+        return int(self._items[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        arrays = (self._slots, self._hashes, self._ends, self._pool)
+        return sum(array.nbytes for array in arrays)
+
+    def strings(self, first: int = 0) -> pa.Array:
+        """The items from ``first`` on, as ``large_binary``; a copy."""
+        ends = self._ends[first : len(self) + 1]
+        data = self._pool[int(ends[0]) : int(ends[-1])].copy()
+        buffers = [None, as_buffer(ends - ends[0]), as_buffer(data)]
+        return pa.Array.from_buffers(pa.large_binary(), len(ends) - 1, buffers)
+
+    def number(self, data: pa.Buffer, starts: Int64s, sizes: UInt32s) -> UInt32s:
+        """The numbers of byte strings, ``uint32``; those not seen before get the next ones.
+
+        Parameters
+        ----------
+        data
+            Memory of all strings.
+        starts, sizes
+            First byte of each, ``int64``, and how many it has, ``uint32``.
+
+        Raises
+        ------
+        SchemaError
+            A string leaves ``data``.
+        CapacityError
+            There are 2^31 distinct strings.
+        """
+        if len(starts) != len(sizes):
+            raise SchemaError(f"{len(starts)} starts for {len(sizes)} sizes")
+        if outside(starts, sizes.astype(np.int64), data.size).any():
+            raise SchemaError(f"tokens that leave their {data.size} bytes of text")
+        if not use_compiled(len(starts)):
+            return self._number_python(as_array(data), starts, sizes)
+        if self._hashed < len(self):
+            self._hash_all()
+        return self._number_hashed(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes))
+
+    def _number_hashed(self, data: pa.Buffer, starts: Int64s, sizes: UInt32s) -> UInt32s:
+        numbers = np.empty(len(starts), np.uint32)
+        first = 0
+        while first < len(starts):
+            call = NumberRanges(
+                data=address(data), data_size=data.size, starts=address(starts),
+                sizes=address(sizes), first=first, stop=len(starts), slots=address(self._slots),
+                slot_count=len(self._slots), hashes=address(self._hashes),
+                ends=address(self._ends), max_items=len(self._hashes), pool=address(self._pool),
+                pool_size=len(self._pool), items=address(self._items), numbers=address(numbers),
+                secret=self._secret,
+            )  # fmt: skip
+            first = hashing_loops.number_ranges(*call)
+            self._hashed = len(self)
+            if first < len(starts):
+                self._make_room(1, int(sizes[first]))
+        return numbers
+
+    def _number_python(self, data: UInt8s, starts: Int64s, sizes: UInt32s) -> UInt32s:
+        """One string at a time, with a dictionary."""
+        if len(self._by_bytes) < len(self):
+            items: list[Any] = self.strings().to_pylist()
+            self._by_bytes = {item: number for number, item in enumerate(items)}
+        text, known = data.tobytes(), len(self)
+        stops = (starts + sizes.astype(np.int64)).tolist()
+        numbers = [
+            self._by_bytes.setdefault(text[start:stop], len(self._by_bytes))
+            for start, stop in zip(starts.tolist(), stops, strict=True)
+        ]
+        new = list(self._by_bytes)[known:]
+        joined = b"".join(new)
+        self._make_room(len(new), len(joined))
+        begin = int(self._ends[known])
+        ends = begin + np.cumsum(np.array([len(item) for item in new], np.int64))
+        self._ends[known + 1 : known + 1 + len(new)] = ends
+        self._pool[begin : begin + len(joined)] = np.frombuffer(joined, np.uint8)
+        self._items[0] = known + len(new)
+        return np.array(numbers, np.uint32)
+
+    def _hash_all(self) -> None:
+        """Number the items again with the compiled kernel, which finds them by their hashes."""
+        known = len(self)
+        ends, data = self._ends[: known + 1].copy(), self._pool.copy()
+        self._items[0], self._hashed, self._by_bytes = 0, 0, {}
+        self._slots[:] = 0
+        self._number_hashed(as_buffer(data), ends[:-1], np.diff(ends).astype(np.uint32))
+
+    def _make_room(self, items: int, size: int) -> None:
+        """Make room for so many more items, of so many bytes."""
+        known = len(self)
+        used = int(self._ends[known])
+        if size > len(self._pool) - used:
+            pool = np.zeros(max(2 * len(self._pool), used + size), np.uint8)
+            pool[:used] = self._pool[:used]
+            self._pool = pool
+        room = len(self._hashes)
+        if known + items <= room:
+            return
+        while room < known + items:
+            room *= 2
+        if room > _MAX_ITEMS:
+            raise CapacityError.of(known + items, "distinct tokens", where="an index")
+        more = room - len(self._hashes)
+        self._hashes = np.concatenate((self._hashes, np.zeros(more, np.uint64)))
+        self._ends = np.concatenate((self._ends, np.zeros(more, np.int64)))
+        self._slots = np.zeros(2 * room, np.uint32)
+        if self._hashed:
+            hashes = address(self._hashes)
+            hashing_loops.enter_items(address(self._slots), len(self._slots), hashes, self._hashed)
+
+
+# --- Sort the tokens of documents by token: from the tokens of each document to its opposite
+
+
+class Inversion(NamedTuple):
+    """The documents of each token.
+
+    Parameters
+    ----------
+    starts
+        Where the documents of each token begin; and the end of the last. ``int64``
+    documents, frequencies
+        Documents, ascending for each token, and how often each has it. ``uint32``
+    positions
+        For each token, document and occurrence: its position. None if there are none. ``uint32``
+    """
+
+    starts: Int64s
+    documents: UInt32s
+    frequencies: UInt32s
+    positions: UInt32s | None
+
+    def position_starts(self) -> Int64s:
+        """Where the positions of each token begin; and the end of the last."""
+        before = np.concatenate(([0], np.cumsum(self.frequencies, dtype=np.int64)))
+        starts: Int64s = before[self.starts]
+        return starts
+
+
+def invert_tokens(
+    numbers: UInt32s, counts: Int64s, distinct: int, positions: UInt32s | None = None
+) -> Inversion:
+    """Sort tokens by their number, stably; a few steps of a kernel for each.
+
+    Parameters
+    ----------
+    numbers
+        Number of each token, below ``distinct``, one document after the other.
+    counts
+        Tokens of each document.
+    distinct
+        Distinct tokens.
+    positions
+        Position of each token in its document, or None.
+
+    Raises
+    ------
+    SchemaError
+        The arguments do not fit each other.
+    """
+    known = counts.min(initial=0) >= 0 and int(counts.sum()) == len(numbers)
+    if not known or int(numbers.max(initial=0)) >= max(distinct, 1) or len(counts) >= 1 << 32:
+        raise SchemaError(f"{len(numbers)} tokens that are not those of {len(counts)} documents")
+    if len(numbers) and not distinct:
+        raise SchemaError(f"{len(numbers)} tokens, of which none is known")
+    if positions is not None and len(positions) != len(numbers):
+        raise SchemaError(f"{len(positions)} positions of {len(numbers)} tokens")
+    if not use_compiled(len(numbers)):
+        return _invert_numpy(numbers, counts, distinct, positions)
+    numbers, counts = np.ascontiguousarray(numbers), np.ascontiguousarray(counts)
+    last, totals = np.zeros(distinct, np.uint32), np.zeros(distinct, np.int64)
+    hashing_loops.count_documents(
+        address(numbers), address(counts), len(counts), address(last), address(totals)
+    )
+    starts = np.concatenate(([0], np.cumsum(totals))).astype(np.int64)
+    ends = starts[:-1].copy()
+    last[:] = 0
+    documents = np.empty(int(starts[-1]), np.uint32)
+    frequencies = np.empty(int(starts[-1]), np.uint32)
+    places = [0, 0, 0]
+    out = None
+    if positions is not None:
+        positions, out = np.ascontiguousarray(positions), np.empty(len(numbers), np.uint32)
+        sizes = np.bincount(numbers, minlength=distinct)
+        position_ends = (np.cumsum(sizes) - sizes).astype(np.int64)
+        places = [address(array) for array in (positions, position_ends, out)]
+    call = InvertTokens(
+        numbers=address(numbers), counts=address(counts), documents=len(counts),
+        last=address(last), ends=address(ends), ids=address(documents),
+        frequencies=address(frequencies), positions=places[0], position_ends=places[1],
+        sorted_positions=places[2],
+    )  # fmt: skip
+    hashing_loops.invert_tokens(*call)
+    return Inversion(starts, documents, frequencies, out)
+
+
+def _invert_numpy(
+    numbers: UInt32s, counts: Int64s, distinct: int, positions: UInt32s | None
+) -> Inversion:
+    order = np.argsort(numbers, kind="stable")
+    document = np.repeat(np.arange(len(counts)), counts)[order]
+    token = numbers[order].astype(np.int64)
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (token[1:] != token[:-1]) | (document[1:] != document[:-1])
+    frequencies = np.diff(np.append(np.flatnonzero(first), len(order)))
+    totals = np.bincount(token[first], minlength=distinct)
+    starts = np.concatenate(([0], np.cumsum(totals))).astype(np.int64)
+    return Inversion(
+        starts,
+        document[first].astype(np.uint32),
+        frequencies.astype(np.uint32),
+        None if positions is None else positions[order],
+    )
+
+
+# --- MinHash signatures of texts by the hashes of their shingles ------------------------
+# A value of a signature is the least of the hashes after a permutation, mixed and cut to 16 bits:
+# two texts have the same value with a probability that is the share of shingles that they have in
+# common.
+
+
+class Permutations(NamedTuple):
+    """Numbers of as many permutations as a signature has values, all modulo 2^64.
+
+    Parameters
+    ----------
+    factors, terms
+        A hash is multiplied by the first, which is odd, and the second added.
+    mixers
+        What the least one is multiplied by, before its upper 16 bits are taken.
+    """
+
+    factors: UInt64s
+    terms: UInt64s
+    mixers: UInt64s
+
+
+def sign(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s:
+    """The signature of each text.
+
+    Parameters
+    ----------
+    hashes
+        Of the shingles, one text after the other.
+    bounds
+        ``int64`` of shape ``(texts + 1,)``: where those of each text begin, and the end of the
+        last. Each has at least one.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``uint16`` of shape ``(texts, values)``.
+
+    Raises
+    ------
+    SchemaError
+        The bounds do not ascend, or leave the hashes; permutations differ in number.
+    """
+    values = len(permutations.factors)
+    if any(len(numbers) != values for numbers in permutations):
+        raise SchemaError(f"permutations need three times {values} numbers")
+    texts = max(0, len(bounds) - 1)
+    if texts and not (
+        bounds[0] >= 0 and bounds[-1] <= len(hashes) and bool((bounds[1:] > bounds[:-1]).all())
+    ):
+        raise SchemaError(f"bounds of texts must ascend within their {len(hashes)} hashes")
+    signatures = np.empty((texts, values), np.uint16)
+    if not signatures.size:
+        return signatures
+    if not use_compiled(len(hashes) * values):
+        return _sign_numpy(hashes, bounds, permutations)
+    numbers = [np.ascontiguousarray(part, np.uint64) for part in permutations]
+    hashes, bounds = np.ascontiguousarray(hashes), np.ascontiguousarray(bounds, np.int64)
+    factors, terms, mixers = map(address, numbers)
+    places = address(hashes), address(bounds)
+    hashing_loops.sign(*places, texts, factors, terms, mixers, values, address(signatures))
+    return signatures
+
+
+def _sign_numpy(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s:
+    """One permutation at a time."""
+    signatures = np.empty((len(bounds) - 1, len(permutations.factors)), np.uint16)
+    first, used = int(bounds[0]), hashes[: int(bounds[-1])]
+    for value, (factor, term, mixer) in enumerate(zip(*permutations, strict=True)):
+        least = np.minimum.reduceat((used * factor + term)[first:], bounds[:-1] - first)
+        signatures[:, value] = (least * mixer) >> np.uint64(48)
+    return signatures

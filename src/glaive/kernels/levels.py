@@ -9,20 +9,27 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import levels as compiled
+from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels.bitpack import (
+    unpack_inline,
+    unpack_out_of_line,
+)
+from glaive.kernels.flat import join_bits
+from glaive.kernels.native import levels as levels_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.records import ResolveLists
+from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
-from glaive.types import UInt16s
-
-__all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
-
+from glaive.types import Int64s, UInt16s
 
 _NULL_BIT = pa.py_buffer(b"\0")
 """Validity of a single null."""
@@ -111,7 +118,7 @@ def resolve_lists(
             next_def=address(next_def) if next_def is not None and entries else 0,
             capacity=capacity,
         )  # fmt: skip
-        slots, remaining, visible, nulls = compiled.resolve_lists(*call)
+        slots, remaining, visible, nulls = levels_loops.resolve_lists(*call)
     else:
         slots, remaining, visible, nulls, bitmap = _resolve_lists_numpy(
             rep, definition, (visible_max, resolved_max, slot_max, null_level),
@@ -178,7 +185,7 @@ def validity_from_levels(
     if use_compiled(entries):
         bitmap = allocate_bits(entries)
         definition = np.ascontiguousarray(definition)
-        slots, nulls = compiled.validity(
+        slots, nulls = levels_loops.validity(
             address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
         )
     else:
@@ -188,12 +195,227 @@ def validity_from_levels(
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    rep = np.array([1, 0, 1], np.uint16)
-    for outer in (False, True):
-        resolve_lists(
-            rep, np.zeros(3, np.uint16), visible_max=0, resolved_max=0, slot_max=0, null_level=0,
-            offset_bits=32, outer=outer,
+# --- Decode definition levels of 0 and 1 to a validity bitmap, without an array of the levels
+# A column that is rarely null has long runs, or blocks of width 0: a few bytes stand for a whole
+# bitmap, and expanding them to levels first would cost more than everything else.
+#
+# Specification: "Bit-packing" and "Run-length encoding" in ``docs/format/encodings.md``.
+
+LEVEL_BITS = 16
+
+LevelEncoding = Literal["inline", "out_of_line", "flat"]
+
+
+def unpack_level_bits(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    encoding: LevelEncoding,
+    where: object,
+    width: int = 1,
+) -> tuple[pa.Buffer, int] | None:
+    """Turn 16-bit levels that are 0 (valid) or 1 (null) into an Arrow validity bitmap.
+
+    Parameters
+    ----------
+    data, starts, sizes, counts, where
+        Chunks as for :func:`unpack_inline`.
+    encoding
+        How each chunk of levels is stored: ``inline`` or ``out_of_line`` bit-packing (the
+        latter with ``width`` bits per level), or ``flat`` words.
+
+    Returns
+    -------
+    tuple or None
+        The bitmap over all chunks, bit set = valid, and the number of nulls. None when
+        there are levels above 1, or widths that allow them: read the levels instead.
+
+    Raises
+    ------
+    CorruptFileError
+        The size of a chunk does not match its count and width.
+    """
+    starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
+    if encoding == "inline":
+        total = checks.total(counts, BLOCK * len(counts), where)
+    else:
+        width = LEVEL_BITS if encoding == "flat" else width
+        if 1 < width < LEVEL_BITS:
+            return None
+        checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
+        total = int(counts.sum())
+    if use_compiled(total):
+        target = allocate_bits(total)
+        nulls = np.zeros(1, np.int64)
+        if encoding == "inline":
+            bad = levels_loops.validity_inline(
+                address(data), data.size, address(starts), address(sizes), address(counts),
+                len(starts), address(target), total, address(nulls),
+            )  # fmt: skip
+            if bad >= 0:
+                raise checks.damaged_inline(
+                    data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
+                )
+        else:
+            levels_loops.validity_out_of_line(
+                address(data), address(starts), address(counts), len(starts), width,
+                address(target), address(nulls),
+            )  # fmt: skip
+        return None if nulls[0] < 0 else (target, int(nulls[0]))
+    if encoding == "inline":
+        words = unpack_inline(data, starts, sizes, counts, LEVEL_BITS, where)
+    elif encoding == "flat":
+        words = join_bits(data, starts, counts * LEVEL_BITS, where)
+    else:
+        words = unpack_out_of_line(data, starts, sizes, counts, LEVEL_BITS, width, where)
+    return _validity_numpy(as_array(words, "<u2"))
+
+
+def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
+    if levels.size and levels.max() > 1:
+        return None
+    return as_buffer(np.packbits(levels == 0, bitorder="little")), int(np.count_nonzero(levels))
+
+
+def unpack_run_bits(
+    data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s, where: object
+) -> tuple[pa.Buffer, int] | None:
+    """Turn runs of 16-bit levels that are 0 (valid) or 1 (null) into an Arrow bitmap.
+
+    Parameters
+    ----------
+    data, values, lengths, runs, counts, where
+        As for :func:`glaive.kernels.runs.expand_runs`.
+
+    Returns
+    -------
+    tuple or None
+        The bitmap over all chunks, bit set = valid, and the number of nulls. None when
+        there are levels above 1: read the levels instead.
+
+    Raises
+    ------
+    CorruptFileError
+        Runs lie outside ``data``, or lengths do not add up.
+    """
+    total = int(counts.sum())
+    values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
+    runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
+    if _within(data, values, lengths, runs, counts) and use_compiled(total):
+        target = allocate_bits(total)
+        nulls = np.zeros(1, np.int64)
+        bad = levels_loops.validity_of_runs(
+            address(data), address(values), address(lengths), address(runs), address(counts),
+            len(counts), address(target), address(nulls),
         )  # fmt: skip
-    validity_from_levels(rep, slot_max=1, null_level=1)
+        if bad < 0:
+            return None if nulls[0] < 0 else (target, int(nulls[0]))
+    # This also reports what is wrong with runs that do not add up.
+    words = expand_runs(data, values, lengths, runs, counts, LEVEL_BITS, where)
+    return _validity_numpy(as_array(words, "<u2"))
+
+
+def _within(data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s) -> bool:
+    good = len(values) == len(lengths) == len(runs) == len(counts) > 0
+    return good and bool(
+        (
+            (values >= 0)
+            & (lengths >= 0)
+            & (runs >= 0)
+            & (counts >= 0)
+            & (counts <= runs * MAX_RUN)
+            & (runs <= data.size - lengths)
+            & (runs <= (data.size - values) // 2)
+        ).all()
+    )
+
+
+# --- Cut the levels of a page into chunks, and count the rows that start in each --------
+# Specification: "Mini-block pages" and "Repetition index" in ``docs/format/pages.md``.
+
+
+def cut_visible(definition: UInt16s, visible_max: int, counts: Int64s) -> Int64s:
+    """Find where chunks end; invisible entries after the last visible one begin the next chunk.
+
+    Parameters
+    ----------
+    definition
+        ``uint16`` of shape ``(entries,)``; entries up to ``visible_max`` have a value.
+    visible_max
+        The highest definition level of an entry with a value.
+    counts
+        ``int64`` of shape ``(chunks,)``, above 0: values of each chunk.
+
+    Returns
+    -------
+    ndarray
+        ``int64`` of shape ``(chunks,)``: the entry after the last value of each chunk.
+
+    Raises
+    ------
+    ValueError
+        A chunk has no values, or there are fewer visible entries than values.
+    """
+    counts = np.ascontiguousarray(counts, np.int64)
+    definition = np.ascontiguousarray(definition, np.uint16)
+    if counts.min(initial=1) < 1:
+        raise ValueError(f"a chunk of {counts.min()} values")
+    ends = np.empty(len(counts), np.int64)
+    if use_compiled(len(definition)) and len(definition) and len(counts):
+        filled = levels_loops.cut_visible(
+            address(definition), len(definition), visible_max, address(counts), len(counts),
+            address(ends),
+        )  # fmt: skip
+    else:
+        visible = np.flatnonzero(definition <= visible_max)
+        places = np.cumsum(counts)
+        filled = int(np.count_nonzero((places > 0) & (places <= len(visible))))
+        if filled == len(counts):
+            ends[:] = visible[places - 1] + 1
+    if filled < len(counts):
+        raise ValueError(f"{len(definition)} levels have too few values for {len(counts)} chunks")
+    return ends
+
+
+def count_starts(rep: UInt16s, cuts: Int64s, max_rep: int) -> tuple[Int64s, Int64s]:
+    """Count the rows that start in each chunk.
+
+    Parameters
+    ----------
+    rep
+        ``uint16`` of shape ``(entries,)``; rows start at ``max_rep`` ≥ 1, the highest level.
+    cuts
+        ``int64`` of shape ``(chunks + 1,)``, ascending: chunk i has the entries ``cuts[i]`` to
+        ``cuts[i + 1]``.
+
+    Returns
+    -------
+    tuple
+        Two of ``int64`` and shape ``(chunks,)``: the rows that start in each chunk, and its entries
+        from the last of these on, all of them if none does.
+
+    Raises
+    ------
+    ValueError
+        Cuts do not ascend within the entries.
+    """
+    cuts = np.ascontiguousarray(cuts, np.int64)
+    rep = np.ascontiguousarray(rep, np.uint16)
+    ascend = len(cuts) > 0 and cuts[0] >= 0 and cuts[-1] <= len(rep)
+    if not ascend or (cuts[1:] < cuts[:-1]).any() or max_rep < 1:
+        raise ValueError(f"cuts {cuts} of {len(rep)} entries, and the highest level {max_rep}")
+    begin, end = cuts[:-1], cuts[1:]
+    if use_compiled(len(rep)) and len(rep) and len(begin):
+        starts, behind = np.empty(len(begin), np.int64), np.empty(len(begin), np.int64)
+        levels_loops.count_starts(
+            address(rep), address(cuts), len(begin), max_rep, address(starts), address(behind)
+        )
+        return starts, behind
+    places = np.flatnonzero(rep >= max_rep)
+    first = np.searchsorted(places, begin, "left")
+    stop = np.searchsorted(places, end, "left")
+    last = begin.copy()
+    some = stop > first
+    last[some] = places[stop[some] - 1]
+    return stop - first, end - last

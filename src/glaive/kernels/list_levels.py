@@ -10,29 +10,76 @@ Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._list_chunks import ListChunks, same_length, sample_chunk
-from glaive.kernels._tier import use_compiled
 from glaive.kernels.chunks import max_levels
-from glaive.kernels.native import list_levels as compiled_list_levels
-from glaive.kernels.native import list_rows as compiled_list_rows
-from glaive.kernels.records import LevelPage, ReadChunks, ReorderRows, SelectRows, packed
+from glaive.kernels.native import list_levels as list_levels_loops
+from glaive.kernels.native import use_compiled
+from glaive.kernels.records import (
+    LevelPage,
+    ReadChunks,
+    ReorderRows,
+    SelectRows,
+    SpreadLists,
+    packed,
+)
 from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt16s
+from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
-__all__ = [
-    "LocatedRows",
-    "ReadLevels",
-    "SelectedLevels",
-    "exercise",
-    "locate_rows",
-    "read_levels",
-    "select_levels",
-]
+# --- Chunks of pages with lists: what wrappers check of them, and a sample to warm kernels up
+# with
+
+
+class ListChunks(NamedTuple):
+    """Chunks in memory without gaps; see :func:`glaive.kernels.list_levels.read_levels`."""
+
+    starts: Int64s
+    sizes: Int64s
+    counts: Int64s
+    row_starts: Int64s
+    enters: Flags
+
+    @classmethod
+    def of(
+        cls, starts: Int64s, sizes: Int64s, counts: Int64s, row_starts: Int64s, enters: Flags
+    ) -> ListChunks:
+        """Check that there is an item for each chunk; raises ``ValueError`` if not."""
+        same_length(len(starts), sizes, counts, row_starts[1:], enters)
+        contiguous = np.ascontiguousarray
+        return cls(
+            contiguous(starts), contiguous(sizes), contiguous(counts), contiguous(row_starts),
+            contiguous(enters),
+        )  # fmt: skip
+
+
+def same_length(length: int, *arrays: Int64s | Flags) -> None:
+    """Raise ``ValueError`` unless arrays have so many items."""
+    for array in arrays:  # a generator would take as long as the call of a kernel
+        if len(array) != length:
+            raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
+
+
+def sample_chunk(**limits: Any) -> tuple[pa.Buffer, ListChunks, LevelPage]:
+    """One chunk: two rows of two entries each, their plain levels, one value buffer.
+
+    ``limits`` are further members of the page.
+    """
+    header = np.array([4, 8, 8, 4], "<u2").tobytes()
+    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
+    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
+    page = LevelPage(
+        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
+        visible_max=0, max_def=1, **limits,
+    )  # fmt: skip
+    number = np.array
+    chunk = ListChunks(number([0]), number([32]), number([4]), number([0, 2]), number([False]))
+    return data, chunk, page
+
 
 MAX_LEVELS = (1 << 16) - 1
 """Levels of a chunk at most: their number has 16 bits."""
@@ -96,7 +143,7 @@ def read_levels(
     starts, sizes, counts, row_starts, enters = ListChunks.of(
         starts, sizes, counts, row_starts, enters
     )
-    total = compiled_list_levels.count_entries(address(data), data.size, address(starts), chunks)
+    total = list_levels_loops.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= max_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
     buffers = page.value_buffers
@@ -112,7 +159,7 @@ def read_levels(
         buffer_sizes=base + 8 * chunks * (1 + buffers), firsts=base, rep=address(rep),
         definition=0 if definition is None else address(definition), capacity=total,
     )  # fmt: skip
-    done = compiled_list_levels.read_chunks(*call)
+    done = list_levels_loops.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -153,7 +200,7 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
-    used = compiled_list_rows.locate_rows(
+    used = list_levels_loops.locate_rows(
         address(rows) if wanted else 0, wanted, address(row_starts), address(enters), chunks,
         ids + 8 * chunks, base, base + 8 * wanted, ids,
     )  # fmt: skip
@@ -259,7 +306,7 @@ def select_levels(
             slots=address(values), positions=address(values) + 8 * (capacity + 1),
             capacity=capacity,
         )  # fmt: skip
-        done, seen = compiled_list_rows.select_rows(*call)
+        done, seen = list_levels_loops.select_rows(*call)
         if done < 0:
             return None
         if done <= capacity:
@@ -281,7 +328,7 @@ def select_levels(
             def_out=0 if definition is None else address(definition), slots_out=address(values),
             index_out=address(values) + 8 * seen,
         )  # fmt: skip
-        compiled_list_rows.reorder_rows(*reorder)
+        list_levels_loops.reorder_rows(*reorder)
         shift = 8 * seen
     positions = as_array(values, np.int64)
     ranges = memory[: 2 * buffers * chunks].reshape(2, buffers, chunks)
@@ -303,10 +350,219 @@ def _permutation(order: Int64s, length: int) -> Int64s:
     return order
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    data, chunk, page = sample_chunk()
-    rows, enters = np.array([0, 1]), np.zeros(2, np.bool_)
-    read_levels(data, *chunk, page)
-    located = locate_rows(rows, chunk.row_starts, enters)
-    select_levels(data, *chunk[:4], enters, rows, located, page, rows)
+# --- Turn list lengths and validity into entries, and entries into levels: shredding, layer by
+# layer
+#
+# An *entry* becomes one level. It has ended where a null or an empty list stands in for items:
+# then ``ended`` is a code from 1 to 255 that the caller chooses. ``outer`` is ``ended`` as it was
+# at the innermost list so far: an entry that had ended there has no *slot* in the arrays inside of
+# it.
+#
+# Specification: "Levels" in ``docs/format/levels.md``.
+
+CODES = 256
+"""Codes of entries that have ended, and 0 for those that go on."""
+
+MAX_ENTRIES = 1 << 46
+"""More than there is memory for; their sizes in bytes do not overflow."""
+
+
+class ListEntries(NamedTuple):
+    """The entries inside of a list layer, and what the lists were.
+
+    ``rep`` and ``ended`` have one item per entry; ``ended`` is None when none has ended. ``nulls``
+    and ``empties`` are among the lists that go on; ``ended_outside`` are those whose entry has
+    ended further out; ``dropped`` have items although they are null or their entry has ended.
+    """
+
+    rep: UInt16s
+    ended: UInt8s | None
+    nulls: int
+    empties: int
+    ended_outside: int
+    dropped: int
+
+
+def spread_lists(
+    rep: UInt16s | None,
+    ended: UInt8s | None,
+    outer: UInt8s | None,
+    lengths: Int64s,
+    valid: Flags | None,
+    *,
+    entries: int,
+    repeated: int,
+    null_code: int,
+    empty_code: int,
+) -> ListEntries:
+    """Make the entries of a list layer: one per item, and one per list without any.
+
+    Parameters
+    ----------
+    rep
+        ``uint16`` of shape ``(entries,)``: where each entry outside repeats; None for zeros.
+    ended, outer
+        ``uint8`` of shape ``(entries,)``; None for zeros.
+    lengths, valid
+        ``int64`` and ``bool`` of shape ``(slots,)``: items of the list in each slot, and whether it
+        is not null; None when all are valid.
+    entries
+        Entries outside of the layer.
+    repeated
+        The value in ``rep`` of items after the first of a list; the first keeps that of the list.
+    null_code, empty_code
+        How null and empty lists end, 1 to 255.
+
+    Raises
+    ------
+    ValueError
+        The arrays do not match, or a list has fewer than 0 items or more than memory could hold.
+    """
+    for name, array in (("rep", rep), ("ended", ended), ("outer", outer)):
+        _check(name, array, entries)
+    _check("valid", valid, len(lengths))
+    lengths = np.ascontiguousarray(lengths, np.int64)
+    if use_compiled(entries):
+        counts = np.zeros(5, np.int64)
+        limit = min(entries + max(int(lengths.sum()), 0), MAX_ENTRIES)
+        slots = list_levels_loops.measure_lists(
+            _given(ended), _given(outer), entries, _given(lengths), _given(valid), len(lengths),
+            limit, address(counts),
+        )  # fmt: skip
+        total, *seen = counts.tolist()
+    else:
+        slots, total, seen = _measure_numpy(entries, ended, outer, lengths, valid)
+    if slots != len(lengths):
+        raise ValueError(
+            f"{len(lengths)} lists of {lengths.min(initial=0)} to {lengths.max(initial=0)} items "
+            f"do not match {entries} entries"
+        )
+    nulls, empties, ended_outside, dropped = seen
+    repeats = as_array(allocate(2 * total), np.uint16)
+    repeats[:] = repeated
+    ends = None
+    if nulls or empties or ended is not None:
+        ends = as_array(allocate(total))
+        ends[:] = 0
+    if use_compiled(total):
+        call = SpreadLists(
+            rep=_given(rep), ended=_given(ended), outer=_given(outer), entries=entries,
+            lengths=_given(lengths), valid=_given(valid), null_code=null_code,
+            empty_code=empty_code, rep_out=_given(repeats), ended_out=_given(ends),
+        )  # fmt: skip
+        list_levels_loops.spread_lists(*call)
+    else:
+        first, fresh = _spread_numpy(entries, ended, outer, lengths, valid, (null_code, empty_code))
+        repeats[first] = 0 if rep is None else rep
+        if ends is not None:
+            ends[first] = fresh
+    return ListEntries(repeats, ends, nulls, empties, ended_outside, dropped)
+
+
+def _measure_numpy(
+    entries: int, ended: UInt8s | None, outer: UInt8s | None, lengths: Int64s, valid: Flags | None
+) -> tuple[int, int, list[int]]:
+    """Slots, or -1; entries inside; nulls, empties, ended_outside and dropped lists."""
+    slotted = _zeros(entries, outer) == 0
+    slots = int(np.count_nonzero(slotted))
+    if slots != len(lengths) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > MAX_ENTRIES:
+        return -1, 0, [0] * 4
+    goes_on = _zeros(entries, ended)[slotted] == 0
+    kept = goes_on if valid is None else goes_on & valid
+    total = entries - slots + int(np.maximum(lengths * kept, 1).sum())
+    seen = (goes_on & ~kept, kept & (lengths == 0), ~goes_on, ~kept & (lengths > 0))
+    return slots, total, [int(np.count_nonzero(flags)) for flags in seen]
+
+
+def _spread_numpy(
+    entries: int,
+    ended: UInt8s | None,
+    outer: UInt8s | None,
+    lengths: Int64s,
+    valid: Flags | None,
+    codes: tuple[int, int],
+) -> tuple[Int64s, UInt8s]:
+    """The first entry inside of each entry outside, and how that has ended."""
+    slotted = _zeros(entries, outer) == 0
+    sizes, fresh = np.ones(entries, np.int64), _zeros(entries, ended).copy()
+    here = fresh[slotted]
+    goes_on = here == 0
+    kept = goes_on if valid is None else goes_on & valid
+    here[goes_on & ~kept], here[kept & (lengths == 0)] = codes
+    fresh[slotted] = here
+    sizes[slotted] = np.maximum(lengths * kept, 1)
+    return np.cumsum(sizes) - sizes, fresh
+
+
+def end_slots(
+    entries: int, ended: UInt8s | None, outer: UInt8s | None, valid: Flags, code: int
+) -> UInt8s:
+    """End the entries whose slot is null; returns ``ended`` with them.
+
+    Parameters
+    ----------
+    entries, ended, outer
+        As for :func:`spread_lists`.
+    valid
+        ``bool`` of shape ``(slots,)``: whether the slot is not null.
+    code
+        How null slots end, 1 to 255.
+
+    Raises
+    ------
+    ValueError
+        The arrays do not match.
+    """
+    for name, array in (("ended", ended), ("outer", outer)):
+        _check(name, array, entries)
+    valid = np.ascontiguousarray(valid)
+    if outer is not None and use_compiled(entries):
+        ends = as_array(allocate(entries))
+        slots = list_levels_loops.end_slots(
+            _given(ended), _given(outer), entries, _given(valid), len(valid), code, _given(ends)
+        )
+    else:
+        slotted = slice(None) if outer is None else outer == 0
+        null, here = np.zeros(entries, np.uint8), np.logical_not(valid).view(np.uint8)
+        slots = len(null[slotted])
+        if slots == len(valid):
+            null[slotted] = here * np.uint8(code)
+        ends = null if ended is None else np.where(ended == 0, null, ended)
+    if slots != len(valid):
+        raise ValueError(f"validity of {len(valid)} slots does not match {entries} entries")
+    return ends
+
+
+def number_ends(ended: UInt8s, levels: UInt16s) -> UInt16s:
+    """Return the definition level of each entry: ``levels[code]``, of 256 levels at most.
+
+    Raises
+    ------
+    ValueError
+        There are more levels than codes, or a code has none.
+    """
+    entries = len(ended)
+    _check("ended", ended, entries)
+    if not 0 < len(levels) <= CODES or int(ended.max(initial=0)) >= len(levels):
+        raise ValueError(f"{len(levels)} levels for codes up to {ended.max(initial=0)}")
+    if not use_compiled(entries):
+        return levels[ended]
+    table = np.zeros(CODES, np.uint16)
+    table[: len(levels)] = levels
+    numbered = as_array(allocate(2 * entries), np.uint16)
+    list_levels_loops.number_ends(_given(ended), entries, address(table), _given(numbered))
+    return numbered
+
+
+def _zeros(entries: int, flags: UInt8s | None) -> UInt8s:
+    return np.zeros(entries, np.uint8) if flags is None else flags
+
+
+def _check(name: str, array: UInt8s | UInt16s | Flags | None, count: int) -> None:
+    if array is not None and (array.shape != (count,) or not array.flags.c_contiguous):
+        raise ValueError(f"{name!r} has shape {array.shape}, expected {count} contiguous items")
+
+
+def _given(memory: UInt8s | UInt16s | Int64s | Flags | None) -> int:
+    """The address of an array; 0 for none, or one without items."""
+    return 0 if memory is None or not len(memory) else address(memory)

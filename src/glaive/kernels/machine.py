@@ -10,8 +10,6 @@ import os
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["CALLED_BY_KERNELS", "has_linked", "link", "processor"]
-
 _FAST_CALL: Final = 0x80
 """``METH_FASTCALL``: arguments come as an array."""
 

@@ -13,68 +13,45 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from time import process_time
+from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.config import settings
 from glaive.kernels.machine import has_linked, link
 
-if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` finds them
+if TYPE_CHECKING:
     from glaive.kernels.loops import bitpack as bitpack
-    from glaive.kernels.loops import byte_products as byte_products
-    from glaive.kernels.loops import bytesplit as bytesplit
     from glaive.kernels.loops import chunks as chunks
-    from glaive.kernels.loops import code_bounds as code_bounds
-    from glaive.kernels.loops import code_scan as code_scan
     from glaive.kernels.loops import codes as codes
     from glaive.kernels.loops import compact as compact
-    from glaive.kernels.loops import contains as contains
     from glaive.kernels.loops import distances as distances
-    from glaive.kernels.loops import end_offsets as end_offsets
     from glaive.kernels.loops import flat as flat
     from glaive.kernels.loops import fsst as fsst
     from glaive.kernels.loops import fsst_encode as fsst_encode
-    from glaive.kernels.loops import fsst_pages as fsst_pages
-    from glaive.kernels.loops import fsst_search as fsst_search
     from glaive.kernels.loops import fsst_train as fsst_train
     from glaive.kernels.loops import full_zip as full_zip
     from glaive.kernels.loops import graph as graph
     from glaive.kernels.loops import graph_build as graph_build
     from glaive.kernels.loops import graph_search as graph_search
     from glaive.kernels.loops import hashing as hashing
-    from glaive.kernels.loops import item_lists as item_lists
-    from glaive.kernels.loops import json_members as json_members
-    from glaive.kernels.loops import level_bits as level_bits
-    from glaive.kernels.loops import level_cuts as level_cuts
     from glaive.kernels.loops import levels as levels
-    from glaive.kernels.loops import list_entries as list_entries
     from glaive.kernels.loops import list_levels as list_levels
-    from glaive.kernels.loops import list_rows as list_rows
     from glaive.kernels.loops import list_takes as list_takes
-    from glaive.kernels.loops import locate as locate
-    from glaive.kernels.loops import lookup as lookup
-    from glaive.kernels.loops import lz4 as lz4
     from glaive.kernels.loops import match as match
-    from glaive.kernels.loops import nearest as nearest
     from glaive.kernels.loops import offsets as offsets
-    from glaive.kernels.loops import postings as postings
     from glaive.kernels.loops import products as products
-    from glaive.kernels.loops import ranking as ranking
-    from glaive.kernels.loops import rescoring as rescoring
     from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import row_takes as row_takes
     from glaive.kernels.loops import runs as runs
-    from glaive.kernels.loops import signatures as signatures
-    from glaive.kernels.loops import spaced as spaced
-    from glaive.kernels.loops import suffixes as suffixes
     from glaive.kernels.loops import text_search as text_search
     from glaive.kernels.loops import wavelet as wavelet
-    from glaive.kernels.loops import xxh64 as xxh64
 
-__all__ = ["is_kept", "is_loaded"]
 
 _LOCK = RLock()
 
@@ -163,8 +140,7 @@ def _say_once() -> None:
 
 def _made(module: str, name: str, symbol: str) -> bytes:
     """The code of a kernel, compiled and kept; or that of a process which did so just now."""
-    from glaive.kernels.code_cache import has_code, keep_code, read_code, shared_folder
-    from glaive.kernels.code_lock import alone_in
+    from glaive.kernels.code_cache import alone_in, has_code, keep_code, read_code, shared_folder
 
     with alone_in(shared_folder(), lambda: has_code(module, name)):
         code = read_code(module, name)
@@ -178,3 +154,88 @@ def _made(module: str, name: str, symbol: str) -> bytes:
             if not has_settings_of_a_file():
                 keep_code(module, name, code)
         return code
+
+
+# --- Which implementation a wrapper calls: the compiled kernel or the NumPy reference ---
+# Every kernel has a **checked wrapper**: a plain function that takes arrays and buffers, checks
+# every range against its memory, and then calls one of two tiers:
+#
+# * the **compiled kernel** in ``glaive.kernels.loops``, which sees only integer addresses and
+#   trusts them;
+# * the **reference implementation** beside the wrapper, in NumPy, slow and obviously right.
+#
+# The first kernel is linked on the first call that is large enough to be worth it (see
+# ``glaive.kernels.native``); a process that only reads a few rows never does. The parity tests
+# force each tier in turn.
+#
+# Decision and figures: ``docs/adr/0002-kernels.md``.
+
+Tier = Literal["auto", "numba", "numpy"]
+
+SMALL_WORK = 65_536
+"""Values below which numpy is quicker than loading llvmlite (about 30 ms, once per process)."""
+
+CALL_WORK = 2_000
+"""Values that numpy works on in the time that it needs for a call alone."""
+
+ENOUGH_WORK = 1_000_000
+"""Values in small calls after which numpy has cost about as much as loading llvmlite."""
+
+COLD_WORK = 4_000_000
+"""Values in one call from which compiling is quicker than numpy, where nothing is compiled yet."""
+
+COLD_SECONDS = 1.0
+"""Processor seconds of numpy before a process compiles kernels, where none is on disk."""
+
+HASHED_WORK = 8
+"""What a value to hash counts: Arrow's hashes are known, and chosen values take long there."""
+
+_tier: str = "numba" if settings.kernels == "checked" else settings.kernels
+_small_work = 0
+_cold_seconds = 0.0
+_last_cold_call = 0.0
+_has_kernels = False
+
+
+def use_compiled(work: int) -> bool:
+    """Whether a wrapper should call its compiled kernel for ``work`` values.
+
+    Earlier work of numpy counts: a process that keeps reading small pages switches to the
+    compiled kernels, one that stops after a few never loads them. Where no kernel is on disk,
+    numpy answers what it can in about a second: compiling takes some ten.
+    """
+    global _small_work, _has_kernels  # noqa: PLW0603  # a lost update only delays the switch
+    if _tier != "auto":
+        return _tier == "numba"
+    if _has_kernels:
+        return True
+    if is_loaded():
+        _has_kernels = True
+        return True
+    if work < SMALL_WORK:
+        _small_work += work + CALL_WORK
+        if _small_work < ENOUGH_WORK:
+            return False
+    return is_kept() or _is_worth_compiling(work)
+
+
+def _is_worth_compiling(work: int) -> bool:
+    """Whether numpy would take longer for a call, or has taken longer for those before it."""
+    global _cold_seconds, _last_cold_call  # noqa: PLW0603  # as above
+    now = process_time()
+    if _last_cold_call:
+        # A call of numpy and what comes after it; a longer pause was that of the caller.
+        _cold_seconds += min(now - _last_cold_call, COLD_SECONDS / 4)
+    _last_cold_call = now
+    return work >= COLD_WORK or _cold_seconds >= COLD_SECONDS
+
+
+@contextmanager
+def force_tier(tier: Tier) -> Iterator[None]:
+    """Make all kernels use one tier inside the block; for tests and ``glaive warmup``."""
+    global _tier  # noqa: PLW0603  # the one switch of this module
+    before, _tier = _tier, tier
+    try:
+        yield
+    finally:
+        _tier = before

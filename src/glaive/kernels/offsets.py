@@ -13,23 +13,24 @@ Specification: "Variable" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address
+from glaive.config import MOST_IMPLIED
+from glaive.errors import CapacityError, CorruptFileError, RowIndexError
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_apart, check_offset_chunks
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import offsets as compiled
-from glaive.kernels.string_records import UnpackOffsets
-from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets
-from glaive.memory import allocate, as_array
-from glaive.types import MAX_OFFSET, Int64s, Where
-
-__all__ = ["exercise", "read_one", "take_variable", "unpack_blocks", "unpack_variable"]
+from glaive.kernels.native import offsets as offsets_loops
+from glaive.kernels.native import use_compiled
+from glaive.kernels.string_records import TakeItems, UnpackOffsets
+from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
+from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
+from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt32s, UInt64s, Where
 
 _FEW_VALUES: Final = 8
 """Values up to which they are taken in plain Python."""
@@ -164,7 +165,7 @@ def _unpack(
             chunks=len(counts), width=offset_bits // 8, out_width=out_bits // 8,
             out_offsets=address(offsets), out=address(out), capacity=capacity,
         )  # fmt: skip
-        bad = compiled.unpack(*call)
+        bad = offsets_loops.unpack(*call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
@@ -266,7 +267,7 @@ def take_variable(
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
     if use_compiled(n):
         args = [*map(address, tables), n, width, address(sources), address(ends)]
-        bad = compiled.locate(address(data), *args)
+        bad = offsets_loops.locate(address(data), *args)
     else:
         bad = _locate_numpy(data, tables, width, sources, ends)
     if bad >= 0:
@@ -345,13 +346,446 @@ def _corrupt(chunk: int, part: str, expected: str, found: str, where: Where) -> 
     return CorruptFileError(f"{part} of chunk {chunk}", expected=expected, found=found, where=where)
 
 
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    where = Where("warm-up")
-    chunk = pa.py_buffer(np.array([12, 13, 15], np.uint32).tobytes() + b"abcH")
-    two = pa.py_buffer(chunk.to_pybytes() * 2)
-    starts, sizes = np.array([0, 16], np.int64), np.array([16, 16], np.int64)
-    counts = np.array([2, 2], np.int64)
-    unpack_variable(two, starts, sizes, counts, 32, where)
-    many = np.zeros(_FEW_VALUES + 1, np.int64)
-    take_variable(two, starts, sizes, counts, many, many, 32, where)
+# --- Decode the end offsets of lists and strings of format 2.0 to offsets and validity; encode
+# them
+#
+# For every value its end is stored; it starts at the end of the value before. For a null, the
+# *adjustment*, which is larger than any end, is added to the end of the value before it.
+#
+# Specification: "Ends" in ``docs/format/arrays.md``.
+
+_MAX_ADJUSTMENT: Final = 2**62
+
+
+class NullableOffsets(NamedTuple):
+    """Offsets of ``bits`` bits that count from ``start``, and the validity of the values.
+
+    The values span ``start`` to ``stop``; ``offsets`` has one entry more than there are values,
+    from 0 to ``stop - start``.
+    """
+
+    offsets: pa.Buffer
+    bits: int
+    validity: pa.Buffer | None
+    null_count: int
+    start: int
+    stop: int
+
+
+class Spans(NamedTuple):
+    """Start and size of single values, and which of them are valid (None: all)."""
+
+    starts: Int64s
+    sizes: Int64s
+    valid: Flags | None
+
+
+def decode_end_offsets(
+    stored: UInt64s, skip: int, adjustment: int, bits: int, where: Where
+) -> NullableOffsets:
+    """Turn stored ends into offsets and validity.
+
+    Parameters
+    ----------
+    stored
+        ``uint64``: end offsets of consecutive values.
+    skip
+        1 if the first one belongs to the value before them, 0 if the first value starts at 0.
+    adjustment
+        The number added to the end of null values; larger than any end.
+    bits
+        Width of the resulting offsets: 32 or 64.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        An end is not below the adjustment, or below the end before it.
+    CapacityError
+        The values span more than 32-bit offsets can represent.
+    """
+    _check_adjustment(adjustment, where)
+    count = len(stored) - skip
+    if count <= 0:
+        return NullableOffsets(pa.py_buffer(bytes(bits // 8)), bits, None, 0, 0, 0)
+    limit = np.uint64(adjustment)
+    start = int(stored[0] % limit) if skip else 0
+    stop = int(stored[-1] % limit)
+    if not 0 <= stop - start <= (MAX_OFFSET if bits == 32 else _MAX_ADJUSTMENT):
+        if stop < start:
+            raise _corrupt_ends(adjustment, where)
+        unit, instead = "items or bytes", "one of a large type"
+        raise CapacityError.of(stop - start, unit, where=where, instead=instead)
+    offsets = allocate((count + 1) * (bits // 8))
+    validity = allocate((count + 7) // 8)
+    if use_compiled(count):
+        nulls = offsets_loops.resolve(
+            address(stored[skip:]), count, start, adjustment, bits // 8,
+            address(offsets), address(validity),
+        )  # fmt: skip
+    else:
+        nulls = _resolve_numpy(stored[skip:], start, limit, bits, offsets, validity)
+    if nulls < 0:
+        raise _corrupt_ends(adjustment, where)
+    return NullableOffsets(offsets, bits, validity if nulls else None, nulls, start, stop)
+
+
+def _resolve_numpy(
+    stored: UInt64s,
+    start: int,
+    limit: np.uint64,
+    bits: int,
+    offsets: pa.Buffer,
+    validity: pa.Buffer,
+) -> int:
+    null = stored >= limit
+    ends = (stored - limit * null).astype(np.int64)
+    if (ends >= np.int64(limit)).any() or int(ends[0]) < start or (ends[1:] < ends[:-1]).any():
+        return -1
+    into = as_array(offsets, np.int32 if bits == 32 else np.int64)
+    into[0] = 0
+    into[1:] = ends - start
+    as_array(validity)[:] = np.packbits(~null, bitorder="little")
+    return int(null.sum())
+
+
+def pair_end_offsets(
+    before: UInt64s, stored: UInt64s, follows: Flags, adjustment: int, where: Where
+) -> Spans:
+    """Turn the stored ends of single values, and of the values before them, into spans.
+
+    Parameters
+    ----------
+    before, stored
+        ``uint64`` of shape ``(values,)``: ends of the preceding values, and of the values.
+    follows
+        ``bool`` of shape ``(values,)``: false for values that have none before them and start
+        at 0.
+    adjustment, where
+        As for :func:`decode_end_offsets`.
+
+    Raises
+    ------
+    CorruptFileError
+        An end is not below the adjustment, or below the end before it.
+    """
+    _check_adjustment(adjustment, where)
+    limit = np.uint64(adjustment)
+    null = stored >= limit
+    ends = stored - limit * null
+    starts = np.where(follows, before - limit * (before >= limit), np.uint64(0))
+    if (ends >= limit).any() or (starts > ends).any():
+        raise _corrupt_ends(adjustment, where)
+    valid = ~null if null.any() else None
+    return Spans(starts.astype(np.int64), (ends - starts).astype(np.int64), valid)
+
+
+def encode_end_offsets(ends: NullableOffsets) -> tuple[pa.Buffer, int]:
+    """Turn offsets and validity into stored ends, as ``uint64``, and the adjustment.
+
+    Null values must be empty.
+    """
+    dtype: Any = np.int32 if ends.bits == 32 else np.int64
+    offsets = as_array(ends.offsets, dtype)
+    stored = as_array(allocate((len(offsets) - 1) * 8), np.uint64)
+    np.subtract(offsets[1:], offsets[0], out=stored.view(np.int64), dtype=np.int64)
+    adjustment = ends.stop - ends.start + 1
+    if ends.validity is not None:
+        flags = np.unpackbits(as_array(ends.validity), count=len(stored), bitorder="little")
+        stored[flags == 0] += np.uint64(adjustment)
+    return as_buffer(stored), adjustment
+
+
+def _check_adjustment(adjustment: int, where: Where) -> None:
+    if not 0 < adjustment <= _MAX_ADJUSTMENT:
+        raise CorruptFileError(
+            "null adjustment", expected="one more than the last end", found=f"{adjustment}",
+            where=where,
+        )  # fmt: skip
+
+
+def _corrupt_ends(adjustment: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "ends of values",
+        expected=f"ascending ends below {adjustment}",
+        found="an end out of order or too large",
+        where=where,
+    )
+
+
+# --- Search strings for a pattern -------------------------------------------------------
+
+_VALUES_PER_BYTE = 16
+"""Bytes whose search costs about as much as one value in other kernels."""
+
+
+def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
+    """Which of ``count`` strings contain the bytes of ``pattern``, one bit each.
+
+    Searches at about the speed of memory, several times faster than one string at a time.
+
+    Raises
+    ------
+    CorruptFileError
+        Offsets descend, or leave the data.
+    """
+    check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
+    ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1]
+    bits = np.zeros((count + 7) // 8, np.uint8)
+    if not pattern:
+        return as_buffer(~bits)
+    if not count:
+        return as_buffer(bits)
+    first, last = int(ends[0]), int(ends[-1])
+    if not use_compiled((last - first) // _VALUES_PER_BYTE):
+        text = as_array(strings.data)[first:last].tobytes()
+        flags = np.zeros(count, np.bool_)
+        at = text.find(pattern)
+        while at >= 0:
+            row = int(np.searchsorted(ends, first + at, side="right")) - 1
+            inside = first + at + len(pattern) <= ends[row + 1]
+            flags[row] |= inside
+            at = text.find(pattern, int(ends[row + 1]) - first if inside else at + 1)
+        return as_buffer(np.packbits(flags, bitorder="little"))
+    wanted = np.frombuffer(pattern, np.uint8)
+    offsets_loops.contains(
+        address(strings.offsets), strings.offset_bits // 8, count, address(strings.data),
+        address(wanted), len(pattern), address(bits),
+    )  # fmt: skip
+    return as_buffer(bits)
+
+
+# --- Members of JSONB objects by their name ---------------------------------------------
+# An object is a header word with the number of its members, an entry word for each key, one for
+# each value, then the keys and the values. Words are big-endian; the lower 28 bits of an entry are
+# the size of its key or value in bytes.
+#
+# Specification: "JSON" in ``docs/format/jsonb.md``.
+
+SIZE = 0x0FFF_FFFF
+"""The bits of a word that hold a number of members or of bytes."""
+
+_WHERE = "a JSON column"
+
+
+def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[Int64s, Int64s]:
+    """Entries of the members called ``key``, and where their values begin.
+
+    Parameters
+    ----------
+    raw
+        ``uint8``: memory of all objects.
+    begin, end
+        ``int64`` of shape ``(objects,)``: where each object begins and ends.
+    key
+        UTF-8 name of the member.
+
+    Returns
+    -------
+    tuple
+        Entry words, and positions in ``raw``, -1 for objects without the member.
+
+    Raises
+    ------
+    CorruptFileError
+        An object ends before its entries, its keys or its values do.
+    """
+    begin, end = np.ascontiguousarray(begin, np.int64), np.ascontiguousarray(end, np.int64)
+    wrong = (begin < 0) | (end > len(raw)) | (end < begin)
+    # The difference of positions within the memory is exact.
+    if np.any(wrong | (end - begin < 4)):
+        raise _corrupt_member("objects of 4 bytes or more within the values", "another range")
+    words, positions = np.zeros(len(begin), np.int64), np.full(len(begin), -1)
+    if not use_compiled(len(begin)):
+        _find_numpy(raw, begin, end, key, words, positions)
+        return words, positions
+    raw, wanted = np.ascontiguousarray(raw), np.frombuffer(key or b"\0", np.uint8)
+    bad = offsets_loops.find_members(
+        address(raw), address(begin), address(end), len(begin), address(wanted), len(key),
+        address(words), address(positions),
+    )  # fmt: skip
+    if bad >= 0:
+        raise _corrupt_member("entries, keys and values inside an object", "a shorter object")
+    return words, positions
+
+
+def _find_numpy(
+    raw: UInt8s, begin: Int64s, end: Int64s, key: bytes, words: Int64s, positions: Int64s
+) -> None:
+    if not len(begin):
+        return
+    # A view with a word at every byte position: words need no alignment.
+    word_at = np.ndarray(len(raw) - 3, ">u4", raw, strides=(1,))
+    counts = word_at[begin].astype(np.int64) & SIZE
+    if np.any(begin + 4 + 8 * counts > end):
+        raise _corrupt_member("an entry for each key and value", "a shorter object")
+    owner = np.repeat(np.arange(len(begin)), 2 * counts)
+    last = np.cumsum(2 * counts)
+    first = last - 2 * counts
+    number = np.arange(len(owner)) - first[owner]
+    entries = word_at[begin[owner] + 4 + 4 * number].astype(np.int64)
+    sizes = entries & SIZE
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    base = begin + 4 + 8 * counts
+    if np.any(base + before[last] - before[first] > end):
+        raise _corrupt_member("keys and values inside an object", "a shorter object")
+    at = before[:-1] - before[first][owner] + base[owner]
+    keys = np.flatnonzero((number < counts[owner]) & (sizes == len(key)))
+    if len(keys) < len(key):  # also none, of a name of megabytes
+        same = [raw[start : start + len(key)].tobytes() == key for start in at[keys].tolist()]
+        keys = keys[np.array(same, np.bool_)]
+    else:
+        for i, byte in enumerate(key):
+            keys = keys[raw[at[keys] + i] == byte]
+    values = (keys + counts[owner[keys]])[::-1]  # of equal keys, the first counts
+    words[owner[values]], positions[owner[values]] = entries[values], at[values]
+
+
+def _corrupt_member(expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError("JSONB", expected=expected, found=found, where=_WHERE)
+
+
+# --- Dictionary-encoded strings: replace indices by the items they refer to -------------
+
+_MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
+
+_ROOM: Final = 32
+"""Bytes of an item for which there is room at first."""
+
+SHORT: Final = 16
+"""Items up to this many bytes are copied with one load and one store of this size."""
+
+
+def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings:
+    """Replace indices by the strings they refer to.
+
+    Items of up to 16 bytes are copied with one load and one store.
+
+    Parameters
+    ----------
+    indices
+        ``count`` unsigned integers of ``bits`` bits.
+    bits
+        8, 16, 32 or 64.
+    count
+        Number of values.
+    items
+        The dictionary.
+
+    Raises
+    ------
+    CapacityError
+        Several values take more than ``MOST_IMPLIED``; nothing was allocated for them.
+    RowIndexError
+        An index is not below the number of items.
+    """
+    ends = as_offsets(items.offsets, items.offset_bits)
+    number = len(ends) - 1
+    check_offsets(items.offsets, items.offset_bits, items.data, number)
+    rows = as_array(indices, np.dtype(f"<u{bits // 8}"))[:count]
+    if len(rows) < count:
+        raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
+    if not use_compiled(count):
+        return _expand_numpy(rows, ends, items)
+    if bits == 64 and count and int(rows.max()) >= number:
+        raise _beyond(int(rows.max()), number)
+    return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
+
+
+def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
+    """As :func:`expand_dictionary` for few values: only the items that they refer to are looked at.
+
+    Returns
+    -------
+    Strings or None
+        None where an item is not there, where items take more than ``MOST_IMPLIED``, or when
+        compiled kernels are not to be used.
+    """
+    if not use_compiled(count):
+        return None
+    offsets, width, word = items.offsets, items.offset_bits // 8, bits // 8
+    if indices.size < count * word:
+        return None
+    ends, room = allocate((count + 1) * width), _ROOM * count
+    while True:
+        out = allocate_with_slack(room, SLACK)
+        call = TakeItems(
+            indices=address(indices), word=word, n=count, offsets=address(offsets), width=width,
+            items=offsets.size // width - 1, data=address(items.data), size=items.data.size,
+            out_offsets=address(ends), out=address(out), room=room,
+        )  # fmt: skip
+        used = offsets_loops.take_items(*call)
+        if not 0 <= used <= _MOST_USED:
+            return None
+        if used <= room:
+            return Strings(ends, items.offset_bits, out.slice(0, used))
+        room = used
+
+
+def _beyond(index: int, number: int) -> RowIndexError:
+    return RowIndexError(f"index {index} of a dictionary of {number} items")
+
+
+def check_total(total: int, count: int) -> None:
+    """Check what values of a dictionary take in one array, before memory is taken for them.
+
+    Raises
+    ------
+    CapacityError
+        Several values take more than ``MOST_IMPLIED``.
+    """
+    if total > _MOST_USED and count > 1:
+        raise CapacityError(
+            f"{total} bytes of {count} values of a dictionary in one array, at most {_MOST_USED} "
+            "are made at once; read or take fewer rows at a time",
+            parts=-(-total // _MOST_USED),
+        )
+
+
+def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
+    count, number = len(wanted), len(ends) - 1
+    longest = int(np.diff(ends).max(initial=0))
+    width = items.offset_bits // 8
+    if longest <= SHORT and longest * count <= _MOST_USED:
+        padded = allocate(items.data.size + SHORT)
+        as_array(padded)[: items.data.size] = as_array(items.data)
+        offsets = allocate((count + 1) * width)
+        out = allocate(longest * count + SLACK)
+        bad = offsets_loops.expand_short(
+            address(wanted), count, address(items.offsets), width, address(padded), number, width,
+            address(offsets), address(out),
+        )  # fmt: skip
+        if bad >= 0:
+            raise _beyond(int(wanted[bad]), number)
+        total = int(as_offsets(offsets, items.offset_bits)[-1])
+        return Strings(offsets, items.offset_bits, out.slice(0, total))
+    size = np.empty(1, np.int64)
+    source = (address(items.offsets), width)
+    bad = offsets_loops.measure(address(wanted), count, *source, number, address(size))
+    if bad >= 0:
+        raise _beyond(int(wanted[bad]), number)
+    total = int(size[0])
+    check_total(total, count)
+    out_bits = 64 if total > MAX_OFFSET else items.offset_bits
+    offsets, out = allocate((count + 1) * (out_bits // 8)), allocate_with_slack(total, SLACK)
+    offsets_loops.expand(
+        address(wanted), count, *source, address(items.data), items.data.size, out_bits // 8,
+        address(offsets), address(out),
+    )  # fmt: skip
+    return Strings(offsets, out_bits, out)
+
+
+def _expand_numpy(rows: NDArray[Any], ends: NDArray[Any], items: Strings) -> Strings:
+    number = len(ends) - 1
+    if len(rows) and int(rows.max()) >= number:
+        raise _beyond(int(rows.max()), number)
+    stops = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.diff(ends).astype(np.int64)[rows], out=stops[1:])
+    check_total(int(stops[-1]), len(rows))
+    memory = memoryview(items.data)
+    values = [memory[a:b] for a, b in pairwise(ends.tolist())]
+    joined = b"".join(map(values.__getitem__, rows.tolist()))
+    out_bits = 64 if len(joined) > MAX_OFFSET else items.offset_bits
+    offsets = stops if out_bits == 64 else stops.astype(np.int32)
+    return Strings(as_buffer(offsets), out_bits, pa.py_buffer(joined))

@@ -9,21 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import products as compiled
+from glaive.kernels.native import products as products_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.vector_records import SelectNear
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
-
-__all__ = [
-    "CHUNK",
-    "NearPairs",
-    "QueryTable",
-    "check_products",
-    "exercise",
-    "padded_to_step",
-    "select_near",
-]
 
 Int32s = NDArray[np.int32]
 
@@ -120,7 +110,7 @@ def select_near(
         capacity=capacity, masks=address(masks), query_out=address(query_of),
         row_out=address(row_of),
     )  # fmt: skip
-    found, end = compiled.select_near(*call)
+    found, end = products_loops.select_near(*call)
     return NearPairs(query_of[:found], row_of[:found], end)
 
 
@@ -182,10 +172,3 @@ def padded_to_step(
         np.concatenate([offsets, zeros]),
         np.concatenate([factors, zeros]),
     )
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    rows = np.eye(7, dtype=np.float32)
-    numbers = np.ones(7, np.float32)
-    select_near(rows, QueryTable(rows), numbers, numbers, numbers, 0, CHUNK * 7)

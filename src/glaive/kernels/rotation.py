@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import rotation as compiled
+from glaive.kernels.native import rotation as rotation_loops
+from glaive.kernels.native import use_compiled
 from glaive.kernels.vector_records import QuantizeRotated
 from glaive.types import Float32s, UInt8s
-
-__all__ = ["ROUNDS", "exercise", "quantize_rotated", "rotate"]
 
 ROUNDS: Final = 4
 _LANES: Final = 8
@@ -43,7 +41,9 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     scale = np.float32(1 / np.sqrt(size))
     rotated = np.array(rows, np.float32, order="C")
     if use_compiled(rotated.size):
-        compiled.rotate(address(rotated), len(rotated), dimension, address(factors), size, scale)
+        rotation_loops.rotate(
+            address(rotated), len(rotated), dimension, address(factors), size, scale
+        )
         return rotated
     with np.errstate(all="ignore"):
         return _rotate_numpy(rotated, factors, size, scale)
@@ -103,7 +103,7 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
             rows=address(rows), row_count=len(rows), dimension=rows.shape[1],
             factors=address(factors), factor_count=len(factors), most=most, codes=address(codes),
         )  # fmt: skip
-        compiled.quantize_rotated(*call)
+        rotation_loops.quantize_rotated(*call)
         return codes
     best: NDArray[np.float32] = np.full(len(rows), -1, np.float32)
     for factor in factors:
@@ -115,10 +115,3 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         better = quality > best
         codes[better], best[better] = candidate[better], quality[better]
     return codes
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    rows = np.arange(48, dtype=np.float32).reshape(2, 24)
-    rotate(rows, np.arange(12, dtype=np.uint8))
-    quantize_rotated(rows, np.ones(2, np.float32), 3)

@@ -16,22 +16,11 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack_checks import aligned, check_values
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import runs as compiled
-from glaive.memory import allocate, as_array, as_buffer
+from glaive.kernels.native import runs as runs_loops
+from glaive.kernels.native import use_compiled
+from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s
-
-__all__ = [
-    "MAX_RUN",
-    "RunPlan",
-    "collapse_runs",
-    "count_pairs",
-    "exercise",
-    "expand_runs",
-    "plan_runs",
-    "take_runs",
-]
 
 MAX_RUN = 255
 """Run lengths are stored in one byte; longer runs are split."""
@@ -72,7 +61,7 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     chunks = count // smallest + 1
     counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
     if use_compiled(count):
-        used = compiled.plan_runs(
+        used = runs_loops.plan_runs(
             address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
             address(counts), address(pairs),
         )  # fmt: skip
@@ -102,7 +91,7 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     words = _words_of_chunks(values, counts, word_bits)
     pairs = np.empty(len(counts), np.int64)
     if use_compiled(len(words)):
-        compiled.count_pairs(
+        runs_loops.count_pairs(
             address(values), address(counts), len(counts), word_bits, address(pairs)
         )
     else:
@@ -133,7 +122,7 @@ def collapse_runs(
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
     if use_compiled(len(words)):
-        written = compiled.collapse_runs(
+        written = runs_loops.collapse_runs(
             address(values), address(counts), len(counts), word_bits,
             address(run_values), address(run_lengths), total,
         )  # fmt: skip
@@ -199,7 +188,7 @@ def expand_runs(
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     if use_compiled(total):
-        bad = compiled.expand_runs(
+        bad = runs_loops.expand_runs(
             address(data), address(values), address(lengths), address(runs), address(counts),
             len(counts), word_bits, address(target), total,
         )  # fmt: skip
@@ -260,7 +249,7 @@ def take_runs(
         raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
     target = allocate(len(chunk) * word_bits // 8)
     if use_compiled(len(chunk)):
-        at = compiled.take_runs(
+        at = runs_loops.take_runs(
             address(data), address(values), address(lengths), address(runs), address(chunk),
             address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
@@ -300,20 +289,6 @@ def _take_numpy(
     at = values[chunk] + (pair - begins[which]) * word
     as_array(target)[:] = source[at[:, None] + np.arange(word)].reshape(-1)
     return -1
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    values = as_buffer(np.repeat(np.arange(3, dtype="<u4"), 100))
-    plan = plan_runs(values, 300, 32, 1 << 20)
-    if plan is None:
-        raise ValueError("300 values do not need 1 MiB of runs")
-    pairs = count_pairs(values, plan.counts, 32)
-    run_values, run_lengths = collapse_runs(values, plan.counts, pairs, 32)
-    data = as_buffer(np.concatenate([run_values, run_lengths]))
-    zero, at = np.zeros(1, np.int64), np.array([run_values.size], np.int64)
-    expand_runs(data, zero, at, pairs, plan.counts, 32, "warm-up")
-    take_runs(data, zero, at, pairs, zero, zero, 32, "warm-up")
 
 
 def _words_of_chunks(values: pa.Buffer, counts: Int64s, word_bits: int) -> Any:

@@ -13,24 +13,11 @@ from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._tier import use_compiled
-from glaive.kernels.native import offsets as compiled
-from glaive.memory import allocate, as_array, as_buffer
+from glaive.kernels.native import offsets as offsets_loops
+from glaive.kernels.native import use_compiled
+from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Int64s, UInt8s
-
-__all__ = [
-    "CHUNK_BYTES",
-    "SLACK",
-    "Packed",
-    "Strings",
-    "as_offsets",
-    "check_offsets",
-    "exercise",
-    "pack_blocks",
-    "pack_variable",
-    "value_lengths",
-]
 
 CHUNK_BYTES: Final = 4096
 """Offsets and bytes a chunk may have before it stops doubling."""
@@ -105,7 +92,7 @@ def pack_variable(
     out = allocate(capacity + SLACK)
     if use_compiled(count):
         sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-        chunks = compiled.pack(
+        chunks = offsets_loops.pack(
             address(offsets), offset_bits // 8, address(data), count, width, target, max_values,
             address(out), address(sizes), address(counts),
         )  # fmt: skip
@@ -211,7 +198,7 @@ def value_lengths(
         return 0, 0
     if use_compiled(count):
         pair = np.empty(2, np.int64)
-        wrong = compiled.lengths(address(offsets), offset_bits // 8, count, address(pair))
+        wrong = offsets_loops.lengths(address(offsets), offset_bits // 8, count, address(pair))
         shortest, longest = pair.tolist()
     else:
         sizes = np.diff(ends[: count + 1].astype(np.int64))
@@ -233,7 +220,7 @@ def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: 
     if count == 0:
         return
     if use_compiled(count):
-        wrong = bool(compiled.descend(address(offsets), offset_bits // 8, count))
+        wrong = bool(offsets_loops.descend(address(offsets), offset_bits // 8, count))
     else:
         wrong = bool((ends[1 : count + 1] < ends[:count]).any())
     _refuse(ends, count, data, descend=wrong)
@@ -273,7 +260,7 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
     offsets = allocate((count + 1) * (bits // 8))
     if use_compiled(count):
         out = allocate_with_slack(total, SLACK)
-        compiled.gather(
+        offsets_loops.gather(
             address(data), data.size, address(starts), address(ends), count, bits // 8,
             address(offsets), address(out),
         )  # fmt: skip
@@ -288,11 +275,3 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
 def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:
     """View offsets as signed integers."""
     return as_array(buffer, np.int32 if bits == 32 else np.int64)
-
-
-def exercise() -> None:
-    """Call every wrapper once with little data."""
-    offsets = as_buffer(np.array([0, 1, 3], np.int32))
-    pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
-    pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)
-    value_lengths(offsets, 32, pa.py_buffer(b"abc"), 2)

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from glaive.named_tuple import NamedTuple
 
-__all__ = [
-    "FindNearest",
-    "FindNeighbors",
-    "LinkBack",
-    "MeasurePairs",
-    "QuantizeRotated",
-    "RankVectors",
-    "RepairGraph",
-    "RescoreRows",
-    "ScanCodes",
-    "SearchGraph",
-    "SelectLikely",
-    "SelectNear",
-]
-
 
 class RepairGraph(NamedTuple):
     """For ``graph.repair_graph``."""
@@ -150,30 +135,6 @@ class SelectNear(NamedTuple):
     start: int
     chunk: int
     capacity: int
-    masks: int
-    query_out: int
-    row_out: int
-
-
-class SelectLikely(NamedTuple):
-    """For ``byte_products.select_likely``; ``lanes``: five rows of ``padded`` numbers."""
-
-    rows: int
-    row_count: int
-    present: int
-    dimension: int
-    line: int
-    table: int
-    queries: int
-    offsets: int
-    factors: int
-    lanes: int
-    padded: int
-    start: int
-    chunk: int
-    capacity: int
-    codes: int
-    numbers: int
     masks: int
     query_out: int
     row_out: int

@@ -1,24 +1,34 @@
 """Compile all kernels once, so that later processes find their machine code on disk.
 
-Every module of this folder that has wrappers has a function ``exercise`` that calls each of
-them with little data. A process that forks after :func:`warm_up` passes its compiled kernels
-on to its children.
+A process that forks after :func:`warm_up` passes its compiled kernels on to its children.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 from time import perf_counter
 
-from glaive.kernels._tier import force_tier
+from glaive.config import settings
+from glaive.kernels import native
 
-__all__ = ["warm_up"]
+_IMPORT = re.compile(r"from glaive\.kernels\.native import (\w+)(?: as (\w+))?")
+
+
+def called_kernels() -> dict[str, list[str]]:
+    """Return the kernels that Python calls, by module: those that the wrappers here name."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text = path.read_text("utf-8")
+        for module, alias in _IMPORT.findall(text):
+            names = re.findall(rf"\b{alias or module}\.([a-z]\w*)", text)
+            found.setdefault(module, set()).update(names)
+    return {module: sorted(names) for module, names in sorted(found.items()) if names}
 
 
 def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, float]:
-    """Call every compiled kernel once.
+    """Compile every kernel that Python calls, or link it if its code is on disk.
 
     Parameters
     ----------
@@ -31,25 +41,18 @@ def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, f
     dict
         Seconds per module. The first includes the start of the compiler, about 0.3 s.
     """
-    from glaive import kernels
+    kernels, seconds = called_kernels(), dict[str, float]()
+    if progress is not None:
+        progress(0, len(kernels))
+    for module, names in kernels.items():
+        started = perf_counter()
+        for name in names:
+            kernel = getattr(getattr(native, module), name)
+            if settings.kernels == "checked":
+                from glaive.kernels.loops.entry import argument_types
 
-    seconds: dict[str, float] = {}
-    with force_tier("numba"):
-        modules = [
-            import_module(f"glaive.kernels.{module.name}")
-            for module in iter_modules(kernels.__path__)
-        ]
-        exercises = {
-            module.__name__.rpartition(".")[2]: module.exercise
-            for module in modules
-            if hasattr(module, "exercise")
-        }
+                kernel.compile(argument_types(kernel))
+        seconds[module] = perf_counter() - started
         if progress is not None:
-            progress(0, len(exercises))
-        for name, exercise in exercises.items():
-            started = perf_counter()
-            exercise()
-            seconds[name] = perf_counter() - started
-            if progress is not None:
-                progress(len(seconds), len(exercises))
+            progress(len(seconds), len(kernels))
     return seconds

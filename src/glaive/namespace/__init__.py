@@ -15,8 +15,8 @@ from glaive.compat.absent import needs_package
 
 if TYPE_CHECKING:
     from glaive.namespace.connection import connect
-    from glaive.namespace.context import ContextProvider as DynamicContextProvider
     from glaive.namespace.directory import DirectoryNamespace
+    from glaive.namespace.rest import ContextProvider as DynamicContextProvider
     from glaive.namespace.rest import RestNamespace
     from glaive.namespace.server import RestAdapter
 
@@ -30,7 +30,7 @@ __all__ = [
 
 _HOMES = {
     "DirectoryNamespace": ("directory", "DirectoryNamespace"),
-    "DynamicContextProvider": ("context", "ContextProvider"),
+    "DynamicContextProvider": ("rest", "ContextProvider"),
     "RestAdapter": ("server", "RestAdapter"),
     "RestNamespace": ("rest", "RestNamespace"),
     "connect": ("connection", "connect"),

@@ -9,8 +9,6 @@ import lance_namespace as interface
 
 from glaive.namespace.errors import InvalidInputError
 
-__all__ = ["connect"]
-
 
 def connect(impl: str, properties: Mapping[str, str]) -> interface.LanceNamespace:
     """Connect to a catalogue.

@@ -17,8 +17,6 @@ from glaive.errors import GlaiveError
 from glaive.io.storage_options import PERMISSIONS
 from glaive.io.uri import open_store
 from glaive.namespace import folders
-from glaive.namespace.call_counts import CallCounts, count_calls
-from glaive.namespace.directory_namespaces import DirectoryNamespaces
 from glaive.namespace.errors import (
     InvalidInputError,
     TableAlreadyExistsError,
@@ -26,17 +24,18 @@ from glaive.namespace.errors import (
     UnsupportedOperationError,
     as_namespace_errors,
 )
-from glaive.namespace.identifiers import check_name, id_of, mode_of, text_of, value
-from glaive.namespace.manifest_table import CatalogueRow, ManifestTable, Place, Rows, refuse_shared
-from glaive.namespace.operations import OPERATIONS
-from glaive.namespace.pages import page_of
-from glaive.namespace.settings import DirectorySettings
-from glaive.namespace.table_changes import TableChanges
-from glaive.namespace.table_facts import TableFacts
-from glaive.namespace.table_rows import TableRows, read_rows
-from glaive.namespace.table_versions import TableVersions
-
-__all__ = ["DirectoryNamespace"]
+from glaive.namespace.folders import check_name, id_of, mode_of, page_of, text_of, value
+from glaive.namespace.manifest_table import (
+    CatalogueRow,
+    DirectoryNamespaces,
+    DirectorySettings,
+    ManifestTable,
+    Place,
+    Rows,
+    refuse_shared,
+)
+from glaive.namespace.operations import OPERATIONS, CallCounts, count_calls
+from glaive.namespace.tables import TableChanges, TableFacts, TableRows, TableVersions, read_rows
 
 
 class DirectoryNamespace(

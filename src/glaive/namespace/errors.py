@@ -31,36 +31,6 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 
-__all__ = [
-    "ConcurrentModificationError",
-    "InternalError",
-    "InvalidInputError",
-    "InvalidTableStateError",
-    "NamespaceAlreadyExistsError",
-    "NamespaceError",
-    "NamespaceNotEmptyError",
-    "NamespaceNotFoundError",
-    "PermissionDeniedError",
-    "ServiceUnavailableError",
-    "TableAlreadyExistsError",
-    "TableBranchAlreadyExistsError",
-    "TableBranchNotFoundError",
-    "TableColumnNotFoundError",
-    "TableIndexAlreadyExistsError",
-    "TableIndexNotFoundError",
-    "TableNotFoundError",
-    "TableSchemaValidationError",
-    "TableTagAlreadyExistsError",
-    "TableTagNotFoundError",
-    "TableVersionNotFoundError",
-    "ThrottlingError",
-    "TransactionNotFoundError",
-    "UnauthenticatedError",
-    "UnsupportedOperationError",
-    "as_namespace_errors",
-    "error_of",
-]
-
 
 class NamespaceError(GlaiveError, interface.LanceNamespaceError):
     """A catalogue refused or failed; base class of the errors of this module."""

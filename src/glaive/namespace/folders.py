@@ -6,46 +6,128 @@ Specification: "Directory namespaces" in ``docs/format``.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from glaive.dataset.versions.files import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from glaive.format.limits import is_file_name
 from glaive.format.paths import VERSIONS
+from glaive.format.wire import is_file_name
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     InternalError,
+    InvalidInputError,
     PermissionDeniedError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
-from glaive.namespace.identifiers import LONGEST_NAME, text_of
 from glaive.table.versions import unlisted
 
-__all__ = [
-    "SUFFIX",
-    "checked_location",
-    "drop",
-    "is_declared",
-    "is_deregistered",
-    "is_there",
-    "is_written",
-    "leads_out",
-    "listed_folder",
-    "listed_tables",
-    "mark_declared",
-    "mark_deregistered",
-    "new_folder",
-    "open_folder",
-    "refuse_foreign_catalogue",
-    "refuse_links",
-    "remove_markers",
-    "table_listed_in",
-]
+# --- Ids of tables and namespaces: paths of names, and which names can become folders ---
+
+DELIMITER = "$"
+"""Between the names of an id, in the manifest table and in paths of the REST interface."""
+
+LONGEST_NAME = 200
+"""Characters of a name; file systems permit 255 bytes, of which the table's folder takes some."""
+
+
+def value(request: object, name: str, default: Any = None) -> Any:
+    """A field of a request: of a model of the interface, or of a mapping, as pylance sends."""
+    given = request.get(name) if isinstance(request, Mapping) else getattr(request, name, None)
+    return default if given is None else given
+
+
+def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
+    """The id of a request.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none, it is no list of names, or it is empty and that of a table.
+    """
+    given = value(request, "id")
+    what = "table" if of_table else "namespace"
+    if given is None:
+        raise InvalidInputError(f"id: a request needs the id of a {what}, a list of names")
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidInputError(f"id: expected a list of names, found {given!r:.100}")
+    if not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(f"id: expected a list of names, found {given!r:.100}")
+    if of_table and not given:
+        raise InvalidInputError("id: a table has at least one name; [] is the root namespace")
+    return tuple(given)
+
+
+def check_name(name: str) -> str:
+    """Refuse names of new tables and namespaces that could not be folders everywhere.
+
+    Raises
+    ------
+    InvalidInputError
+        Says which character is not possible.
+    """
+    if not name or len(name) > LONGEST_NAME:
+        raise InvalidInputError(f"name {name!r:.60}: expected 1 to {LONGEST_NAME} characters")
+    if name.startswith((".", "__")) or name.endswith((".", " ")):
+        raise InvalidInputError(
+            f"name {name!r}: names neither begin with '.' or '__' nor end with '.' or a space"
+        )
+    for character in name:
+        if character in '/\\:*?"<>|%#$' or unicodedata.category(character).startswith("C"):
+            raise InvalidInputError(
+                f"name {name!r}: the character {character!r} is not possible in the name of a "
+                "table or namespace. Use letters, digits, '_', '-' and '.'"
+            )
+    return name
+
+
+def mode_of(request: object, default: str, *known: str) -> str:
+    """The mode of a request in lower case without underscores: ``exist_ok`` is ``existok``.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none of those.
+    """
+    given = value(request, "mode", default)
+    mode = str(given).lower().replace("_", "")
+    if mode not in (default, *known):
+        raise InvalidInputError(
+            f"mode: expected one of {', '.join((default, *known))}, found {given!r:.60}"
+        )
+    return mode
+
+
+def text_of(path: Sequence[str]) -> str:
+    """An id as text: its names with ``$`` between them."""
+    return DELIMITER.join(path)
+
+
+# --- Pages of a listing: ``limit`` names after the name in ``page_token`` ---------------
+
+
+def page_of(names: Sequence[str], request: object) -> tuple[list[str], str | None]:
+    """The page of sorted names that a request asks for, and the token of the next one.
+
+    Raises
+    ------
+    InvalidInputError
+        The limit is below 1.
+    """
+    after, limit = value(request, "page_token"), value(request, "limit")
+    rest = [name for name in names if name > after] if after else list(names)
+    if limit is None:
+        return rest, None
+    if not isinstance(limit, int) or limit < 1:
+        raise InvalidInputError(f"limit: expected a number above 0, found {limit!r:.60}")
+    page = rest[:limit]
+    return page, page[-1] if len(rest) > limit else None
+
 
 SUFFIX = ".lance"
 """End of the folder of a table that is found by listing."""

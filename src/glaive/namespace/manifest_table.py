@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
+import lance_namespace as interface
 import pyarrow as pa
 
-from glaive.arrow.invalid_values import damaged_text
+from glaive.arrow.validation import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
@@ -29,24 +31,176 @@ from glaive.errors import (
     DatasetNotFoundError,
     GlaiveError,
 )
+from glaive.io.location import Location, split_secret
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     ConcurrentModificationError,
     InternalError,
+    InvalidInputError,
     InvalidTableStateError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
     UnsupportedOperationError,
 )
 from glaive.namespace.folders import (
+    DELIMITER,
     MANIFEST,
+    check_name,
+    id_of,
     listed_folder,
+    mode_of,
+    page_of,
     refuse_foreign_catalogue,
     table_listed_in,
+    text_of,
+    value,
 )
-from glaive.namespace.identifiers import DELIMITER, text_of
 from glaive.table.load import open_newest
 
-__all__ = ["SCHEMA", "CatalogueRow", "ManifestTable", "Place", "Rows", "refuse_shared"]
+# --- Properties of a directory namespace, as text, checked once -------------------------
+
+_STORAGE = "storage."
+_IGNORED = frozenset(
+    {
+        "commit_retries",
+        "dir_listing_to_manifest_migration_enabled",
+        "inline_optimization_enabled",
+        "ops_metrics_enabled",
+    }
+)
+"""Properties of pylance that do not change what glaive does."""
+
+_SWITCHES = {
+    "manifest_enabled": True,
+    "dir_listing_enabled": True,
+    "table_version_tracking_enabled": False,
+    "vend_input_storage_options": False,
+}
+_INTERVAL = "vend_input_storage_options_refresh_interval_millis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySettings:
+    """What a directory namespace is and does.
+
+    Parameters
+    ----------
+    root
+        Folder or URI.
+    storage_options
+        Options of its store.
+    manifest
+        Whether the table ``__manifest`` is used: namespaces below the root, properties.
+    listing
+        Whether folders ``NAME.lance`` below the root are tables.
+    tracks_versions
+        Whether clients are reported to commit versions through the namespace.
+    vends_options
+        Whether clients are given the storage options.
+    refresh_millis
+        Milliseconds after which they are reported to ask again.
+    """
+
+    root: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    manifest: bool = True
+    listing: bool = True
+    tracks_versions: bool = False
+    vends_options: bool = False
+    refresh_millis: int | None = None
+
+    def __repr__(self) -> str:
+        # The root may be a URL with a password.
+        root = GlaiveError.without_secrets(self.root)
+        return f"DirectorySettings(root={root!r}, manifest={self.manifest}, listing={self.listing})"
+
+    @classmethod
+    def of(cls, properties: Mapping[str, object]) -> DirectorySettings:
+        """From properties.
+
+        Raises
+        ------
+        InvalidInputError
+            One is missing, unknown, or has an invalid value.
+        UnsupportedOperationError
+            Credentials are to be made for clients.
+        """
+        texts = {str(key): str(text) for key, text in properties.items()}
+        storage = {
+            key.removeprefix(_STORAGE): text
+            for key, text in texts.items()
+            if key.startswith(_STORAGE)
+        }
+        on = {name: _switch(name, texts.get(name), default) for name, default in _SWITCHES.items()}
+        for name in texts:
+            _check(name)
+        root = texts.get("root", "")
+        if not root:
+            raise InvalidInputError("root: a directory namespace needs a folder or a URI")
+        if root.rstrip("/") == "memory:":
+            raise InvalidInputError(
+                "root: memory:// without a name is another place for each who opens it. Give a "
+                "name, as in memory://catalogue"
+            )
+        _refuse_password(root)
+        if not (on["manifest_enabled"] or on["dir_listing_enabled"]):
+            raise InvalidInputError(
+                "manifest_enabled and dir_listing_enabled: at least one must be true"
+            )
+        return cls(
+            root=root,
+            storage_options=storage,
+            manifest=on["manifest_enabled"],
+            listing=on["dir_listing_enabled"],
+            tracks_versions=on["table_version_tracking_enabled"],
+            vends_options=on["vend_input_storage_options"],
+            refresh_millis=_millis(texts.get(_INTERVAL)),
+        )
+
+
+def _refuse_password(root: str) -> None:
+    """Refuse a root that fsspec would open with its password, and all tables below it without."""
+    if split_secret(root)[1] and Location.parse(root).is_fsspec:
+        raise InvalidInputError(
+            f"root: {root!r} has a password, and the URIs of tables below it have none. Leave "
+            f"it out, and give it as the option of the file system: {_STORAGE}password"
+        )
+
+
+def _check(name: str) -> None:
+    if name.startswith("credential_vendor."):
+        raise UnsupportedOperationError(
+            f"{name}: glaive's directory namespace makes no credentials. Set "
+            "vend_input_storage_options=true to hand on those it has, or use a REST catalogue"
+        )
+    known = {"root", _INTERVAL, *_SWITCHES, *_IGNORED}
+    if name in known or name.startswith(_STORAGE):
+        return
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise InvalidInputError(
+        f"unknown property {name!r} of a directory namespace{hint} Known: "
+        f"{', '.join(sorted(known))}, and {_STORAGE}* for the store"
+    )
+
+
+def _switch(name: str, text: str | None, default: bool) -> bool:  # noqa: FBT001  # a value, not a mode
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise InvalidInputError(f"{name}: expected true or false, found {text!r:.60}")
+    return text.lower() == "true"
+
+
+def _millis(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise InvalidInputError(f"{_INTERVAL}: expected milliseconds, found {text!r:.60}")
+    return int(text)
+
 
 ATTEMPTS = 30
 """How often a change is tried again after another writer was first."""
@@ -350,3 +504,138 @@ def _table_of(rows: Rows) -> pa.Table:
 
 def _json_of(properties: Mapping[str, str] | None) -> str | None:
     return json.dumps(dict(properties), separators=(",", ":")) if properties else None
+
+
+# --- Namespaces below the root of a directory namespace: rows of its manifest table -----
+
+
+class DirectoryNamespaces:
+    """The operations of namespaces; a part of :class:`DirectoryNamespace`."""
+
+    settings: DirectorySettings
+    manifest: ManifestTable
+
+    def list_namespaces(self, request: Any) -> interface.ListNamespacesResponse:
+        """Names of the namespaces below one, in order; one page if ``limit`` says so."""
+        path = id_of(request)
+        names: set[str] = set()
+        if self.settings.manifest:
+            names = self._children(self._rows_of(path), path, "namespace")
+        elif path:
+            raise self._no_children()
+        page, token = page_of(sorted(names), request)
+        return interface.ListNamespacesResponse(namespaces=page, page_token=token)
+
+    def namespace_exists(self, request: Any) -> interface.NamespaceExistsResponse:
+        """Returns if there is a namespace, and raises otherwise."""
+        self.describe_namespace(request)
+        return interface.NamespaceExistsResponse()
+
+    def describe_namespace(self, request: Any) -> interface.DescribeNamespaceResponse:
+        """The properties of a namespace."""
+        path = id_of(request)
+        if not path:
+            return interface.DescribeNamespaceResponse(properties={})
+        properties = self._rows_of(path)[text_of(path)].properties
+        return interface.DescribeNamespaceResponse(
+            properties=None if properties is None else dict(properties)
+        )
+
+    def create_namespace(self, request: Any) -> interface.CreateNamespaceResponse:
+        """Make a namespace; modes create, exist_ok and overwrite (of an empty one)."""
+        path = id_of(request)
+        if not self.settings.manifest:
+            raise self._no_children()
+        if not path:
+            raise NamespaceAlreadyExistsError("the root namespace [] exists already")
+        mode = mode_of(request, "create", "existok", "overwrite")
+        for name in path:
+            check_name(name)
+        row = CatalogueRow(text_of(path), "namespace", None, value(request, "properties"))
+
+        def edit(rows: Rows) -> Rows | None:
+            self._require(rows, path[:-1])
+            if row.id in rows:
+                if mode == "create" or rows[row.id].kind != "namespace":
+                    raise NamespaceAlreadyExistsError(
+                        f"Namespace already exists: {row.id} is a {rows[row.id].kind}"
+                    )
+                if mode == "existok":
+                    return None
+                _check_empty(rows, row.id)
+            return rows | {row.id: row}
+
+        made = self.manifest.change(edit)[row.id].properties
+        return interface.CreateNamespaceResponse(properties=None if made is None else dict(made))
+
+    def drop_namespace(self, request: Any) -> interface.DropNamespaceResponse:
+        """Remove an empty namespace; with the mode skip, a missing one is no error."""
+        path = id_of(request)
+        if not path:
+            raise InvalidInputError("the root namespace [] cannot be dropped")
+        if not self.settings.manifest:
+            raise self._no_children()
+        mode = mode_of(request, "fail", "skip")
+        if str(value(request, "behavior", "restrict")).lower() != "restrict":
+            raise UnsupportedOperationError(
+                "drop_namespace: behavior 'Cascade' is not supported. Drop its tables first"
+            )
+        removed = text_of(path)
+
+        def edit(rows: Rows) -> Rows | None:
+            if removed not in rows or rows[removed].kind != "namespace":
+                if mode == "skip":
+                    return None
+                raise _not_found(removed)
+            _check_empty(rows, removed)
+            return {key: row for key, row in rows.items() if key != removed}
+
+        self.manifest.change(edit)
+        return interface.DropNamespaceResponse()
+
+    # ------------------------------------------------------------ inside
+
+    def _rows_of(self, path: tuple[str, ...]) -> Rows:
+        """All rows, if there is such a namespace."""
+        if not self.settings.manifest:
+            raise self._no_children()
+        rows = self.manifest.read()
+        self._require(rows, path)
+        return rows
+
+    @staticmethod
+    def _require(rows: Rows, path: tuple[str, ...]) -> None:
+        """Refuse a namespace that is not there."""
+        name = text_of(path)
+        if path and (name not in rows or rows[name].kind != "namespace"):
+            raise _not_found(name)
+
+    @staticmethod
+    def _children(rows: Rows, path: tuple[str, ...], kind: str) -> set[str]:
+        above = f"{text_of(path)}{DELIMITER}" if path else ""
+        names = (
+            row.id.removeprefix(above)
+            for row in rows.values()
+            if row.kind == kind and row.id.startswith(above)
+        )
+        return {name for name in names if DELIMITER not in name}
+
+    @staticmethod
+    def _no_children() -> UnsupportedOperationError:
+        return UnsupportedOperationError(
+            "namespaces below the root need the manifest table: set manifest_enabled=true"
+        )
+
+
+def _not_found(name: str) -> NamespaceNotFoundError:
+    return NamespaceNotFoundError(
+        f"Namespace not found: {name!r:.200}. list_namespaces names those that are there"
+    )
+
+
+def _check_empty(rows: Rows, name: str) -> None:
+    inside = sum(key.startswith(f"{name}{DELIMITER}") for key in rows)
+    if inside:
+        raise NamespaceNotEmptyError(
+            f"Namespace not empty: {name} has {inside} tables or namespaces. Drop them first"
+        )

@@ -25,11 +25,15 @@ import lance_namespace as interface
 from glaive.errors import GlaiveError
 from glaive.namespace.connection import connect
 from glaive.namespace.errors import InvalidInputError, error_of
-from glaive.namespace.identifiers import DELIMITER
-from glaive.namespace.operations import OPERATIONS, Operation
-from glaive.namespace.wire import ARROW_FILE, JSON, json_of, why_invalid
-
-__all__ = ["PORT", "RestAdapter"]
+from glaive.namespace.folders import DELIMITER
+from glaive.namespace.operations import (
+    ARROW_FILE,
+    JSON,
+    OPERATIONS,
+    Operation,
+    json_of,
+    why_invalid,
+)
 
 _logger = logging.getLogger(__name__)
 

@@ -5,11 +5,10 @@ Nothing here loads Spark before a step runs.
 """
 
 from glaive.pipeline.document import load
-from glaive.pipeline.pipeline import Pipeline
 from glaive.pipeline.plan import PlannedStep, plan
 from glaive.pipeline.report import render_report
 from glaive.pipeline.run import run
-from glaive.pipeline.runs import RunRecord, Runs, StepRecord
+from glaive.pipeline.runs import Pipeline, RunRecord, Runs, StepRecord
 from glaive.pipeline.step import Step, StepContext
 
 __all__ = [

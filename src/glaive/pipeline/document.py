@@ -7,28 +7,309 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from pkgutil import iter_modules
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
-from glaive.pipeline.keys import close_names, read_keys
-from glaive.pipeline.nesting import MAX_LEVELS, is_too_deep
-from glaive.pipeline.parameters import (
-    chosen_parameters,
-    hidden_parameters_in,
-    parameters_in,
-    substituted,
-)
-from glaive.pipeline.pipeline import Pipeline, dependencies
-from glaive.pipeline.step import Step
-from glaive.pipeline.step_kinds import kind_of, kinds
+from glaive.pipeline import steps
+from glaive.pipeline.runs import MAX_LEVELS, Pipeline, dependencies, is_too_deep
+from glaive.pipeline.step import DatasetName, Step
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
 
-__all__ = ["load"]
+# --- Kinds of steps by name: the modules of ``glaive.pipeline.steps`` -------------------
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """The names of all kinds, sorted; imports none of them."""
+    return tuple(sorted(module.name for module in iter_modules(steps.__path__)))
+
+
+@cache
+def kind_of(name: str) -> type[Step]:
+    """The class of a kind."""
+    module = import_module(f"{steps.__name__}.{name}")
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Step)
+        and value.__module__ == module.__name__
+    )
+    found.kind = name
+    return found
+
+
+# --- Tables of a file as dataclasses: each key is checked against the type of its field -
+
+T = TypeVar("T")
+
+_TYPES: dict[Any, str] = {
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def read_keys(made: type[T], table: Mapping[str, Any], datasets: Collection[str], where: str) -> T:
+    """An object from a table of a file.
+
+    Parameters
+    ----------
+    made
+        A dataclass; its fields are the keys. Of those that its ``repr`` leaves out, messages do not
+        show values, either.
+    datasets
+        Names that the file gives to datasets.
+    where
+        The file and the table, for messages.
+
+    Raises
+    ------
+    OptionError
+        A key is unknown, missing, or has a value of another type.
+    """
+    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(made)}  # type: ignore[arg-type]  # a dataclass
+    for key in table:
+        if key not in known:
+            raise OptionError(f"{where}: unknown key {key!r}{close_names(key, known)}")
+    hints = get_type_hints(made)
+    values: dict[str, Any] = {}
+    for name, entry in known.items():
+        if name in table:
+            at = f"{where}, key {name}"
+            values[name] = _value(table[name], hints[name], datasets, at, hidden=not entry.repr)
+        elif entry.default is MISSING and entry.default_factory is MISSING:
+            raise OptionError(f"{where}: the key {name!r} is missing: {_expected(hints[name])}")
+    return made(**values)
+
+
+def close_names(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: the closest one, and all."""
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{hint} There are: {', '.join(sorted(known)) or 'none'}"
+
+
+def shown(value: object, *, hidden: bool) -> str:
+    """A value of TOML in a message; only of which kind it is, if it may be secret."""
+    if not hidden:
+        return f"{value!r:.60}"
+    kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+    return next((kinds[kind] for kind in kinds if isinstance(value, kind)), "a number or a time")
+
+
+def _value(value: Any, hint: Any, datasets: Collection[str], where: str, *, hidden: bool) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        options = [option for option in get_args(hint) if option is not NoneType]
+        for option in options:
+            if len(options) == 1 or _is(value, option):
+                return _value(value, option, datasets, where, hidden=hidden)
+        raise _wrong(where, hint, value, hidden=hidden)
+    if hint is DatasetName:
+        if not isinstance(value, str):
+            raise _wrong(where, str, value, hidden=hidden)
+        if value not in datasets:
+            hint_text = close_names(value, datasets)
+            raise OptionError(f"{where}: {value!r} is no name in the table [datasets]{hint_text}")
+        return value
+    if origin is tuple:
+        parts = value if isinstance(value, list) else [value]
+        (item, _) = get_args(hint)
+        return tuple(_value(part, item, datasets, where, hidden=hidden) for part in parts)
+    if not _is(value, hint):
+        raise _wrong(where, hint, value, hidden=hidden)
+    if origin is Mapping and get_args(hint)[1] is not Any:
+        part = get_args(hint)[1]
+        return {
+            key: _value(one, part, datasets, f"{where}.{key}", hidden=hidden)
+            for key, one in value.items()
+        }
+    return float(value) if hint is float else value
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value of TOML is of a type, without looking into it."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint) and isinstance(value, str)
+    if origin is Mapping:
+        return isinstance(value, dict)
+    if origin is tuple:
+        return isinstance(value, list)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _expected(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        options = [option for option in get_args(hint) if option is not NoneType]
+        return " or ".join(_expected(option) for option in options)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if origin is tuple:
+        return "a list of texts"
+    if origin is Mapping:
+        return "a table"
+    return "the name of a dataset" if hint is DatasetName else _TYPES[hint]
+
+
+def _wrong(where: str, hint: Any, value: Any, *, hidden: bool) -> OptionError:
+    found = shown(value, hidden=hidden)
+    return OptionError(f"{where}: expected {_expected(hint)}, found {found}")
+
+
+# --- Parameters of a pipeline: ``${name}`` in its texts ---------------------------------
+
+_PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
+
+
+def chosen_parameters(
+    defaults: Mapping[str, Any],
+    given: Mapping[str, Any],
+    where: str,
+    credentials: Container[str] = (),
+) -> dict[str, Any]:
+    """The defaults of a file with the values of a run; texts become the type of the default.
+
+    Messages do not show the values of ``credentials``.
+
+    Raises
+    ------
+    OptionError
+        The file has no such parameter, or the value is of another type.
+    """
+    chosen = dict(defaults)
+    for name, default in defaults.items():
+        if not isinstance(default, str | int | float | bool):
+            raise OptionError(
+                f"{where}, key parameters.{name}: expected a text, a number, true or false, found "
+                f"{shown(default, hidden=name in credentials)}"
+            )
+    for name, value in given.items():
+        if name not in defaults:
+            raise OptionError(
+                f"{where}: there is no parameter {name!r}{close_names(name, defaults)}"
+            )
+        at, hidden = f"{where}, parameter {name}", name in credentials
+        chosen[name] = _typed(value, defaults[name], at, hidden=hidden)
+    return chosen
+
+
+def _typed(value: Any, default: Any, where: str, *, hidden: bool) -> Any:
+    kind = type(default)
+    if isinstance(value, kind):
+        return value
+    words = {"true": True, "false": False}
+    try:
+        made = words[value.lower()] if kind is bool else kind(value)
+        if kind is str or isinstance(value, str) or made == value:
+            return made
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        pass  # reported below
+    found = shown(value, hidden=hidden)
+    raise OptionError(f"{where}: expected {kind.__name__}, found {found}")
+
+
+def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
+    """A value of a file with parameters filled in, at any depth; ``$$`` is a dollar sign.
+
+    A text that is nothing but ``${name}`` becomes the value with its type.
+
+    Raises
+    ------
+    OptionError
+        There is no such parameter.
+    """
+    if isinstance(value, dict):
+        return {
+            key: substituted(one, parameters, f"{where}, key {key}") for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [substituted(one, parameters, where) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def filled(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else str(_parameter(match[2], parameters, where))
+
+    whole = _PARAMETER.fullmatch(value)
+    if whole and whole[2] is not None:
+        return _parameter(whole[2], parameters, where)
+    return _PARAMETER.sub(filled, value)
+
+
+def parameters_in(value: Any) -> frozenset[str]:
+    """Names of the parameters in a value of a file, at any depth."""
+    return frozenset[str]().union(*map(_names_in, _texts_in(value)))
+
+
+def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """Names of the parameters that are part of a password or a key of a URL, at any depth.
+
+    With ``parameters``, their values, also of those that bring such a part along: one may be a URL.
+    """
+    hidden = frozenset[str]().union(*map(_hidden_in, _texts_in(value)))
+    if parameters is None:
+        return hidden
+    brought = (_brought_by(text, parameters) for text in (*_texts_in(value), *_each(parameters)))
+    return hidden.union(*brought)
+
+
+def _hidden_in(text: str) -> frozenset[str]:
+    """Names in a text whose places are not shown, whatever the values."""
+    return _names_in(text) - _names_in(GlaiveError.without_secrets(text))
+
+
+def _brought_by(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+    """Names in a text whose values are not shown as a whole, once it is filled in."""
+    filled = _PARAMETER.sub(lambda found: str(parameters.get(found[2], "$")), text)
+    seen = GlaiveError.without_secrets(filled)
+    if seen == filled:
+        return frozenset()
+    return frozenset(name for name in _names_in(text) if str(parameters.get(name, "")) not in seen)
+
+
+def _each(parameters: Mapping[str, Any]) -> Iterator[str]:
+    """A text for each parameter that is nothing else."""
+    return (f"${{{name}}}" for name in parameters)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(match[2] for match in _PARAMETER.finditer(text) if match[2] is not None)
+
+
+def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:
+    if name not in parameters:
+        raise OptionError(
+            f"{where}: there is no parameter {name!r}{close_names(name, parameters)}. Add it to "
+            "the table [parameters], or write $$ for a dollar sign"
+        )
+    return parameters[name]
+
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, NewType
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NewType
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, GlaiveError, RefNotFoundError
+from glaive.errors import DatasetNotFoundError, GlaiveError, OptionError, RefNotFoundError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
     from glaive.spark import LanceTable
 
-__all__ = ["DatasetName", "Step", "StepContext", "TableStep"]
 
 DatasetName = NewType("DatasetName", str)
 """A name in the table ``[datasets]`` of a pipeline."""
@@ -96,7 +97,7 @@ class StepContext:
         No request for the first attempt; else those that open the dataset, and where the newest
         version does not know its jobs any more, one for each of the newest versions.
         """
-        from glaive.spark.jobs.job import SparkJob
+        from glaive.spark.jobs.runner import SparkJob
 
         if not self.again:
             return None
@@ -206,3 +207,74 @@ class TableStep(Step):
     def writes(self) -> tuple[str, ...]:
         """The dataset."""
         return (self.target,)
+
+
+# --- Queries of steps, in which datasets stand by their names ---------------------------
+
+
+def datasets_of(query: str, datasets: Collection[str]) -> tuple[str, ...]:
+    """Those of some datasets that a query reads.
+
+    Raises
+    ------
+    OptionError
+        It is no query; the message begins with ``query``.
+    MissingDependencyError
+        sqlglot is not installed.
+    """
+    from glaive.spark.queries import tables_in
+
+    named = tables_in(query)
+    return tuple(name for name in datasets if name.lower() in named)
+
+
+def query_frame(context: StepContext, query: str) -> DataFrame:
+    """The frame of a query."""
+    from glaive.spark import sql
+
+    storage: dict[str, Any] = {"storage_options": dict(context.storage)} if context.storage else {}
+    tables = {
+        name: {"uri": context.datasets[name], **storage}
+        for name in datasets_of(query, context.datasets)
+    }
+    return sql(context.spark, query, **tables)
+
+
+# --- Functions of users that steps name as ``module:function`` --------------------------
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def check_function(name: str) -> None:
+    """Refuse what names no function.
+
+    Raises
+    ------
+    OptionError
+        It is not of the form ``module:function``.
+    """
+    if not _FUNCTION.fullmatch(name):
+        raise OptionError(f"function: expected 'module:function', found {name!r:.60}")
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function; imports its module.
+
+    Raises
+    ------
+    OptionError
+        There is no such module or function.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"function {name!r}: {error}. Add the file to the key modules of the pipeline, or "
+            "install the package"
+        ) from error
+    found: Any = getattr(module, function_name, None)
+    if not callable(found):
+        raise OptionError(f"function {name!r}: the module has no function {function_name!r}")
+    made: Callable[..., Any] = found
+    return made

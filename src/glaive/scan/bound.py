@@ -5,35 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import ascending, integer_array, pack_flags
+from glaive.arrow.blocks import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.widths import has_known_width
-from glaive.encodings.fetch import Fetch
+from glaive.encodings.protocol import Fetch, and_then
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
-from glaive.file.bound import in_proportion
-from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
-from glaive.file.run_fetch import and_then
+from glaive.file.protocol import BoundColumn, BoundColumns, Searchable, in_proportion
 from glaive.format.blobs import stored
 from glaive.format.extension import extended
-from glaive.format.fields import Field
+from glaive.format.field import Field
 from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
 from glaive.memory import as_buffer
-from glaive.scan.projection import Projection
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID, Projection, SystemColumns
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
+from glaive.types import ByteRange
 
 if TYPE_CHECKING:
-    from glaive.scan.filter.columns import LazyColumns
+    from glaive.scan.projection import LazyColumns
 
-__all__ = ["BoundFragment", "bind_fragment"]
 
 _FRAGMENT_BYTES = 2048
 """Bytes of memory of a fragment beside its columns."""
@@ -58,7 +55,7 @@ class BoundFragment:
         # What filters see: storage types. JSON is text in results only.
         self.stored = columns
         if projection.has_extension_types:
-            from glaive.file.extension_columns import ExtensionColumns, as_extension
+            from glaive.file.files import ExtensionColumns, as_extension
 
             logical = extended(pa.schema([column.field for column in columns]))
             if whole is not None and projection.plain:
@@ -119,7 +116,7 @@ class BoundFragment:
         return self.outputs(arrays, rows)
 
     def in_proportion(self, rows: int, fields: int) -> Callable[[pa.Array], pa.Array]:
-        """A check of the arrays of so many fields; see ``in_proportion`` of ``file.bound``."""
+        """A check of the arrays of so many fields; see ``in_proportion`` of ``file.protocol``."""
         sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
         return in_proportion(rows, fields, self.projection.row_sizes.most, sized)
 
@@ -162,7 +159,7 @@ class BoundFragment:
         self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
     ) -> LazyColumns:
         """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
-        from glaive.scan.filter.columns import LazyColumns
+        from glaive.scan.projection import LazyColumns
 
         system = partial(self.system, rows=rows, deleted=deleted)
         return LazyColumns(len(rows), read, system, self.logical)
@@ -283,7 +280,7 @@ def _with_blob_contents(
     """The columns, those of blobs as values where these are wanted."""
     if not projection.blob_contents:
         return list(columns)
-    from glaive.scan.blobs.values import BlobContentsColumn, LogicalColumn
+    from glaive.scan.blob_values import BlobContentsColumn, LogicalColumn
 
     kind = LogicalColumn if projection.blobs == "logical" else BlobContentsColumn
     made: list[BoundColumn] = list(columns)
@@ -398,3 +395,58 @@ def _both(first: Any, second: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.and_(first, second)
+
+
+# --- Pages of mapped files that a stream has passed, taken out of this process's memory -
+# They stay in the system's cache, and views of them stay valid: who reads one maps its pages
+# again, which costs about a microsecond for 64 KiB. Without this, a stream over files larger than
+# memory would look as large as the files.
+
+_STREAMED_BYTES: Final = 16 * 1024 * 1024
+"""Decoded bytes after which pages are let go of.
+
+The next scan must map them again, so this is a matter of memory against time.
+"""
+
+_KEPT_BYTES: Final = 48 * 1024 * 1024
+"""Decoded bytes of a whole stream up to which it lets go of nothing: a column of numbers."""
+
+_SEARCHED_BYTES: Final = 256 * 1024 * 1024
+"""The same of rows that a search found: mapping single pages again costs more than reading them."""
+
+
+class PassedPages:
+    """What one stream has read of mapped files since it last let go of their pages.
+
+    Parameters
+    ----------
+    expected
+        Bytes that the stream decodes in all, about, if that is known.
+    searched
+        Single rows may be taken out of the pages.
+    """
+
+    __slots__ = ("_limit", "_readers", "_size")
+
+    def __init__(self, expected: int | None = None, *, searched: bool = False) -> None:
+        self._readers: dict[int, Sequence[RangeReader]] = {}  # not fragments, which hold more
+        self._limit = _SEARCHED_BYTES if searched else _STREAMED_BYTES
+        if expected is not None and expected <= _KEPT_BYTES:
+            self._limit = max(self._limit, _KEPT_BYTES)
+        self._size = 0
+
+    def add(self, bound: BoundFragment, size: int) -> None:
+        """Rows of a fragment were used, of ``size`` bytes, about; lets go of pages in time."""
+        self._readers[bound.fragment.id] = bound.readers
+        self._size += size
+        if self._size >= self._limit:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Take the pages of these fragments out of this process's memory; 20 us a file."""
+        for readers in self._readers.values():
+            for reader in readers:
+                if reader.mapped:
+                    reader.advise([ByteRange(0, reader.size)], "dontneed")
+        self._readers.clear()
+        self._size = 0

@@ -16,7 +16,6 @@ from glaive.types import Flags, Int64s
 if TYPE_CHECKING:
     from glaive.format.deletions import DeletedRuns
 
-__all__ = ["LiveRows", "without_deleted"]
 
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from glaive.scan.indexed.steps import (
+from glaive.scan.options import Figures, Meter, ScanOptions, ScanStatistics
+from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
+from glaive.scan.query import Query, Reading, statistics
+from glaive.scan.ranked import (
     PlanStep,
     filter_text,
     index_steps,
@@ -14,19 +17,13 @@ from glaive.scan.indexed.steps import (
     projection_step,
     read_step,
 )
-from glaive.scan.metrics import Figures, Meter, ScanStatistics
-from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
-from glaive.scan.query import Query
 from glaive.scan.ready import ready_scan
-from glaive.scan.reporting import Reading, statistics
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
     from glaive.scan.ranked import RankedScan
 
-__all__ = ["analyze", "explain"]
 
 _STEPS = {
     "index": "search indices",

@@ -18,27 +18,24 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.events import INDICES as OF_INDICES
 from glaive.events import emit
-from glaive.format.flags import Feature
 from glaive.format.index_section import contents_of, with_own_folders
+from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, OpenedIndex
-from glaive.index.registry import kind_of
-from glaive.index.retained import RetainedRows
+from glaive.index.address_map import AddressMap, RetainedRows
+from glaive.index.protocol import IndexKind, OpenedIndex, kind_of
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import Segment
 from glaive.scan.snapshot import Snapshot
-from glaive.table.index_coverage import covered_fragments, holds_addresses
-from glaive.table.relocated_rows import (
+from glaive.table.index_coverage import (
     REUSE_INDEX,
+    covered_fragments,
     followed,
+    holds_addresses,
     precedes_relocation,
     stored_relocations,
 )
 from glaive.types import Flags, Int64s
-
-__all__ = ["FragmentIds", "IndexedSegment", "LogicalIndex", "SnapshotIndices", "union_of"]
 
 FragmentIds: TypeAlias = frozenset[int]
 
@@ -285,7 +282,7 @@ class SnapshotIndices:
 
         found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
         if files:
-            from glaive.io.prefetch import HeldStore
+            from glaive.io.wrapped import HeldStore
 
             found = replace(found, store=HeldStore(found.store, files))
         try:

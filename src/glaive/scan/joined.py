@@ -1,6 +1,6 @@
 """Fragments whose columns are taken from as one: a take costs per column, not per fragment.
 
-The columns of the fragments that takes met are joined (:mod:`glaive.file.v2.reading.joined`),
+The columns of the fragments that takes met are joined (:mod:`glaive.file.v2.bound`),
 once for all takes of a projection: random rows meet all fragments soon. What cannot be joined,
 such as files that must be fetched, is taken fragment by fragment.
 """
@@ -15,20 +15,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import distinct
+from glaive.arrow.blocks import distinct
 from glaive.dataclass import dataclass
-from glaive.encodings.pages.full_zip import FullZipPage
-from glaive.encodings.plain_run import PlainPlaces, PlainRun
+from glaive.encodings.pages.full_zip import FullZipPage, PlainPlaces, PlainRun
 from glaive.encodings.protocol import PageReader
-from glaive.file.v2.prefetch import prefetch_rows
-from glaive.file.v2.reading.bound import FieldColumns
-from glaive.file.v2.reading.joined import join_columns
-from glaive.file.v2.reading.row_takes import ColumnTakes
-from glaive.kernels.rescoring import PlacedVectors
+from glaive.file.protocol import prefetch_rows
+from glaive.file.v2.bound import ColumnTakes, FieldColumns, join_columns
+from glaive.kernels.distances import PlacedVectors
 from glaive.scan.bound import BoundFragment
 from glaive.types import Flags, Int64s
-
-__all__ = ["MAX_FRAGMENTS", "JoinedFragments", "are_few", "join_fragments"]
 
 MAX_FRAGMENTS: Final = 4096
 _MAX_BYTES: Final = 96 * 1024 * 1024

@@ -2,25 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, field, fields
+from functools import partial, wraps
+from inspect import Parameter, signature
+from threading import Lock
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, OptionRangeError, UnsupportedFeatureError
+from glaive.io.store import IoCounters, IOStats
 from glaive.scan.projection import BlobHandling, Columns, column_names
 from glaive.types import integer_of
 
-if TYPE_CHECKING:  # a first scan without search and order loads none of these
+if TYPE_CHECKING:
     from glaive.scan.full_text.queries import FullTextQuery
-    from glaive.scan.metrics import ScanStatistics
-    from glaive.scan.nearest.minhash_query import MinHashQuery
-    from glaive.scan.nearest.options import NearestOptions
+    from glaive.scan.nearest.options import MinHashQuery, NearestOptions
     from glaive.scan.run.compare import ColumnOrdering
 
-__all__ = ["TO_WRITE_AGAIN", "ScanOptions"]
+
+# --- What a scan did: time and rows per step, requests and bytes ------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanStatistics:
+    """Figures of one scan, handed to ``scan_stats_callback`` when it has ended.
+
+    Parameters
+    ----------
+    iops, requests
+        Reads before and after near ones were joined; both count joined ones here.
+    bytes_read
+        Bytes requested.
+    indices_loaded, parts_loaded
+        Indices that were opened, also to ask what they would find, and parts of them that were
+        read; 0 where they were kept from another search, or by ``prewarm_index``.
+    index_comparisons
+        Entries of indices that were compared with the filter or the query.
+    index_cache_hits, index_cache_misses
+        Lookups in the session's cache of indices.
+    all_counts
+        Rows and fragments per step; and ``fallbacks``, how often a quicker way was tried and
+        given up, in all and by reason.
+    all_times
+        Nanoseconds per step, summed over threads.
+    """
+
+    iops: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    indices_loaded: int = 0
+    parts_loaded: int = 0
+    index_comparisons: int = 0
+    index_cache_hits: int = 0
+    index_cache_misses: int = 0
+    all_counts: dict[str, int] = field(default_factory=dict)
+    all_times: dict[str, int] = field(default_factory=dict)
+
+
+_NOTHING: Final = IOStats()
+
+
+class Figures(dict[str, int]):
+    """Figures by name, 0 where there is none: a ``Counter`` takes longer to make than to use."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+class Meter:
+    """Sums up figures by name. Threads may share one."""
+
+    __slots__ = ("_lock", "counts", "reads", "times")
+
+    def __init__(self) -> None:
+        self.counts, self.times = Figures(), Figures()
+        self.reads: dict[tuple[str, str], int] = {}
+        self._lock = Lock()
+
+    def count(self, name: str, number: int) -> None:
+        """Add to a count."""
+        with self._lock:
+            self.counts[name] += number
+
+    def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
+        """Count that a quicker way was tried and given up, and why.
+
+        Parameters
+        ----------
+        path
+            What was tried.
+        reason
+            Few different ones: each is a count of its own.
+        error
+            What happened, for the log.
+        """
+        with self._lock:
+            self.counts["fallbacks"] += 1
+            self.counts[f"fallbacks, {path}: {reason}"] += 1
+        _log_fallback(path, reason, error)
+
+    def step(self, name: str, counters: IoCounters | None = None) -> Step:
+        """Add the time that a block takes, and what is read of a store meanwhile."""
+        return Step(self, name, counters)
+
+    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
+        """Add to the time of a step, and to its reads."""
+        with self._lock:
+            self.times[name] += nanoseconds
+            if iops:
+                for kind, number in (("iops", iops), ("bytes", size)):
+                    self.reads[name, kind] = self.reads.get((name, kind), 0) + number
+
+
+class Step:
+    """A block whose time is added to that of a step. Used once."""
+
+    __slots__ = ("_before", "_counters", "_meter", "_name", "_started")
+
+    def __init__(self, meter: Meter, name: str, counters: IoCounters | None = None) -> None:
+        self._meter, self._name, self._counters = meter, name, counters
+
+    def __enter__(self) -> None:
+        self._before = _NOTHING if self._counters is None else self._counters.snapshot()
+        self._started = perf_counter_ns()
+
+    def __exit__(self, *_error: object) -> None:
+        spent, before = perf_counter_ns() - self._started, self._before
+        after = before if self._counters is None else self._counters.snapshot()
+        size = after.read_bytes - before.read_bytes
+        self._meter.spend(self._name, spent, after.read_iops - before.read_iops, size)
+
+
+class _NoStep(Step):
+    """A block whose time nobody asks for. Used any number of times, by any thread."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+class UnreadMeter(Meter):
+    """A meter whose figures nobody reads: it keeps none, so that all scans may share one."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step = _NoStep(self, "")
+
+    def count(self, name: str, number: int) -> None:
+        """Add nothing."""
+
+    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
+        """Add nothing."""
+
+    def step(self, name: str, counters: IoCounters | None = None) -> Step:
+        """A block that is not timed."""
+        return self._step
+
+    def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
+        """Only log that a quicker way was tried and given up."""
+        _log_fallback(path, reason, error)
+
+
+NOBODY: Final = UnreadMeter()
+"""The meter of scans of which no figures are asked for."""
+
+
+def _log_fallback(path: str, reason: str, error: Exception | None) -> None:
+    import logging
+
+    logging.getLogger("glaive.scan").debug(
+        "%s: %s; reading the general way", path, reason, exc_info=error
+    )
+
 
 _ROW_ADDRESSES = "a filter chooses rows by their addresses: filter='_rowaddr IN (0, 7)'"
 _REFUSED = {
@@ -80,7 +244,7 @@ class ScanOptions:
         Whether indices on columns of the filter are searched: ``True``, ``False``, or by default
         where that is quicker than to look at the rows.
     scan_stats_callback
-        Called with :class:`glaive.scan.metrics.ScanStatistics` when the scan has ended. The
+        Called with :class:`glaive.scan.options.ScanStatistics` when the scan has ended. The
         scan then counts its requests, and opens files for itself.
     fragments
         Ids of the only fragments to read, in this order.
@@ -312,14 +476,13 @@ def _row_range(given: object) -> tuple[int, int]:
 
 
 def _nearest(given: object) -> NearestOptions | MinHashQuery:
-    from glaive.scan.nearest.minhash_query import minhash_query_of
-    from glaive.scan.nearest.options import NearestOptions
+    from glaive.scan.nearest.options import NearestOptions, minhash_query_of
 
     return minhash_query_of(given) or NearestOptions.of(given)
 
 
 def _full_text_query(given: object) -> FullTextQuery:
-    from glaive.scan.full_text.text_query import full_text_query_of
+    from glaive.scan.full_text.queries import full_text_query_of
 
     return full_text_query_of(given)
 
@@ -379,3 +542,116 @@ _CHECKED: Mapping[str, Callable[[Any], Any]] = {
     **{name: partial(_whole, name, least=least) for name, least in _LEAST.items()},
 }
 """What is kept of each option as users write it; those that are not here are kept as they are."""
+
+
+# --- Keyword arguments of methods that scan, for type checkers and for ``inspect.signature``
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NoKeywords(TypedDict):
+    """Options of a function that names all of its own: type checkers find those it lacks."""
+
+
+class ScanKeywords(TypedDict, total=False):
+    """Options of scans beside columns, filter, limit and offset, as users write them.
+
+    :class:`ScanOptions` says what they mean; ``None`` is its default. The last ten need an index
+    or change nothing without one.
+    """
+
+    order_by: Sequence[str | ColumnOrdering] | None
+    batch_size: int | None
+    batch_size_bytes: int | None
+    strict_batch_size: bool | None
+    batch_readahead: int | None
+    fragment_readahead: int | None
+    scan_in_order: bool | None
+    with_row_id: bool | None
+    with_row_address: bool | None
+    include_deleted_rows: bool | None
+    late_materialization: bool | Sequence[str] | None
+    use_stats: bool | None
+    io_buffer_size: int | None
+    scan_stats_callback: Callable[[ScanStatistics], object] | None
+    fragments: Iterable[object] | None
+    range_before: Sequence[int] | None
+    blob_handling: str | None
+    use_cache: bool | None
+    substrait_filter: bytes | None
+    nearest: object
+    full_text_query: object
+    index_segments: object
+    row_addr_allowlist: object
+    row_addr_blocklist: object
+    aggregate: object
+    prefilter: bool | None
+    use_scalar_index: bool | None
+    fast_search: bool | None
+    disable_scoring_autoprojection: bool | None
+
+
+class FragmentScanKeywords(ScanKeywords, total=False):
+    """Options of scans of one fragment, which name limit and offset like all others."""
+
+    limit: int | None
+    offset: int | None
+
+
+class HeadKeywords(ScanKeywords, total=False):
+    """Options of scans of the first rows."""
+
+    columns: Sequence[str] | Mapping[str, str] | None
+    filter: object
+    offset: int | None
+
+
+_BY_NAME = ("limit", "offset", *ScanKeywords.__annotations__)
+_DEFAULTS = {f.name: None if f.default is MISSING else f.default for f in fields(ScanOptions)}
+
+
+def shows_options(*positional: str) -> Callable[[F], F]:
+    """Let a method with ``**options: Unpack[ScanKeywords]`` name each of them in its signature.
+
+    Type checkers read the annotation. At run time it says nothing to ``inspect.signature`` and
+    ``help``, and it has no way to say that some options may be given by position, as pylance
+    allows: the ``positional`` ones, after those that the method names itself.
+    """
+
+    def showing(method: F) -> F:
+        own = signature(method)
+        *named, rest = own.parameters.values()
+        first = [
+            parameter.name
+            for parameter in named
+            if parameter.kind == Parameter.POSITIONAL_OR_KEYWORD
+        ]
+        exposed = {parameter.name: parameter for parameter in named}
+        exposed |= {option: _exposed(option) for option in _BY_NAME if option not in exposed}
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        order = {option: exposed.pop(option).replace(kind=kind) for option in (*first, *positional)}
+        others = [rest] if rest.name != "options" else []  # arguments for somebody else
+
+        @wraps(method)
+        def call(*args: Any, **options: Any) -> Any:
+            if len(args) <= len(first):
+                return method(*args, **options)
+            more = dict(zip(positional, args[len(first) :], strict=False))
+            if twice := more.keys() & options.keys():
+                raise OptionError(f"arguments of {method.__name__}: {min(twice)!r} is given twice")
+            return method(*args[: len(first)], *args[len(order) :], **options, **more)
+
+        parameters = [*order.values(), *exposed.values(), *others]
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions take attributes
+        return call  # type: ignore[return-value]  # called as the method is
+
+    return showing
+
+
+def _exposed(option: str) -> Parameter:
+    return Parameter(
+        option,
+        Parameter.KEYWORD_ONLY,
+        default=_DEFAULTS.get(option),
+        annotation=FragmentScanKeywords.__annotations__[option].__forward_arg__,
+    )

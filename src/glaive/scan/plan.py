@@ -18,21 +18,6 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
-__all__ = [
-    "UNSEEN_ROWS",
-    "WINDOW_BYTES",
-    "AllRows",
-    "FragmentRows",
-    "ScanPlan",
-    "page_end",
-    "plan_all",
-    "plan_scan",
-    "plan_searched",
-    "row_bytes",
-    "window_rows",
-    "windows",
-]
-
 WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: enough to make the calls per window cheap."""
 

@@ -10,31 +10,204 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from glaive.arrow.blocks import ascending, flags_of, integer_array
+from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.arrow.widths import RowSizes
 from glaive.dataclass import dataclass
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended, with_metadata
-from glaive.format.fields import Field, LanceSchema
-from glaive.scan.nullability import computed_field
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Feature
+from glaive.memory import items_of
+from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Value
+    from glaive.expr.tree import Node
+    from glaive.format.rowids import RowValues
+    from glaive.table.rowids import Lineage
 
-__all__ = [
-    "BlobHandling",
-    "Columns",
-    "Computed",
-    "Output",
-    "Projection",
-    "column_names",
-    "project",
-]
+
+# --- Columns that every dataset has and no file holds: row ids, addresses, positions, versions
+
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
+ROW_OFFSET = "_rowoffset"
+CREATED_AT = "_row_created_at_version"
+UPDATED_AT = "_row_last_updated_at_version"
+
+SYSTEM_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
+    dict.fromkeys((ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT), pa.uint64())
+)
+"""Their names and types."""
+
+_LINEAGE: Mapping[str, Lineage] = MappingProxyType(
+    {ROW_ID: "row_ids", CREATED_AT: "created_at", UPDATED_AT: "updated_at"}
+)
+_NUMBERS: WeakKeyDictionary[IsOneOf, NDArray[np.uint64]] = WeakKeyDictionary()
+"""Those of sets, for as long as these are used."""
+
+_HIGHEST = 2**64 - 1
+_FIRST_VERSION = 1
+"""What rows have as versions in datasets that do not keep them."""
+
+
+class SystemColumns:
+    """The system columns of one fragment, each worked out when it is first needed."""
+
+    __slots__ = ("_first_live", "_ids", "_kept", "_live", "_load", "rows", "stable")
+
+    def __init__(self, snapshot: Snapshot, position: int) -> None:
+        from glaive.table.rowids import load_lineage
+
+        fragment = snapshot.manifest.fragment(position)
+        # Not the snapshot: what the session keeps must not keep the session.
+        store, manifest = snapshot.store, snapshot.manifest
+
+        def load(what: Lineage) -> RowValues:
+            return load_lineage(store, manifest, manifest.fragment(position), what)
+
+        self._load = load
+        self._kept: dict[str, RowValues] = {}
+        self._live = snapshot.live_rows(fragment)
+        self._ids = fragment.id << 32
+        self._first_live = snapshot.row_start_list[position]
+        self.rows = fragment.physical_rows
+        self.stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
+
+    def of(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Values of a column for physical rows, deleted ones included."""
+        if name == ROW_OFFSET:
+            before: NDArray[np.int64] = rows + self._first_live
+            if self._live is not None:
+                before = before - self._live.deleted_before(rows)
+            return before.astype(np.uint64)
+        if self._is_address(name):
+            return rows.view(np.uint64) + np.uint64(self._ids)  # rows are not below 0
+        values = self._kept.get(name)
+        if values is None:
+            values = self._kept[name] = self._decode(name)
+        return values.at(rows)
+
+    def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
+        """The rows from ``start`` to ``stop`` whose value passes, ascending."""
+        if self._is_address(name):
+            if isinstance(condition, InRange):
+                first, last = bounds(condition)
+                first, last = max(start, first - self._ids), min(stop - 1, last - self._ids)
+                return np.arange(first, max(first, last + 1), dtype=np.int64)
+            if isinstance(condition, IsOneOf) and not condition.negated:
+                wanted = numbers(condition)
+                low = np.uint64(self._ids + start)
+                rows = wanted[wanted.searchsorted(low) :] - np.uint64(self._ids)
+                return rows[: rows.searchsorted(np.uint64(stop))].astype(np.int64)
+        values = self.of(name, np.arange(start, stop, dtype=np.int64))
+        mask: Any = condition.mask(integer_array(values))
+        flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
+        return np.flatnonzero(flags) + start
+
+    def _is_address(self, name: str) -> bool:
+        return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
+
+    def _decode(self, name: str) -> RowValues:
+        from glaive.format.rowids import RowValues
+
+        if name != ROW_ID and not self.stable:
+            return RowValues.constant(_FIRST_VERSION, self.rows)
+        return self._load(_LINEAGE[name])
+
+
+def refuse_taken(schema: LanceSchema, *names: str) -> None:
+    """Refuse to look for what is known of rows where columns have the names of it.
+
+    Other writers give columns such names. Values of any type would be taken for those of the rows.
+
+    Raises
+    ------
+    SchemaError
+        There is such a column; the message says how to get rid of it.
+    """
+    for name in names:
+        if name in schema.names:
+            raise SchemaError(
+                f"column {name!r} of the dataset has a name that is reserved for what is known of "
+                "each row, which is needed here. Rename the column (alter_columns), drop it "
+                "(drop_columns), or read a version without it"
+            )
+
+
+def bounds(condition: InRange) -> tuple[int, int]:
+    """Lowest and highest number of a range, both included."""
+    least: Any = condition.low
+    most: Any = condition.high
+    low = 0 if least is None else least.as_py() + (not condition.low_included)
+    high = _HIGHEST if most is None else most.as_py() - (not condition.high_included)
+    return low, high
+
+
+def numbers(condition: IsOneOf) -> NDArray[np.uint64]:
+    """The numbers of a set, ascending, each once: made once, as each fragment asks for them."""
+    known = _NUMBERS.get(condition)
+    if known is None:
+        values: Any = condition.values.drop_null().cast(pa.uint64())
+        data = items_of(values.buffers()[1], np.uint64, len(values), 8 * values.offset)
+        known = _NUMBERS[condition] = ascending(data)
+    return known
+
+
+# --- Whether a computed column may have nulls, as far as its expression tells -----------
+
+
+def computed_field(
+    name: str, kind: pa.DataType, node: Node, column: Callable[[str], bool]
+) -> pa.Field[Any]:
+    """The field of a computed column; nulls may be null, whatever a schema says of the column."""
+    return pa.field(name, kind, pa.types.is_null(kind) or may_be_null(node, column))
+
+
+def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
+    """Whether a bound expression may be null.
+
+    Operators pass the nulls of their operands on; functions may be null whatever they are
+    given, but for those that return the first value. ``column`` says it of the path of a column.
+    """
+    from glaive.expr import tree
+
+    todo: list[Node] = [node]
+    while todo:
+        node = todo.pop()
+        match node:
+            case tree.Column():
+                if column(node.path):
+                    return True
+            case tree.Literal():
+                if node.is_null:
+                    return True
+            case tree.IsNull() | tree.IsTruth():
+                pass
+            case tree.Compare(op) if "DISTINCT" in op:
+                pass
+            case tree.Call(name=name) if name in tree.FIRST_VALUE:
+                if all(may_be_null(argument, column) for argument in node.arguments):
+                    return True
+            case tree.Call() | tree.Member() | tree.Subscript():
+                return True
+            case tree.Cast() if node.attempt:
+                return True
+            case _:
+                todo.extend(tree.children(node))
+    return False
+
 
 BlobHandling = Literal["descriptions", "values", "logical"]
 """Blobs as where they are; as their values; or, to write them again, as what an author would hand
@@ -396,3 +569,86 @@ def _output_field(name: str, chain: Sequence[Field]) -> pa.Field:
         return last
     nullable = any(field.nullable for field in chain)
     return pa.field(name, last.type, nullable, last.metadata)
+
+
+# --- Columns of some rows, each decoded when it is first needed and then kept -----------
+
+
+class LazyColumns:
+    """Columns of ``count`` rows.
+
+    Parameters
+    ----------
+    read
+        The rows of a field, by its number in the projection, in the type it is stored in.
+    system
+        The rows of a system column, by its name.
+    logical
+        The same field in its logical type, which results have.
+    """
+
+    __slots__ = ("_fields", "_logical", "_read", "_system", "count")
+
+    def __init__(
+        self,
+        count: int,
+        read: Callable[[int], Any],
+        system: Callable[[str], Any],
+        logical: Callable[[int, Any], Any],
+    ) -> None:
+        self.count = count
+        self._read, self._system, self._logical = read, system, logical
+        self._fields: dict[int, Any] = {}
+
+    def field(self, at: int) -> Any:
+        """All of a field, as stored."""
+        array = self._fields.get(at)
+        if array is None:
+            array = self._fields[at] = self._read(at)
+        return array
+
+    def has(self, at: int) -> bool:
+        """Whether a field was decoded already."""
+        return at in self._fields
+
+    def put(self, at: int, array: Any) -> None:
+        """Keep a field that was read otherwise."""
+        self._fields[at] = array
+
+    def column(self, output: Output, *, stored: bool = False) -> Any:
+        """A field, a member of one, or a system column.
+
+        In the type of the result, or in the one that expressions see (``stored``).
+        """
+        if output.system is not None:
+            return self._system(output.system)
+        array = self.field(output.at)
+        if not stored:
+            array = self._logical(output.at, array)
+        for name in output.path:
+            array = array.flatten()[array.type.get_field_index(name)]
+        return array
+
+    def batch(self, inputs: Mapping[str, Output]) -> pa.RecordBatch:
+        """Columns for an expression, named by their paths."""
+        names = list(inputs)
+        arrays = [self.column(output, stored=True) for output in inputs.values()]
+        if not arrays:  # a constant still has as many values as there are rows
+            names, arrays = ["rows"], [pa.nulls(self.count)]
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+    def filtered(self, mask: pa.BooleanArray) -> LazyColumns:
+        """The rows that a mask without nulls has true."""
+
+        def system(name: str) -> Any:
+            return self._system(name).filter(mask)
+
+        return LazyColumns(
+            mask.true_count, lambda at: self.field(at).filter(mask), system, self._logical
+        )
+
+    def output(self, output: Output | Computed) -> Any:
+        """A column of the result."""
+        if isinstance(output, Output):
+            return self.column(output)
+        return output.value.evaluate(self.batch(output.inputs))

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from glaive.scan.nearest.options import NearestOptions
     from glaive.scan.ranked import RankedScan
 
-__all__ = ["ready_scan"]
-
 
 def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) -> Query | RankedScan:
     """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
@@ -25,7 +23,7 @@ def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) ->
         from glaive.scan.full_text.scan import FullTextScan
 
         return FullTextScan.of(views, options, options.full_text_query)
-    from glaive.scan.nearest.minhash_query import MinHashQuery
+    from glaive.scan.nearest.options import MinHashQuery
 
     if isinstance(options.nearest, MinHashQuery):
         from glaive.scan.nearest.minhash_scan import MinHashScan

@@ -10,20 +10,26 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.utf8 import refuse_half_characters
+from glaive.arrow.validation import refuse_half_characters
 from glaive.errors import GlaiveError
 from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
-from glaive.scan.projection import BlobHandling, Columns, Projection, project
+from glaive.scan.projection import (
+    ROW_ADDRESS,
+    ROW_ID,
+    SYSTEM_COLUMNS,
+    BlobHandling,
+    Columns,
+    Projection,
+    project,
+    refuse_taken,
+)
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
 
 if TYPE_CHECKING:
-    from glaive.expr.filter_shapes import FilterShapes
-    from glaive.expr.filters import Filter
+    from glaive.expr.filters import Filter, FilterShapes
     from glaive.scan.joined import JoinedFragments
 
-__all__ = ["BoundProjection", "Views", "bare_batch"]
 
 _MIN_PREFETCHED_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
@@ -230,8 +236,7 @@ class Views:
         """A filter bound to the columns; what was written as text is kept."""
         condition = self._filters.get(source) if isinstance(source, str) else None
         if condition is None:
-            from glaive.expr.filter_shapes import FilterShapes
-            from glaive.expr.filters import bind_filter
+            from glaive.expr.filters import FilterShapes, bind_filter
 
             schema = self.snapshot.manifest.schema
             shapes = self._shapes

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from glaive.spark.catalogue import catalog
     from glaive.spark.files import read_files
     from glaive.spark.frame_writing import write
-    from glaive.spark.java import ensure_java
     from glaive.spark.jobs.ingest import ingest
     from glaive.spark.lance_table.table import LanceTable
-    from glaive.spark.launch import register, session
+    from glaive.spark.launch import ensure_java, register, session
     from glaive.spark.queries import sql
     from glaive.spark.streams.frames import read_changes
 
@@ -41,7 +40,7 @@ __all__ = [
 _HOMES = {
     "LanceTable": "lance_table.table",
     "catalog": "catalogue",
-    "ensure_java": "java",
+    "ensure_java": "launch",
     "ingest": "jobs.ingest",
     "read": "api",
     "read_changes": "streams.frames",

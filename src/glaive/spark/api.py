@@ -11,18 +11,59 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from py4j.java_gateway import JavaClass
 
 from glaive.errors import OptionError
-from glaive.format.column_path import quoted_name
+from glaive.format.field import quoted_name
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import absolute, from_spark, refuse_no_texts, to_spark
+from glaive.spark.options import absolute, from_spark, refuse_no_texts, spark_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CASE_SENSITIVE", "cluster_cores", "is_connect", "is_set", "read", "register_view"]
+
+# --- Frames that Spark may broadcast in joins -------------------------------------------
+# The hint says how large a frame is, which Spark does not ask of Python sources. Where such a
+# frame is not part of a join, Spark would warn of a hint without effect, in each query: this one
+# is left out of the log of classic sessions. Other warnings of hints stay.
+
+LOGGER: Final = "org.apache.spark.sql.catalyst.analysis.HintErrorLogger"
+"""The logger of Spark's warnings of hints."""
+
+NO_JOIN: Final = r".*\(strategy=broadcast\).* is not part of a join relation.*"
+"""The warning, as a regular expression of Java for the whole message."""
+
+
+def marked_small(frame: DataFrame, *, has_jvm: bool) -> DataFrame:
+    """The frame, as one that joins should broadcast; ``has_jvm``: of a classic session."""
+    session: Any = frame.sparkSession
+    if has_jvm:
+        _without_warning(session._jvm)  # noqa: SLF001  # no public way to the log
+    return frame.hint("broadcast")
+
+
+@lru_cache(maxsize=1)
+def _without_warning(jvm: Any) -> None:
+    """Leave the warning out of the log of a JVM, if log4j writes it."""
+    manager = jvm.org.apache.logging.log4j.LogManager
+    if not isinstance(manager, JavaClass):
+        return
+    logger = manager.getLogger(LOGGER)
+    log4j = jvm.org.apache.logging.log4j.core
+    if logger.getClass().getName() != "org.apache.logging.log4j.core.Logger":
+        return
+    result = getattr(log4j, "Filter$Result")
+    logger.addFilter(
+        log4j.filter.RegexFilter.createFilter(NO_JOIN, None, False, result.DENY, result.NEUTRAL)
+    )
+    # The filter gave the logger a configuration of its own, with the level of the moment.
+    logger.get().setLevel(None)
+    logger.getContext().updateLoggers()
+
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting that enables filter pushdown in Spark; off by default."""
@@ -142,7 +183,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     uri = absolute(uri)
     if parallelism is None:
         parallelism = cluster_cores(spark)
-    options = to_spark(
+    options = spark_texts(
         {
             "columns": columns,
             "filter": filter,
@@ -168,7 +209,6 @@ def read(  # noqa: PLR0913  # one keyword for each option
         }
     )
     from glaive.spark.frame import open_dataset, pinned
-    from glaive.spark.hints import marked_small
     from glaive.spark.sizes import frame_bytes
 
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
@@ -177,7 +217,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     size = frame_bytes(dataset, checked)
     at = pinned(checked, dataset)
     options = {key: text for key, text in options.items() if key not in ("tag", "asof")}
-    options |= to_spark({"version": at.version, "branch": at.branch})
+    options |= spark_texts({"version": at.version, "branch": at.branch})
     refuse_no_texts({"path": uri, **options})
     register(spark)
     if push_filters:
@@ -217,11 +257,11 @@ def register_view(
     """
     from glaive.spark.frame import open_dataset, pinned
 
-    strings = to_spark(options) | {"path": absolute(uri)}
+    strings = spark_texts(options) | {"path": absolute(uri)}
     checked = from_spark(strings)
     at = pinned(checked, open_dataset(checked))
     strings = {key: text for key, text in strings.items() if key not in ("tag", "asof")}
-    strings |= to_spark({"version": at.version, "branch": at.branch})
+    strings |= spark_texts({"version": at.version, "branch": at.branch})
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     if "${" in name:  # nothing stands for it within a name

@@ -16,7 +16,6 @@ from glaive.errors import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkCatalogue", "catalog"]
 
 _PAGE = 1000
 _MOST = 100_000

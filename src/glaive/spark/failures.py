@@ -22,16 +22,7 @@ from glaive.errors import (
     NotFoundError,
     SchemaError,
 )
-from glaive.format.column_path import split_path
-
-__all__ = [
-    "NOTHING",
-    "as_glaive_errors",
-    "find_glaive_error",
-    "naming_columns",
-    "naming_job",
-    "without_inner_frames",
-]
+from glaive.format.field import split_path
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,6 @@ from glaive.spark.failures import as_glaive_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "format_of", "read_files"]
 
 FORMATS = ("csv", "json", "parquet")
 

@@ -6,7 +6,7 @@ filter is accepted only if it selects exactly the rows that Spark would:
 * For Spark all NaNs are equal and greater than other values; glaive orders them by their bits.
   Ranges of floats are rewritten to select the same rows.
 * Columns that are converted for Spark are compared by their stored values; see
-  :mod:`glaive.spark.shown_values`.
+  :mod:`glaive.spark.filters`.
 * Columns whose type the user's schema changed, collated strings, extension types and computed
   columns are only tested for nulls.
 
@@ -16,31 +16,429 @@ Nulls never pass a test that is not about nulls, negated or not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from decimal import Decimal, getcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import DecimalType, LongType
 
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, FilterError, SchemaError
 from glaive.expr import tree
+from glaive.expr.coerce import is_binary, is_string
 from glaive.expr.filters import bind_filter
-from glaive.expr.render import render
-from glaive.expr.tree import Node
+from glaive.expr.parse import render
+from glaive.expr.tree import Call, Compare, Literal, Node
 from glaive.format.blobs import is_blob
-from glaive.scan.system_columns import SYSTEM_COLUMNS
-from glaive.spark.column_tests import ALWAYS, NEVER, Column, Compared
+from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.spark.types import to_spark
-from glaive.spark.versions import EqualNullSafe, Filter, In, IsNotNull, IsNull, Not
+from glaive.spark.versions import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from glaive.format.fields import LanceSchema
 
-__all__ = ["Frame", "Pushed", "may_be_rounded", "push"]
+
+# --- Convert comparisons with Spark constants to comparisons with stored values ---------
+# Stored types that Spark lacks are converted: milliseconds to microseconds, nanoseconds truncated
+# to microseconds, ``uint64`` to decimals. These conversions are monotonic, so a comparison in
+# Spark is a comparison with a range of stored values, computed here in integers: units of time,
+# days, digits of a decimal.
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for times without a zone
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_MICROSECOND = timedelta(microseconds=1)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+_SHOWN_PER_SECOND = 10**6
+
+_FIRST_DAY = date(1582, 10, 15)
+"""Of the Gregorian calendar. Spark passes on this day instead of the ten before it."""
+
+_UNKNOWN = datetime(1582, 10, 14), datetime(1582, 10, 17)  # noqa: DTZ001  # of any zone
+"""Between these, in UTC, an instant may have been moved by up to ten days."""
+
+Span = tuple[int, int]
+"""Least and greatest stored value; empty if the first exceeds the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A column whose stored values are integers, ordered like the converted values in Spark.
+
+    Parameters
+    ----------
+    least, greatest
+        Bounds of stored values.
+    read
+        Converts a Spark constant to numerator and denominator in Spark's unit; None if it has
+        another type.
+    literal
+        Converts a stored value to a constant of glaive.
+    multiplied, divided
+        Spark sees a value multiplied by the first, then divided by the second, truncated towards
+        zero. One of them is 1.
+    """
+
+    least: int
+    greatest: int
+    read: Callable[[Any], tuple[int, int] | None]
+    literal: Callable[[int], Node]
+    multiplied: int = 1
+    divided: int = 1
+
+    def equal(self, constant: object) -> Span | None:
+        """Stored values that equal a constant in Spark; None if they are unknown."""
+        ratio = self.read(constant)
+        if ratio is None:
+            return None
+        over, under = ratio
+        low, high = -(-over // under), over // under
+        if self.multiplied > 1:
+            span = -(-over // (under * self.multiplied)), over // (under * self.multiplied)
+        elif self.divided > 1:
+            more = self.divided - 1
+            span = (
+                low * self.divided - (0 if low > 0 else more),
+                high * self.divided + (0 if high < 0 else more),
+            )
+        else:
+            span = low, high
+        return span
+
+
+def ordered(data_type: Any) -> Ordered | None:
+    """How to compare values of a stored type; None for types not stored as integers."""
+    types = pa.types
+    if types.is_integer(data_type):
+        least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
+        bits = data_type.bit_width - (least < 0)
+        return Ordered(least, (1 << bits) - 1, _number, lambda n: Literal(n, data_type))
+    if types.is_decimal(data_type):
+        most = 10**data_type.precision - 1
+        return Ordered(
+            -most,
+            most,
+            lambda value: _scaled(value, data_type.scale),
+            lambda n: Literal(_decimal(n, data_type.scale), data_type),
+        )
+    if types.is_date32(data_type):
+        return Ordered(-(2**31), 2**31 - 1, _days, lambda n: _cast(n, "Date32"))
+    if not types.is_timestamp(data_type):
+        return None
+    per_second = _PER_SECOND[data_type.unit]
+    zone = "None" if data_type.tz is None else f'Some("{data_type.tz}")'
+    name = f"Timestamp({_UNITS[data_type.unit]}, {zone})"
+    return Ordered(
+        -(2**63),
+        2**63 - 1,
+        _moment if data_type.tz is None else _instant,
+        lambda n: _cast(n, name),
+        multiplied=max(1, _SHOWN_PER_SECOND // per_second),
+        divided=max(1, per_second // _SHOWN_PER_SECOND),
+    )
+
+
+def _number(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value, 1
+    if isinstance(value, Decimal) and value.is_finite():
+        return value.as_integer_ratio()
+    return None
+
+
+def _scaled(value: Any, scale: int) -> tuple[int, int] | None:
+    ratio = _number(value)
+    if ratio is None:
+        return None
+    over, under = ratio
+    return (over * 10**scale, under) if scale >= 0 else (over, under * 10**-scale)
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _days(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, date) and not isinstance(value, datetime) and value != _FIRST_DAY:
+        return value.toordinal() - _EPOCH_DAY, 1
+    return None
+
+
+def _instant(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        since = value.replace(tzinfo=None) - _EPOCH - (value.utcoffset() or timedelta())
+        if not _UNKNOWN[0] - _EPOCH <= since < _UNKNOWN[1] - _EPOCH:
+            return since // _MICROSECOND, 1
+    return None
+
+
+def _moment(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return (value - _EPOCH) // _MICROSECOND, 1
+    return None
+
+
+def _cast(value: int, name: str) -> Node:
+    """A constant from its integer: strings do not support years before 1 and time zones."""
+    return Call("arrow_cast", (Literal(value, pa.int64()), Literal(name, pa.string())))
+
+
+# --- Translate Spark's tests on a column to glaive's filter language --------------------
+
+MAX_IN_VALUES = 10_000
+"""Maximum values of an IN list to push down."""
+
+MAX_IN_RANGES = 500
+"""Maximum ranges that replace values of an IN list, if a Spark value is a range of stored ones."""
+
+_OPS = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+_WILDCARDS = {StringStartsWith: ("", "%"), StringEndsWith: ("%", ""), StringContains: ("%", "%")}
+
+ALWAYS = Literal(True, pa.bool_())
+"""All values that are not null match."""
+
+NEVER = Literal(False, pa.bool_())
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A test that Spark offers to no source: two columns of a row compared; nulls do not pass.
+
+    Parameters
+    ----------
+    attribute, other
+        Paths of the columns.
+    kind
+        The test that has the same operator: equality, or an order.
+    """
+
+    attribute: tuple[str, ...]
+    other: tuple[str, ...]
+    kind: type[Filter]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column in a filter and its stored type; without a type it can only be tested for nulls."""
+
+    operand: Node
+    type: Any = None
+
+    @property
+    def not_null(self) -> Node:
+        """The test that all values except nulls pass."""
+        return tree.IsNull(self.operand, negated=True)
+
+    def passing(self, leaf: Any) -> Node | None:
+        """The test that matches the same values, except nulls; None if it cannot be expressed."""
+        data_type, types = self.type, pa.types
+        if data_type is None:
+            return None
+        order = ordered(data_type)
+        if order is not None:
+            return self._of_order(leaf, order)
+        if types.is_floating(data_type):
+            return self._of_floats(leaf)
+        if types.is_boolean(data_type):
+            return self._of_flags(leaf)
+        if is_string(data_type):
+            if type(leaf) in _WILDCARDS:
+                return self._of_patterns(leaf)
+            return self._plain(leaf, str, pa.string())
+        if is_binary(data_type):
+            return self._plain(leaf, bytes, pa.binary())
+        return None
+
+    def compared(self, kind: type[Filter], other: Column) -> Node | None:
+        """The comparison with another column; None if Spark might order their values otherwise."""
+        data_type = self.type
+        if data_type is None or data_type != other.type:
+            return None
+        order = ordered(data_type)
+        exact = is_string(data_type) if order is None else order.divided == 1
+        return Compare(_OPS[kind], self.operand, other.operand) if exact else None
+
+    # ----------------------------------------------------------- values in an order
+
+    def _of_order(self, leaf: Any, order: Ordered) -> Node | None:
+        if isinstance(leaf, In):
+            return self._one_of_order(leaf.value, order)
+        span = order.equal(leaf.value) if type(leaf) in _OPS else None
+        if span is None:
+            return None
+        low, high = span
+        match _OPS[type(leaf)]:
+            case ">":
+                low, high = high + 1, order.greatest
+            case ">=":
+                high = order.greatest
+            case "<":
+                low, high = order.least, low - 1
+            case "<=":
+                low = order.least
+        return self._between(order, low, high)
+
+    def _between(self, order: Ordered, low: int, high: int) -> Node:
+        least, greatest = order.least, order.greatest
+        low, high = max(low, least), min(high, greatest)
+        if low > high:
+            return NEVER
+        if low == high:
+            return Compare("=", self.operand, order.literal(low))
+        if low == least:
+            return ALWAYS if high == greatest else Compare("<=", self.operand, order.literal(high))
+        if high == greatest:
+            return Compare(">=", self.operand, order.literal(low))
+        return tree.Between(self.operand, order.literal(low), order.literal(high))
+
+    def _one_of_order(self, values: Sequence[Any], order: Ordered) -> Node | None:
+        if len(values) > MAX_IN_VALUES:
+            return None
+        single: dict[int, Node] = {}
+        ranges: list[Node] = []
+        for value in values:
+            span = None if value is None else order.equal(value)
+            if span is None:
+                if value is None:
+                    continue
+                return None
+            low, high = max(span[0], order.least), min(span[1], order.greatest)
+            if low == high:
+                single[low] = order.literal(low)
+            elif low < high:
+                ranges.append(self._between(order, low, high))
+        if len(ranges) > MAX_IN_RANGES:
+            return None
+        return self._any_of(single.values(), ranges)
+
+    def _any_of(self, items: Iterable[Node], others: Sequence[Node]) -> Node:
+        items = tuple(items)
+        parts = [tree.InList(self.operand, items), *others] if items else list(others)
+        return tree.either(*parts) if parts else NEVER
+
+    # ----------------------------------------------------------------------- floats
+
+    def _of_floats(self, leaf: Any) -> Node | None:
+        # Apart from NaNs, glaive orders floats like Spark.
+        low, high = self._float(-math.inf), self._float(math.inf)
+        numbers = tree.Between(self.operand, low, high)
+        nans = tree.either(Compare(">", self.operand, high), Compare("<", self.operand, low))
+        if isinstance(leaf, In):
+            values = [value for value in leaf.value if value is not None]
+            if len(values) > MAX_IN_VALUES or not all(map(self._is_float, values)):
+                return None
+            others = [nans] if any(map(math.isnan, values)) else []
+            return self._any_of(
+                [self._float(value) for value in values if not math.isnan(value)], others
+            )
+        value = leaf.value
+        if type(leaf) not in _OPS or not self._is_float(value):
+            return None
+        op = _OPS[type(leaf)]
+        if math.isnan(value):
+            return {"=": nans, ">=": nans, ">": NEVER, "<=": ALWAYS, "<": numbers}[op]
+        test = Compare(op, self.operand, self._float(value))
+        if op in ("<", "<="):
+            return tree.both(Compare(">=", self.operand, low), test)
+        return test if op == "=" else tree.either(test, Compare("<", self.operand, low))
+
+    def _is_float(self, value: Any) -> bool:
+        """Whether a constant is representable in the type of the column."""
+        if not isinstance(value, float):
+            return False
+        if math.isnan(value) or math.isinf(value):
+            return True
+        with np.errstate(over="ignore"):
+            return float(np.dtype(f"f{self.type.bit_width // 8}").type(value)) == value
+
+    def _float(self, value: float) -> Node:
+        if math.isfinite(value):
+            return Literal(value, pa.float64())
+        name = Literal(f"Float{self.type.bit_width}", pa.string())
+        return tree.Call("arrow_cast", (Literal(str(value), pa.string()), name))
+
+    # ------------------------------------------------------- booleans, strings, bytes
+
+    def _of_flags(self, leaf: Any) -> Node | None:
+        values = leaf.value if isinstance(leaf, In) else [leaf.value]
+        if not all(value is None or isinstance(value, bool) for value in values):
+            return None
+        if isinstance(leaf, In):
+            passing = {value for value in values if value is not None}
+        elif type(leaf) in _OPS:
+            passing = {
+                value for value in (False, True) if _holds(_OPS[type(leaf)], value, leaf.value)
+            }
+        else:
+            return None
+        if len(passing) != 1:
+            return ALWAYS if passing else NEVER
+        return Compare("=", self.operand, Literal(passing.pop(), pa.bool_()))
+
+    def _plain(self, leaf: Any, value_type: type, stored: pa.DataType) -> Node | None:
+        if isinstance(leaf, In):
+            values = [value for value in leaf.value if value is not None]
+            if len(values) > MAX_IN_VALUES or not all(
+                isinstance(value, value_type) for value in values
+            ):
+                return None
+            return self._any_of([Literal(value, stored) for value in values], [])
+        if type(leaf) not in _OPS or not isinstance(leaf.value, value_type):
+            return None
+        return Compare(_OPS[type(leaf)], self.operand, Literal(leaf.value, stored))
+
+    def _of_patterns(self, leaf: Any) -> Node | None:
+        if not isinstance(leaf.value, str):
+            return None
+        if not leaf.value:
+            return ALWAYS
+        prefix, suffix = _WILDCARDS[type(leaf)]
+        pattern = leaf.value
+        for wildcard in "\\%_":
+            pattern = pattern.replace(wildcard, f"\\{wildcard}")
+        return tree.Like(self.operand, Literal(f"{prefix}{pattern}{suffix}", pa.string()))
+
+
+def _holds(op: str, left: bool, right: bool) -> bool:
+    return {
+        "=": left == right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }[op]
+
 
 MAX_TEXT = 400_000
 """Maximum total characters of filters, which every task parses again."""

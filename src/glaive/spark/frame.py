@@ -12,13 +12,10 @@ import pyarrow as pa
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
-from glaive.spark.option_text import BLOBS
-from glaive.spark.options import Options
+from glaive.spark.options import BLOBS, Options
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
-
-__all__ = ["frame_schema", "open_dataset", "pinned", "scan_arguments", "stored_paths"]
 
 
 def open_dataset(options: Options) -> LanceDataset:
@@ -31,7 +28,7 @@ def open_dataset(options: Options) -> LanceDataset:
     """
     from glaive.dataset.open import dataset
     from glaive.dataset.versions.history import version_as_of
-    from glaive.table.replaced import check_same
+    from glaive.table.load import check_same
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
@@ -124,7 +121,7 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
     """Paths in the dataset of the columns of the frame, without computed columns."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
-    from glaive.scan.system_columns import SYSTEM_COLUMNS
+    from glaive.scan.projection import SYSTEM_COLUMNS
 
     schema = dataset.lance_schema
     paths: dict[str, tuple[str, ...]] = {}
@@ -145,6 +142,6 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
     """Whether a name is that of a system column."""
-    from glaive.scan.system_columns import SYSTEM_COLUMNS
+    from glaive.scan.projection import SYSTEM_COLUMNS
 
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names

@@ -18,7 +18,6 @@ from glaive.spark.streams.options import stream_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["checkpointed", "frame_sources", "planned_bytes"]
 
 NAMES = ("lance", "glaive")
 """Names of the source."""

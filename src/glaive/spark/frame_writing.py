@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, JobError, OptionError
-from glaive.format.column_path import quoted_name
+from glaive.format.field import quoted_name
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
-from glaive.spark.jobs.job import LOOK_BACK, given_transaction
+from glaive.spark.jobs.runner import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
-from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, to_spark
+from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, spark_texts
 from glaive.table.named_jobs import forgotten_until, made_version
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from glaive.format.manifest import Manifest
 
-__all__ = ["SaveMode", "write"]
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
@@ -157,7 +156,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     creating = mode in ("errorifexists", "ignore")
     job = str(uuid4()) if job_id is None else job_id
     transaction = given_transaction(txn)
-    options = to_spark(
+    options = spark_texts(
         {
             "branch": branch,
             "merge_schema": merge_schema or None,
@@ -184,7 +183,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    from glaive.spark.write_job import open_target
+    from glaive.spark.writer import open_target
 
     checked = from_spark(options | {"path": uri})
     refuse_no_texts({"path": uri, **options})
@@ -225,7 +224,7 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
     DatasetExistsError
         The mode forbids that there is a dataset.
     """
-    from glaive.spark.write_job import app_transaction
+    from glaive.spark.writer import app_transaction
 
     if job is not None:
         made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
@@ -263,10 +262,10 @@ def _committed_though_lost(
 
 def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
     """Write a frame with the source, in the modes that it has."""
-    from glaive.spark.unscaled import unscaled_frame
+    from glaive.spark.cast import unscaled_frame
 
     frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
-    options = {**options, **to_spark({"decimals": decimals or None})}
+    options = {**options, **spark_texts({"decimals": decimals or None})}
     with _active(frame.sparkSession):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
@@ -300,8 +299,8 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
 
     from glaive.spark.frame import frame_schema, open_dataset
     from glaive.spark.frame_sources import frame_sources
-    from glaive.spark.stored_types import recorded_types
     from glaive.spark.types import is_recorded, same_type, to_spark
+    from glaive.spark.writer import recorded_types
 
     types = recorded_types(frame.schema)
     lost = {
@@ -324,7 +323,7 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
 def _made_by(job: str, options: Options, before: int) -> int | None:
     """The version that a job committed after version ``before``, if any."""
     from glaive.dataset.tasks import JOB
-    from glaive.spark.write_job import open_target
+    from glaive.spark.writer import open_target
     from glaive.table.load import find_transaction
 
     store, newest = open_target(options)
@@ -336,7 +335,7 @@ def _made_by(job: str, options: Options, before: int) -> int | None:
 
 def _newest(options: Options) -> int:
     """The newest version; 0 if there is none."""
-    from glaive.spark.write_job import open_target
+    from glaive.spark.writer import open_target
 
     newest = open_target(options)[1]
     return 0 if newest is None else newest.version

@@ -16,8 +16,6 @@ import pyarrow as pa
 from glaive.arrow.widths import total_width
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["BATCH_BYTES", "FragmentSize", "Part", "batch_rows", "first_rows", "row_bytes", "split"]
-
 SPLIT_BYTES = 128 << 20
 """Default upper bound for a task; the same as Spark's for files."""
 

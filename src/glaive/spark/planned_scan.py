@@ -11,23 +11,26 @@ become decimals in Spark's generated code. No function of SQL does that: classic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
+from glaive.dataclass import dataclass
 from glaive.entropy import random_bytes
-from glaive.errors import GlaiveError
-from glaive.format.column_path import quoted_name
+from glaive.errors import GlaiveError, SchemaError
+from glaive.format.field import quoted_name
+from glaive.named_tuple import NamedTuple
 from glaive.spark.api import is_connect
+from glaive.spark.cast import LONG_DIGITS, SETTING, decimals, short_decimals, unscaled
 from glaive.spark.frame import frame_schema
-from glaive.spark.partial_aggregates import PartialAggregates
 from glaive.spark.reader import LanceReader
 from glaive.spark.sizes import planner_bytes
-from glaive.spark.types import to_spark
-from glaive.spark.unscaled import SETTING, short_decimals, unscaled
+from glaive.spark.types import spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +38,294 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.spark.options import Options
 
-__all__ = ["ScanFunction", "options_of", "planned_scan"]
+
+# --- Aggregates of the rows of a task: a row for each group, which Spark aggregates further
+# Sums are exact. Decimals are added as 64-bit integers where the values of a batch allow it, else
+# as wider ones; where the sum of a column might not fit its type, each row is passed on as a
+# group.
+
+AGGREGATE_SETTING = "spark.glaive.partialAggregates"
+"""Setting of a session: with ``false``, Spark aggregates all rows itself."""
+
+MAX_HELD = 1 << 17
+"""Groups of a task that wait for others to be added to them."""
+
+MIN_ROWS = 4
+"""Rows that a group has to stand for on average, or waiting for others does not pay."""
+
+MAX_LONG = 1 << 63
+
+WIDE_DIGITS = 38
+"""Digits of the sums of arithmetic."""
+
+_EXACT = Context(prec=80)
+
+_FUNCTIONS = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
+"""How values, and partial aggregates, are aggregated: rows are counted as a sum of ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column: of integers or decimals where it is part of arithmetic."""
+
+    name: str
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number: ``value`` divided by ten to the power of ``scale``."""
+
+    value: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """``left + right``, ``left - right`` or ``left * right``, without loss of digits."""
+
+    op: Literal["+", "-", "*"]
+    left: Value
+    right: Value
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point."""
+        if self.op == "*":
+            return self.left.scale + self.right.scale
+        return max(self.left.scale, self.right.scale)
+
+
+Value = Leaf | Constant | Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """What is to be known of the rows of a group.
+
+    Parameters
+    ----------
+    kind
+        Rows are counted where ``value`` is not null.
+    value
+        ``None``: of all rows; only for ``count``. Arithmetic: only for ``sum``.
+    """
+
+    kind: Literal["sum", "count", "min", "max"]
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartialAggregates:
+    """Groups rows by some columns. Can be pickled.
+
+    Parameters
+    ----------
+    keys
+        Columns with equal values in all rows of a group; none: all rows are one group.
+    aggregates
+        In the order of the columns after the keys.
+    schema
+        Keys, then aggregates. Sums of integers are ``bigint``; of decimals ``decimal(18, s)`` for
+        columns and ``decimal(38, s)`` for arithmetic.
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    schema: StructType
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield groups; there may be several with the same keys."""
+        held: list[pa.Table] = []
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            groups = self._of_batch(batch)
+            if groups.num_rows * MIN_ROWS > batch.num_rows:  # others will hardly be added
+                yield from groups.to_batches()
+                continue
+            held.append(groups)
+            if sum(table.num_rows for table in held) > MAX_HELD:
+                held = [self._together(held)]
+                if held[0].num_rows * 2 > MAX_HELD:
+                    yield from held.pop().to_batches()
+        if held:
+            yield from self._together(held).to_batches()
+
+    def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
+        """The groups of a batch, or its rows as such, if a sum might not fit its type."""
+        arrays, fitting = [], True
+        for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True):
+            values, fits = _values(aggregate, kind, batch)
+            arrays.append(values)
+            fitting = fitting and fits
+        keys = [batch.column(name) for name in self.keys]
+        table = pa.table([*keys, *arrays], self._names())
+        return self._grouped(table) if fitting else self._typed(table)
+
+    def _together(self, tables: list[pa.Table]) -> pa.Table:
+        """Groups with equal keys as one, unless a sum might not fit its type."""
+        if len(tables) == 1:
+            return tables[0]
+        table = pa.concat_tables(tables)
+        table = table.rename_columns(self._names())
+        parts = table.columns[len(self.keys) :]
+        for aggregate, kind, part in zip(self.aggregates, self._kinds(), parts, strict=True):
+            if _FUNCTIONS[aggregate.kind] == "sum":
+                low, high = _extremes(part)
+                if max(-low, high) * table.num_rows >= _limit(kind):
+                    return self._typed(table)
+        return self._grouped(table)
+
+    def _grouped(self, table: pa.Table) -> pa.Table:
+        names = self._names()
+        keys, parts = names[: len(self.keys)], names[len(self.keys) :]
+        functions: Any = [
+            (part, _FUNCTIONS[aggregate.kind])
+            for part, aggregate in zip(parts, self.aggregates, strict=True)
+        ]
+        return self._typed(table.group_by(keys, use_threads=False).aggregate(functions))
+
+    def _names(self) -> list[str]:
+        """Names of columns while they are calculated."""
+        return [str(number) for number in range(len(self.schema))]
+
+    def _typed(self, table: pa.Table) -> pa.Table:
+        """Columns of the schema from those that were calculated."""
+        expected = spark_arrow_schema(self.schema)
+        columns = [
+            _as_type(column, field.type)
+            for column, field in zip(table.columns, expected, strict=True)
+        ]
+        return pa.table(columns, schema=expected)
+
+    def _kinds(self) -> list[Any]:
+        """Arrow types of the aggregates."""
+        return list(spark_arrow_schema(self.schema).types[len(self.keys) :])
+
+
+def _limit(kind: Any) -> int:
+    """What sums of a type stay below."""
+    limit: int = 10**kind.precision if pa.types.is_decimal(kind) else MAX_LONG
+    return limit
+
+
+def _as_type(column: Any, kind: Any) -> Any:
+    if pa.types.is_decimal(kind) and pa.types.is_int64(column.type):
+        return pa.chunked_array([decimals(chunk, kind) for chunk in column.chunks])
+    return column.cast(kind)
+
+
+def _values(aggregate: Aggregate, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool]:
+    """What is aggregated, for each row, and whether sums of all rows fit the type."""
+    value = aggregate.value
+    if value is None:
+        return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows), True
+    if aggregate.kind == "sum":
+        return _summands(value, kind, batch)
+    column = batch.column(value.name) if isinstance(value, Leaf) else None
+    if column is None:
+        raise SchemaError(f"{aggregate.kind}: expected a column, found {value!r:.200}")
+    return column.is_valid().cast(pa.int64()) if aggregate.kind == "count" else column, True
+
+
+def _summands(value: Value, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool]:
+    whole = _integers(value, batch)
+    if whole is not None:
+        bound = whole.bound * batch.num_rows
+        if bound < MAX_LONG or isinstance(value, Leaf):
+            return whole.array, bound < _limit(kind)
+    try:
+        array = _decimals(value, batch).cast(kind)
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"the sum of a query has values of more than {WIDE_DIGITS} digits ({error}). Run it "
+            f"with {AGGREGATE_SETTING}=false"
+        ) from error
+    low, high = _extremes(array)
+    return array, max(-low, high) * batch.num_rows < _limit(kind)
+
+
+class _Whole(NamedTuple):
+    """Unscaled values, and integers that they lie between."""
+
+    array: Any
+    low: int
+    high: int
+
+    @property
+    def bound(self) -> int:
+        """The largest absolute value there may be."""
+        return max(-self.low, self.high)
+
+
+def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:
+    """Unscaled values as ``int64``; ``None`` if some might not fit."""
+    if isinstance(value, Leaf):
+        column = batch.column(value.name)
+        is_decimal = pa.types.is_decimal(column.type)
+        array = unscaled(column, value.name) if is_decimal else column.cast(pa.int64())
+        return _Whole(array, *_extremes(array))
+    if isinstance(value, Constant):
+        number = value.value
+        return _Whole(pa.scalar(number, pa.int64()), number, number)
+    left, right = _integers(value.left, batch), _integers(value.right, batch)
+    if left is None or right is None:
+        return None
+    if value.op == "*":
+        ends = [a * b for a in left[1:] for b in right[1:]]
+        return _fitting("multiply", left, right, min(ends), max(ends))
+    left = _scaled(left, value.scale - value.left.scale)
+    right = _scaled(right, value.scale - value.right.scale)
+    if left is None or right is None:
+        return None
+    if value.op == "+":
+        return _fitting("add", left, right, left.low + right.low, left.high + right.high)
+    return _fitting("subtract", left, right, left.low - right.high, left.high - right.low)
+
+
+def _scaled(values: _Whole, digits: int) -> _Whole | None:
+    if not digits:
+        return values
+    if digits > LONG_DIGITS:
+        return None
+    power = 10**digits
+    factor = _Whole(pa.scalar(power, pa.int64()), power, power)
+    return _fitting("multiply", values, factor, values.low * power, values.high * power)
+
+
+def _fitting(function: str, left: _Whole, right: _Whole, low: int, high: int) -> _Whole | None:
+    """The result of a function, if all values between the bounds fit."""
+    if max(-low, high) >= MAX_LONG:
+        return None
+    return _Whole(pc.call_function(function, [left.array, right.array]), low, high)
+
+
+def _decimals(value: Value, batch: pa.RecordBatch) -> Any:
+    """Values as decimals of up to 76 digits."""
+    if isinstance(value, Leaf):
+        column = batch.column(value.name)
+        if pa.types.is_decimal(column.type):
+            return column.cast(pa.decimal256(column.type.precision, column.type.scale))
+        return column.cast(pa.decimal256(19, 0))
+    if isinstance(value, Constant):
+        number = Decimal(value.value).scaleb(-value.scale)
+        return pa.scalar(number, pa.decimal256(LONG_DIGITS + 1, value.scale))
+    function = {"+": "add", "-": "subtract", "*": "multiply"}[value.op]
+    return pc.call_function(function, [_decimals(value.left, batch), _decimals(value.right, batch)])
+
+
+def _extremes(array: Any) -> tuple[int, int]:
+    """The smallest and largest value, of decimals without their scale; zeros if all are null."""
+    ends = pc.min_max(array)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None:
+        return 0, 0
+    if isinstance(low, Decimal):
+        scale = array.type.scale
+        return int(low.scaleb(scale, _EXACT)), int(high.scaleb(scale, _EXACT))
+    return low, high
+
 
 MAX_PLANNED = 1 << 14
 """Every task gets the list of all parts: scans of more, or of more fragments, go through the data

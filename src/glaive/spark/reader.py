@@ -11,24 +11,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
-from glaive.arrow.capacity import batch_parts
+from glaive.arrow.chunked import batch_parts
 from glaive.errors import FilterError
-from glaive.format.column_path import quoted_name
+from glaive.format.field import quoted_name
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import open_dataset, scan_arguments, stored_paths
 from glaive.spark.options import Options
 from glaive.spark.plan import BATCH_BYTES, Part, batch_rows, first_rows, split
-from glaive.spark.release import RELEASE
 from glaive.spark.sizes import fragment_sizes, frame_row_bytes
-from glaive.spark.task import in_task
 from glaive.spark.types import spark_arrow_schema
 from glaive.spark.versions import Filter, is_placeholder
+from glaive.spark.writer import RELEASE, in_task
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["LancePartition", "LanceReader", "PushingReader"]
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +175,7 @@ class LanceReader(DataSourceReader):
 
     def _matches_nothing(self, dataset: LanceDataset) -> bool:
         from glaive.expr.filters import bind_filter
-        from glaive.scan.system_columns import SYSTEM_COLUMNS
+        from glaive.scan.projection import SYSTEM_COLUMNS
 
         text = self.filter
         if text is None:
@@ -227,8 +225,7 @@ def _conjunction(filters: Sequence[str]) -> str | None:
     """Combine filters with ``and``; None if there are none."""
     if len(filters) < 2:
         return filters[0] if filters else None
-    from glaive.expr.parse import parse
-    from glaive.expr.render import render
+    from glaive.expr.parse import parse, render
     from glaive.expr.tree import both
 
     return render(both(*map(parse, filters)))

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = [
-    "fragment_sizes",
-    "frame_bytes",
-    "frame_row_bytes",
-    "planner_bytes",
-]
 
 BLOB_BYTES = 256 << 10
 """Estimate for a blob, whose size the manifest does not tell."""

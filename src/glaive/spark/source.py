@@ -27,8 +27,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.spark.failures import without_inner_frames
-from glaive.spark.options import Options, from_spark
-from glaive.spark.table_option import with_location
+from glaive.spark.options import Options, from_spark, with_location
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from glaive.spark.streams.options import StreamOptions
 
-__all__ = ["GlaiveDataSource", "LanceDataSource"]
 
 PLANNER = "data_source_pushdown_filters"
 """Last part of the name of the Spark module that pushes filters down."""
@@ -125,10 +123,9 @@ class LanceDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return a sink that appends or merges each batch, or replaces all rows and columns."""
-        from glaive.spark.streams.application import application_id
         from glaive.spark.streams.options import stream_options
-        from glaive.spark.streams.sink import LanceStreamWriter
-        from glaive.spark.write_job import plan_job
+        from glaive.spark.streams.sink import LanceStreamWriter, application_id
+        from glaive.spark.writer import plan_job
 
         of_stream, others = stream_options(self.options)
         options = from_spark(with_location(others, create=True))
@@ -148,8 +145,7 @@ class LanceDataSource(DataSource):
     @without_inner_frames
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
-        from glaive.spark.write_job import plan_job
-        from glaive.spark.writer import LanceArrowWriter
+        from glaive.spark.writer import LanceArrowWriter, plan_job
 
         options = from_spark(with_location(self.options, create=True))
         return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
@@ -189,8 +185,7 @@ def _refuse_branch(options: Options) -> None:
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:
     """Check that a schema from the user selects columns and that their types convert to it."""
-    from glaive.spark.assignable import refuse_unassignable
-    from glaive.spark.types import spark_arrow_schema
+    from glaive.spark.types import refuse_unassignable, spark_arrow_schema
 
     known = set(stored.names)
     for name in schema.names:

@@ -13,33 +13,596 @@ if a task failed, because then no commit was attempted.
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import logging
+import platform
 import socket
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from glaive.arrow.capacity import batch_parts
+from glaive.arrow.chunked import batch_parts
 from glaive.dataclass import dataclass
+from glaive.dataset.rows import DeletedRows, DeleteTask
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.commit import commit_plan, version_read
-from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.plan import WritePlan
-from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList, packed_fragments, unpacked_fragments
+from glaive.dataset.writing.conform import check_same_columns, match_schema
+from glaive.dataset.writing.fragments import discard_fragments, write_fragments
+from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
+from glaive.dataset.writing.rows import commit_plan, version_read
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetNotFoundError,
+    GlaiveError,
+    MissingDependencyError,
+    OptionError,
+    SchemaError,
+    StoreError,
+)
+from glaive.expr.bind import check_column_texts
+from glaive.expr.filters import bind_filter
+from glaive.format.field import BLOB, BLOB_V2, is_primary_key
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment, FragmentList, packed_fragments, unpacked_fragments
+from glaive.format.logical_types import EXTENSION_NAME
+from glaive.format.manifest import WRITER, Feature, Manifest
 from glaive.format.paths import VERSIONS, data_file_path
-from glaive.spark.cast import conform
+from glaive.format.transaction import Transaction
+from glaive.io.store import ObjectStore
+from glaive.spark.cast import conform, restored_batch, restored_schema
 from glaive.spark.failures import without_inner_frames
-from glaive.spark.task import in_task
-from glaive.spark.unscaled import restored_batch
-from glaive.spark.write_job import WriteJob
-from glaive.table.load import find_transaction
+from glaive.spark.options import Options
+from glaive.spark.types import (
+    assigned,
+    is_recorded,
+    refuse_cut_names,
+    refuse_missing,
+    refuse_same_without_case,
+    refuse_unassignable,
+    same_type,
+    spark_arrow_schema,
+    spelled,
+    stored_schema,
+    stored_types,
+    to_spark,
+    vector_name,
+)
+from glaive.table.commit import commit_transaction
+from glaive.table.load import find_transaction, open_latest
+from glaive.table.named_jobs import AppTransaction, CommitMarks, NamedJob
+from glaive.table.operations.update import Update
+from glaive.table.refs import branch_store, read_branch
+from glaive.table.root import open_root
 
-__all__ = ["FragmentsWritten", "LanceArrowWriter", "refuse_missing_files", "write_rows"]
+if TYPE_CHECKING:
+    from glaive.dataset.tasks import TaskRunner
+    from glaive.dataset.version import OpenedVersion
+
+
+# --- What every task does at its start and end, in the Python worker of an executor -----
+
+# --- What a driver and its workers must have in common: versions of glaive and of Python
+
+RELEASE: Final = f"{WRITER[0]} {WRITER[1]}, Python {'.'.join(platform.python_version_tuple()[:2])}"
+"""Versions of this process; those of the driver travel with the tasks."""
+
+
+def check_release(driver: str) -> None:
+    """Refuse to work for a driver of another version.
+
+    Parameters
+    ----------
+    driver
+        :data:`RELEASE` of the driver.
+
+    Raises
+    ------
+    MissingDependencyError
+        The message names both versions and this host.
+    """
+    if driver != RELEASE:
+        raise MissingDependencyError(
+            f"the executor {platform.node()} has {RELEASE}, the driver has {driver}. Install the "
+            "same versions on all machines, or ship the driver's with spark.archives"
+        )
+
+
+@contextmanager
+def in_task(release: str) -> Iterator[None]:
+    """Run a task: refuse another version of glaive than the driver's, and keep what was loaded.
+
+    Parameters
+    ----------
+    release
+        That of the driver.
+
+    Raises
+    ------
+    MissingDependencyError
+        This executor has another version.
+    """
+    check_release(release)
+    yield
+    if TaskContext.get() is not None:
+        _freeze_loaded()
+
+
+@cache
+def _freeze_loaded() -> None:
+    """Exempt all that the first task has loaded from garbage collection.
+
+    PySpark collects garbage after every task, which takes 35 ms for the modules that tasks load.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+# --- Plan the write of a frame on the driver, before any task runs ----------------------
+# Options that have no effect, rows that the dataset cannot take and versions that have moved on
+# are refused here. What tasks and the commit need is a :class:`WriteJob`, which Spark pickles.
+
+# --- The types under which the columns of a frame are stored ----------------------------
+# In this order: the option ``arrow_schema``; the options ``vector_columns`` and ``blob_columns``;
+# the type that a column had where it was read, which Spark keeps as metadata until an aggregate or
+# a union drops it; the type of the column in the dataset that is overwritten; that of Spark.
+
+
+def frame_types(
+    schema: StructType, options: Options, replaced: pa.Schema | None = None
+) -> pa.Schema:
+    """Return the schema for storing a frame.
+
+    Parameters
+    ----------
+    schema
+        The frame.
+    options
+        What the user said about types.
+    replaced
+        The columns of the dataset that is overwritten.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        An option names a column that the frame lacks.
+    SchemaError
+        A column cannot have the type that an option names.
+    """
+    if options.arrow_schema is not None:
+        return options.arrow_schema
+    recorded = StructType([_recorded(field, options.column_types) for field in schema])
+    stored = stored_schema(
+        recorded, options.vector_columns, strict_nullability=options.strict_nullability
+    )
+    for name in options.blob_columns:
+        if name not in schema.names:
+            raise ColumnNotFoundError.among(name, schema.names, where="the frame")
+        if not isinstance(schema[name].dataType, BinaryType):
+            raise SchemaError(
+                f"blob column {name!r}: expected a binary column, found {schema[name].dataType}"
+            )
+    vectors = {vector_name(entry, schema.names) for entry in options.vector_columns}
+    for position, field in enumerate(recorded):
+        if field.name in options.blob_columns:
+            stored = stored.set(position, blob_field_of(stored.field(position)))
+        elif replaced is not None and not is_recorded(field) and field.name not in vectors:
+            at = replaced.get_field_index(field.name)
+            if at >= 0 and (kept := _kept(field, replaced.field(at))) is not None:
+                stored = stored.set(position, kept)
+    for position, column in enumerate(LanceSchema.from_arrow(stored).fields):
+        if is_primary_key(column):  # other readers refuse a table where it may be null
+            stored = stored.set(position, stored.field(position).with_nullable(False))
+    return stored
+
+
+def recorded_types(schema: StructType) -> dict[str, dict[str, str]]:
+    """The types that columns of a frame had where they were read, by column.
+
+    Spark's optimizer drops some of this metadata, such as that of ``dropDuplicates``, before the
+    writer sees it.
+    """
+    return {
+        field.name: {key: str(value) for key, value in field.metadata.items()}
+        for field in schema
+        if is_recorded(field)
+    }
+
+
+def blob_field_of(field: Any) -> Any:
+    """The field of a binary column as one of blobs."""
+    return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB: "true"})
+
+
+def refuse_other_types(stored: pa.Schema, dataset: pa.Schema, options: Options) -> None:
+    """Refuse options of an append that name other types than those of the dataset.
+
+    Raises
+    ------
+    OptionError
+        An append has the types of the dataset; the option would have no effect.
+    """
+    named: dict[str, list[str]] = {
+        "vector_columns": [vector_name(entry, stored.names) for entry in options.vector_columns],
+        "blob_columns": list(options.blob_columns),
+        "arrow_schema": [] if options.arrow_schema is None else stored.names,
+    }
+    for option, names in named.items():
+        for name in names:
+            if (at := dataset.get_field_index(name)) < 0:
+                continue  # the write plan refuses it, or the column is added
+            wanted, found = stored.field(name), dataset.field(at)
+            both_blobs = _is_blob(wanted) and _is_blob(found)
+            if not both_blobs and not _alike(wanted.type, found.type):
+                raise OptionError(
+                    f"{option}: the dataset stores column {name!r} as {found.type}, the option "
+                    f"says {wanted.type}. An append keeps the types of the dataset; leave the "
+                    "option out, or overwrite the dataset"
+                )
+
+
+def _recorded(field: StructField, types: Mapping[str, Mapping[str, str]]) -> StructField:
+    lost = types.get(field.name)
+    if lost is None or is_recorded(field):
+        return field
+    metadata: dict[str, Any] = {**(field.metadata or {}), **lost}
+    return StructField(field.name, field.dataType, field.nullable, metadata)
+
+
+def _kept(field: StructField, replaced: Any) -> Any:
+    """The field of the dataset, if values of the frame's column can have its type."""
+    if _is_blob(replaced):
+        binary = isinstance(field.dataType, BinaryType)
+        return blob_field_of(replaced.with_nullable(True)) if binary else None
+    if EXTENSION_NAME.encode() in (replaced.metadata or {}):
+        return None
+    try:
+        (read_as,) = to_spark(pa.schema([replaced]))
+    except SchemaError:  # a type that Spark does not have, so the frame's is another
+        return None
+    if not same_type(read_as.dataType, field.dataType):
+        return None
+    return replaced.with_nullable(True)
+
+
+def _is_blob(field: Any) -> bool:
+    metadata = field.metadata or {}
+    name = metadata.get(EXTENSION_NAME.encode())
+    return metadata.get(BLOB.encode()) == b"true" or name == BLOB_V2.encode()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether types are equal but for the names and nullability of list items."""
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other):
+        return one.list_size == other.list_size and _alike(one.value_type, other.value_type)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return _alike(one.value_type, other.value_type)
+    return bool(one == other)
+
+
+ENGINE = "glaive.engine"
+"""Transaction property that names what wrote the rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """The settings of tasks and commit, as plain values that can be pickled.
+
+    Parameters
+    ----------
+    plan
+        The plan of the write.
+    columns
+        The types that batches from Spark are cast to, by name.
+    allow_truncation
+        Truncate times to the unit of their column.
+    decimals
+        Columns of batches from Spark that are decimals without their scale.
+    replace_where
+        The rows that the written ones replace, and all of these match; a filter.
+    applied
+        Whether the dataset has this transaction of an application, or this named job, already, so
+        that nothing is to be written.
+    release
+        Version of glaive on the driver.
+    """
+
+    plan: WritePlan
+    columns: pa.Schema
+    allow_truncation: bool
+    decimals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    replace_where: str | None = None
+    applied: bool = False
+    release: str = RELEASE
+
+    @property
+    def id(self) -> str:
+        """Identifier of the job, the same in every attempt of its tasks and its commit."""
+        return self.plan.options.transaction_properties[JOB]
+
+
+def open_target(options: Options) -> tuple[ObjectStore, Manifest | None]:
+    """The root of the dataset or branch to write to, and its newest version, if there is one.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such branch.
+    """
+    store = open_root(options.uri, options.storage)
+    if options.branch is not None:
+        read_branch(store, options.branch)
+        store = branch_store(store, options.branch)
+    base = None
+    with suppress(DatasetNotFoundError):
+        base = open_latest(store, to_follow=True)
+    return store, base
+
+
+def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
+    """Plan the write on the driver, and reject invalid writes early.
+
+    Raises
+    ------
+    GlaiveError
+        As :func:`glaive.dataset.writing.plan.plan_write`; also for a frame that lacks columns of
+        the dataset it is appended to, as in Spark's own sources.
+    """
+    schema = restored_schema(schema, options.decimals)
+    store, base = open_target(options)
+    appends = base is not None and _keeps_rows(options, overwrite=overwrite)
+    replaced = None if base is None or appends else stored_types(base.schema)
+    stored = frame_types(schema, options, replaced)
+    sent = spark_arrow_schema(schema)
+    if (
+        base is not None
+        and not options.case_sensitive
+        and (appends or not options.overwrite_schema)
+    ):
+        sent, stored = (spelled(names, base.schema.to_arrow()) for names in (sent, stored))
+    if base is not None and appends and options.merge_schema:
+        base = _with_columns(stored, base, options)
+    return _plan(sent, stored, options, store, base, overwrite=overwrite)
+
+
+def plan_frame(
+    sent: pa.Schema, stored: pa.Schema, options: Options, *, overwrite: bool
+) -> WriteJob:
+    """Plan a write with given schemas.
+
+    Parameters
+    ----------
+    sent
+        The schema of batches from Spark.
+    stored
+        The schema of a new dataset.
+    """
+    store, base = open_target(options)
+    return _plan(sent, stored, options, store, base, overwrite=overwrite)
+
+
+def app_transaction(options: Options) -> AppTransaction | None:
+    """The transaction of an application that a write belongs to.
+
+    Raises
+    ------
+    OptionError
+        Only one of the two options is given.
+    """
+    if options.txn_app_id is None and options.txn_version is None:
+        return None
+    if options.txn_app_id is None or options.txn_version is None:
+        raise OptionError("txn_app_id and txn_version: give both, or none")
+    return AppTransaction(options.txn_app_id, options.txn_version)
+
+
+def _plan(
+    sent: pa.Schema,
+    stored: pa.Schema,
+    options: Options,
+    store: ObjectStore,
+    base: Manifest | None,
+    *,
+    overwrite: bool,
+) -> WriteJob:
+    _check_together(options, overwrite=overwrite)
+    refuse_cut_names(sent)
+    keeps_rows = _keeps_rows(options, overwrite=overwrite)
+    write_options = _write_options(options, "append" if keeps_rows else "overwrite")
+    columns = stored
+    if base is not None and (keeps_rows or not options.overwrite_schema):
+        columns = assigned(sent, stored_types(base.schema))
+    if base is None or keeps_rows or options.overwrite_schema:
+        plan = plan_write(store, columns, write_options, base)
+    else:
+        same = match_schema(columns, base.schema, where=options.uri)
+        plan = plan_write(store, same, write_options, base)
+    if base is not None and (plan.appends or not options.overwrite_schema):
+        if not options.merge_schema:
+            refuse_missing(plan.schema, base.schema, where=options.uri)
+    else:
+        check_same_columns(sent.names, stored.names)
+        refuse_unassignable(sent, stored, where=options.uri)
+    if base is not None and plan.appends:
+        refuse_other_types(stored, stored_types(base.schema), options)
+        _refuse_row_ids(base, options)
+    if options.replace_where is not None and base is not None:
+        check_column_texts(base.schema, options.replace_where)
+        bind_filter(options.replace_where, base.schema)
+    marks = CommitMarks.of(write_options.transaction_properties)
+    return WriteJob(
+        plan=plan,
+        columns=columns,
+        allow_truncation=options.allow_truncation,
+        decimals=options.decimals,
+        replace_where=None if base is None else options.replace_where,
+        applied=base is not None and marks.are_applied(base),
+    )
+
+
+def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
+    return not overwrite or options.replace_where is not None
+
+
+_SELECTING = ("columns", "filter", "limit", "nearest", "full_text_query")
+"""Options by which a view has a part of a dataset."""
+
+
+def _check_together(options: Options, *, overwrite: bool) -> None:
+    """Refuse options that would have no effect."""
+    for name in _SELECTING if overwrite else ():
+        if getattr(options, name) is not None:
+            raise OptionError(
+                f"option {name}: an overwrite replaces all rows and columns of a dataset, not the "
+                "part that a view has. Overwrite a view without it; replace_where replaces the "
+                "rows that match a filter"
+            )
+    only_overwriting = {
+        "replace_where": options.replace_where is not None,
+        "overwrite_schema": not options.overwrite_schema,
+        "expected_version": options.expected_version is not None,
+    }
+    for name, given in only_overwriting.items():
+        if given and not overwrite:
+            raise OptionError(f"{name}: only for mode overwrite, found append or create")
+    if overwrite and options.merge_schema:
+        raise OptionError(
+            "merge_schema: only for mode append; an overwrite has the columns of the frame"
+        )
+
+
+def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manifest:
+    """The version with the columns that the dataset lacks, null in its rows.
+
+    They are a version of their own, before that of the rows, so that tasks know their ids.
+
+    Raises
+    ------
+    SchemaError
+        A column differs from one of the dataset in nothing but case: for Spark it is the same.
+    """
+    from glaive.dataset.open import dataset
+
+    new = [field for field in stored if field.name not in base.schema.by_name]
+    if not new:
+        return base
+    if not options.case_sensitive:
+        refuse_same_without_case(stored.names, base.schema.names, "merge_schema")
+    version = base.version if options.branch is None else (options.branch, base.version)
+    opened = dataset(options.uri, version=version, storage_options=options.storage or None)
+    opened.add_columns(pa.schema([field.with_nullable(True) for field in new]))
+    return opened.manifest
+
+
+def _refuse_row_ids(base: Manifest, options: Options) -> None:
+    """Refuse to change what rows of an existing dataset have as ids."""
+    wanted, found = options.enable_stable_row_ids, base.uses(Feature.STABLE_ROW_IDS)
+    if wanted is not None and wanted != found:
+        raise OptionError(
+            f"enable_stable_row_ids: {options.uri} was created "
+            f"{'with' if found else 'without'} stable row ids, which an append cannot change. "
+            "Leave the option out"
+        )
+
+
+def _write_options(options: Options, mode: Mode) -> WriteOptions:
+    names = (
+        "max_rows_per_file",
+        "max_bytes_per_file",
+        "data_storage_version",
+        "enable_stable_row_ids",
+        "encoding_options",
+        "expected_version",
+    )
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if mode == "overwrite" and options.expected_version is None and options.version is not None:
+        given["expected_version"] = options.version  # of the view that is overwritten
+    properties = {JOB: options.job or options.job_id or str(uuid4()), ENGINE: "spark"}
+    if options.job_id is not None:
+        properties |= NamedJob(options.job_id).properties
+    app = app_transaction(options)
+    if app is not None:
+        properties |= app.properties
+    given["compression"] = "balanced"
+    made = WriteOptions(mode=mode, transaction_properties=properties, **given)
+    return replace(made, mode="create") if options.must_not_exist else made
+
+
+# --- Replace the rows that match a filter: new rows in, old ones out, in one version ----
+
+
+def only_matching(
+    rows: Iterable[pa.RecordBatch], predicate: str, schema: LanceSchema
+) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, and refuse those that do not match.
+
+    Raises
+    ------
+    SchemaError
+        A row would be outside of what is replaced, so that the next write would not replace it.
+    """
+    bound = bind_filter(predicate, schema)
+    for batch in rows:
+        mask = bound.mask(batch)
+        matching = mask.true_count
+        if matching != batch.num_rows:
+            raise SchemaError(
+                f"replace_where: {batch.num_rows - matching:,} of {batch.num_rows:,} rows of a "
+                f"batch do not match {predicate!r}. Filter them out, or widen the filter"
+            )
+        yield batch
+
+
+def commit_replacement(
+    opened: OpenedVersion,
+    plan: WritePlan,
+    predicate: str,
+    fragments: Iterable[Fragment],
+    *,
+    once: str,
+    runner: TaskRunner,
+) -> None:
+    """Commit fragments in place of the rows that match in the version planned for.
+
+    Rows that other writers appended since stay.
+
+    Parameters
+    ----------
+    opened
+        The version planned for.
+    once
+        As for :func:`glaive.dataset.writing.rows.commit_plan`.
+    runner
+        Runs the tasks that look for the rows; each reads the columns of the filter, and writes one
+        small file for each fragment that keeps some of its rows.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed rows that are replaced; nothing was committed.
+    """
+    tasks = [DeleteTask(part, predicate) for part in runner.parts(opened)]
+    deleted = DeletedRows.joined(runner.run(opened, tasks))
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=FragmentList.of(fragments),
+        affected=deleted.affected,
+    )
+    transaction = Transaction(
+        read_version=opened.manifest.version,
+        operation=operation,
+        properties=dict(plan.options.transaction_properties),
+    )
+    commit_transaction(plan.store, transaction, base=opened.manifest, once=once)
+
 
 _SHARE = (
     "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
@@ -57,7 +620,7 @@ class FragmentsWritten(WriterCommitMessage):
 
 
 class LanceArrowWriter(DataSourceArrowWriter):
-    """Executes a :class:`glaive.spark.write_job.WriteJob`."""
+    """Executes a :class:`glaive.spark.writer.WriteJob`."""
 
     def __init__(self, job: WriteJob) -> None:
         self.job = job
@@ -129,8 +692,6 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
     rows: Iterator[pa.RecordBatch]
     rows = (part for batch in batches for part in batch_parts(cast, batch))
     if job.replace_where is not None:
-        from glaive.spark.replacing import only_matching
-
         rows = only_matching(rows, job.replace_where, job.plan.schema)
     return packed_fragments(write_fragments(job.plan, rows))
 
@@ -139,7 +700,6 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
     """Look for the rows to replace in this process: Spark's commit has no session for tasks."""
     from glaive.dataset.tasks import InProcess
     from glaive.dataset.version import OpenedVersion
-    from glaive.spark.replacing import commit_replacement
     from glaive.table.load import open_version
 
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)

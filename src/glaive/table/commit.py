@@ -13,14 +13,16 @@ as this commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+from uuid import UUID, uuid5
 
+from glaive.arrow.validation import refuse_half_characters
 from glaive.clock import monotonic, sleep
 from glaive.dataclass import dataclass
-from glaive.entropy import fraction
+from glaive.entropy import fraction, random_bytes
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
@@ -29,10 +31,12 @@ from glaive.errors import (
     NotFoundError,
     ObjectNotFoundError,
     OptionError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.fields import refuse_reserved
+from glaive.format.fragment import LEGACY, Fragment
+from glaive.format.manifest import Feature, Manifest, check_writable, encode_manifest
 from glaive.format.paths import (
     DETACHED,
     VERSIONS,
@@ -40,23 +44,40 @@ from glaive.format.paths import (
     manifest_path,
     transaction_path,
 )
-from glaive.format.transaction import Operation, Transaction
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Operation, Transaction, WireOperation
 from glaive.io.store import ObjectStore
-from glaive.table.checksums import checksum_of_metadata
+from glaive.table.configuration import checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.draft import draft_of
-from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
-from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
-from glaive.table.moved_columns import after_merge
-from glaive.table.named_jobs import CommitMarks
+from glaive.table.fragment_ids import mark_file_versions, moved_fields
+from glaive.table.load import (
+    MANIFESTS,
+    SeenDirectory,
+    check_not_replaced,
+    is_same,
+    load_manifest,
+    load_numbered,
+    open_version,
+    read_transaction,
+    replaced,
+)
+from glaive.table.named_jobs import CommitMarks, is_mark
 from glaive.table.operations.append import Append, appended_files
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
-from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
-from glaive.table.registry import read_operation
-from glaive.table.replaced import check_not_replaced, is_same, replaced
+from glaive.table.operations.create_index import after_merge
+from glaive.table.operations.update_config import UpdateConfig
+from glaive.table.protocol import (
+    BuildContext,
+    CommitOptions,
+    Conflict,
+    Draft,
+    HiddenLineage,
+    TableOperation,
+    read_operation,
+)
+from glaive.table.put_manifest import emit_committed, finish, put_manifest, unknown_until_read
 from glaive.table.root import lock_of
-from glaive.table.version_hint import write_hint
+from glaive.table.rowids import load_lineage
 from glaive.table.versions import (
     has_its_name,
     latest,
@@ -64,9 +85,343 @@ from glaive.table.versions import (
     may_have_later,
     newest_known,
     was_made,
+    write_hint,
 )
 
-__all__ = ["commit_transaction"]
+# --- Detached versions: whether one can still become a version of the history -----------
+# A detached version gives ids from where the version that it was made from ends, and the history
+# gives the same ones to other rows and columns. Where both did, going back to the detached version
+# would have ids mean others than before.
+#
+# Specification: "Restore" in ``docs/format``.
+
+
+def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest) -> None:
+    """Check that a version that is restored gave no ids which the history gave to others.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is detached, and did; or the version that it was made from is not there any more.
+
+    Notes
+    -----
+    No request unless it is detached and its ids are permanent; else one for the version that it
+    was made from, and one for each detached one in between.
+    """
+    mine, theirs = _given(restored), _given(newest)
+    if not restored.version & DETACHED or not any(mine):
+        return
+    for start, here, there in zip(_given_before(store, restored), mine, theirs, strict=True):
+        if start < min(here, there):
+            raise UnsupportedFeatureError(
+                f"version {restored.version} of {store.uri} is detached, and cannot be restored: "
+                "rows or columns of it have ids that the history may have given to others since. "
+                "Read it, and overwrite the dataset with its rows instead."
+            )
+
+
+def _given(version: Manifest) -> tuple[int, int]:
+    """How many permanent ids of rows and of fields were given, up to a version."""
+    rows = version.wire.next_row_id if version.uses(Feature.STABLE_ROW_IDS) else 0
+    return rows, version.first_field_id
+
+
+def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
+    """Ids given up to the version of the history that a detached one was made from.
+
+    None if that is not there any more: then all may be its own.
+    """
+    seen: set[int] = set()
+    while version.version & DETACHED:
+        made_by = read_transaction(store, version)
+        if made_by is None or version.version in seen:
+            return 0, 0
+        seen.add(version.version)
+        try:
+            version = open_version(store, made_by.read_version)
+        except VersionNotFoundError:
+            return 0, 0
+    return _given(version)
+
+
+# --- The next version of a dataset, made by an operation on top of the newest one; not yet put
+
+
+def draft_of(
+    store: ObjectStore, base: Manifest | None, change: Operation, options: CommitOptions
+) -> tuple[Draft, bool]:
+    """The version that an operation makes of another, complete but for its transaction.
+
+    Parameters
+    ----------
+    base
+        The version to build on; ``None`` where there is none yet.
+    change
+        The operation, in wire format.
+
+    Returns
+    -------
+    tuple
+        The draft, and whether the row counts of all its fragments are known.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The version to build on, or to restore, has a feature that this writer does not support;
+        or the one to restore is detached, and has ids that others got since.
+    VersionNotFoundError
+        The version to restore was cleaned up.
+    SchemaError
+        A column has a name that is reserved for row ids.
+    """
+    if base is not None:
+        _check_writable(base)
+    version = 1 if base is None else base.version + 1
+    if base is not None and version == DETACHED and not options.detached:
+        raise UnsupportedFeatureError(
+            f"version {base.version} of {store.uri} has the highest number that there is: there "
+            "can be none after it. Write its rows to another place"
+        )
+    operation = read_operation(change)
+    restored = operation.restored
+    older = None if restored is None else open_version(store, restored)
+    if older is not None:
+        _check_writable(older)
+        if base is not None:
+            check_ids_not_given(store, base, older)
+    if base is not None:
+        hidden = operation.hidden(base)
+        if hidden:
+            lineage = {number: _hidden_lineage(store, base, number) for number in hidden}
+            operation = operation.with_hidden(lineage)
+    draft = operation.apply(base, BuildContext(version, options, older))
+    refuse_reserved(draft.wire.fields, store.uri)
+    if draft.wire.data_format.version == str(LEGACY):
+        _correct_format(Manifest(draft.wire, where=store.uri))
+    if options.detached:
+        version = int.from_bytes(random_bytes(8), "little") | DETACHED
+    known = None if base is None or not draft.kept else base.wire
+    carried = 0 if known is None else known.reader_feature_flags | known.writer_feature_flags
+    return draft, finish(draft, version, carried=carried)
+
+
+def _check_writable(version: Manifest) -> None:
+    flags = version.wire
+    check_writable(flags.reader_feature_flags, flags.writer_feature_flags, where=version.where)
+
+
+def _correct_format(made: Manifest) -> None:
+    """Let a manifest say the format of its files, where Lance 0.16 said 0.1 of newer ones."""
+    versions = {file.version for fragment in made.fragments() for file in fragment.files}
+    if versions and versions != {LEGACY}:
+        if LEGACY in versions:
+            raise UnsupportedFeatureError(
+                f"{made.where} has files of the formats {', '.join(sorted(map(str, versions)))}, "
+                "as Lance 0.16 could mix them: no version with both is made. Restore an earlier "
+                "version, or overwrite the dataset with its own rows."
+            )
+        made.wire.data_format.version = str(made.data_format)
+        mark_file_versions(made.wire, versions, made.data_format)
+
+
+def _hidden_lineage(store: ObjectStore, base: Manifest, fragment_id: int) -> HiddenLineage:
+    fragment = base.fragment(base.position_of(fragment_id))
+    ids = load_lineage(store, base, fragment, "row_ids")
+    created = load_lineage(store, base, fragment, "created_at")
+    return ids.all(base.where), created.all(base.where)
+
+
+# --- What changed between two versions, where the transactions between were cleaned up --
+
+_WIRE = table_pb2.Transaction
+_LOG = "__lance_mem_wal"
+"""Entry of the index section that says that rows are in a log beside the table."""
+
+
+def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Operation] | None:
+    """Operations that made a version of an earlier one; ``None`` if the manifests do not say which.
+
+    A difference of the two that can have several causes is in an operation of each cause. So a
+    change conflicts with these operations if it can conflict with the committed operations.
+    Exceptions are appends and changes of the schema after an overwrite: a compaction looks alike.
+
+    Parameters
+    ----------
+    mine
+        The operation to be committed. Only an overwrite loses another overwrite.
+    """
+    stable = int(Feature.STABLE_ROW_IDS)
+    if (before.wire.writer_feature_flags ^ after.wire.writer_feature_flags) & stable:
+        return None
+    schema, fragments = _schema_change(before, after), _fragment_changes(before, after, mine)
+    entries = _entry_change(before, after)
+    if schema is None or fragments is None or entries is None:
+        return None
+    bases = [base for number, base in after.base_paths.items() if number not in before.base_paths]
+    return [
+        WireOperation("reserve_fragments", _WIRE.ReserveFragments()),  # even if nothing is left
+        *schema,
+        *fragments,
+        *entries,
+        *([WireOperation("update_bases", _WIRE.UpdateBases(new_bases=bases))] if bases else ()),
+    ]
+
+
+def _fragment_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Operation] | None:
+    """Rows and values; ``None`` if fragments of another history are there."""
+    old = dict(zip(before.fragment_ids.tolist(), before.wire.fragments, strict=True))
+    new = dict(zip(after.fragment_ids.tolist(), after.wire.fragments, strict=True))
+    positions = {number: at for at, number in enumerate(new)}
+    if len(old) < before.num_fragments or len(new) < after.num_fragments:
+        return None  # two fragments have one id
+    removed = old.keys() - new.keys()
+    added = [after.fragment_wire(at) for number, at in positions.items() if number not in old]
+    reused = any(fragment.id <= before.max_fragment_id for fragment in added)
+    if reused or (old and len(removed) == len(old) and mine.wire_name == "overwrite"):
+        return None
+    known = frozenset(before.schema.field_ids()) & frozenset(after.schema.field_ids())
+    deleted, columns, fields = [], [], set[int]()
+    for at, (number, packed) in enumerate(old.items()):
+        if number in removed or packed == new[number]:
+            continue
+        was, now = before.fragment_wire(at), after.fragment_wire(positions[number])
+        if was.physical_rows != now.physical_rows:
+            return None
+        moved = known & moved_fields(was, now)
+        if list(was.overlays) != list(now.overlays):
+            moved |= known
+        if moved:
+            columns.append(now)
+            fields |= moved
+        if was.deletion_file != now.deletion_file:
+            deleted.append(now)
+    renamed = {
+        number
+        for number in known
+        if before.schema.field_by_id(number).name != after.schema.field_by_id(number).name
+    }
+    if renamed & fields or (renamed and removed):
+        return None  # maybe a new column has the id of a dropped one
+    found: list[Operation] = []
+    if columns:
+        message = _WIRE.Update(updated_fragments=columns, fields_modified=sorted(fields))
+        message.update_mode = _WIRE.Update.REWRITE_COLUMNS
+        found.append(WireOperation("update", message))
+    if removed and added:
+        group = _WIRE.Rewrite.RewriteGroup(new_fragments=added)
+        group.old_fragments.extend(
+            before.fragment_wire(at) for at, n in enumerate(old) if n in removed
+        )
+        found.append(WireOperation("rewrite", _WIRE.Rewrite(groups=[group])))
+    if removed or deleted:
+        rows = _WIRE.Update(removed_fragment_ids=sorted(removed), updated_fragments=deleted)
+        rows.new_fragments.extend(added)
+        found.append(WireOperation("update", rows))
+    if added:
+        found.append(WireOperation("append", _WIRE.Append(fragments=added)))
+    return found
+
+
+def _schema_change(before: Manifest, after: Manifest) -> list[Operation] | None:
+    """Columns and settings; ``None`` if a column has the id of another one."""
+    old, new = ({field.id: field for field in one.schema.walk()} for one in (before, after))
+    both = old.keys() & new.keys()
+    if any(old[number].logical_type != new[number].logical_type for number in both):
+        return None
+    wires = [[_bare(field) for field in one.schema.to_wire()] for one in (before, after)]
+    found: list[Operation] = []
+    if wires[0] != wires[1]:
+        stays = all(
+            field.nullable or (n in old and not old[n].nullable) for n, field in new.items()
+        )
+        message: Any = _WIRE.Project(schema=after.schema.to_wire(), preserves_nullability=stays)
+        if new.keys() - old.keys():
+            message = _WIRE.Merge(schema=after.schema.to_wire(), preserves_nullability=stays)
+            message.fragments.extend(map(after.fragment_wire, range(after.num_fragments)))
+        found.append(WireOperation(str(message.DESCRIPTOR.name).lower(), message))
+    settings: dict[str, Any] = {
+        "config": _map_change(before.config, after.config),
+        "table_metadata": _map_change(before.table_metadata, after.table_metadata),
+        "schema_metadata": _map_change(before.schema.metadata, after.schema.metadata),
+        "field_metadata": {
+            number: changed
+            for number in both
+            if (changed := _map_change(old[number].metadata, new[number].metadata))
+        },
+    }
+    given = {name: changed for name, changed in settings.items() if changed}
+    return [*found, UpdateConfig.of(**given)] if given else found
+
+
+def _map_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str | None]:
+    """New values by key, ``None`` for removed ones; entries of commits are not settings."""
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    return {key: str(new[key]) if key in new else None for key in changed if not is_mark(key)}
+
+
+def _bare(field: Any) -> bytes:
+    field.metadata.clear()
+    return bytes(field.SerializeToString(deterministic=True))
+
+
+def _entry_change(before: Manifest, after: Manifest) -> list[Operation] | None:
+    """Indices; ``None`` if rows were logged beside the table."""
+    old, new = ({entry.uuid.uuid: entry for entry in one.indices} for one in (before, after))
+    added, removed = _missing(new, old), _missing(old, new)
+    if any(entry.name == _LOG for entry in (*added, *removed)):
+        return None
+    message = _WIRE.CreateIndex(new_indices=added, removed_indices=removed)
+    return [WireOperation("create_index", message)] if added or removed else []
+
+
+def _missing(some: Mapping[bytes, Any], others: Iterable[bytes]) -> list[Any]:
+    return [entry for key, entry in some.items() if key not in others]
+
+
+# --- Merge several transactions into one commit -----------------------------------------
+# Specification: "Commit" in ``docs/format/transactions.md``.
+
+_BATCH: Final = UUID("5c1a6e5e-8d3f-4c63-9a83-6a3c8f0a7a51")
+"""Namespace of the uuids of batches."""
+
+
+def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
+    """One transaction with the effect of all, made for the oldest of their read versions.
+
+    It has all properties; the last transaction wins. Its uuid follows from theirs: committed again,
+    it is recognised.
+
+    Raises
+    ------
+    OptionError
+        There are no transactions, or a uuid has half of a surrogate pair.
+    UnsupportedFeatureError
+        One of them is not an append.
+    """
+    if not transactions:
+        raise OptionError("No transactions to commit: give at least one")
+    fragments: list[Fragment] = []
+    properties: dict[str, str] = {}
+    for number, transaction in enumerate(transactions):
+        operation = read_operation(transaction.operation)
+        if not isinstance(operation, Append):
+            raise UnsupportedFeatureError(
+                f"Only append transactions are supported in batch commits: transaction {number} of "
+                f"the batch is a {operation.wire_name}: only appends can be committed in a batch. "
+                "Commit it separately."
+            )
+        fragments += operation.fragments
+        properties.update(transaction.properties)
+    with refuse_half_characters("uuid of a transaction"):
+        uuid = uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))
+    return Transaction(
+        read_version=min(transaction.read_version for transaction in transactions),
+        operation=Append(tuple(fragments), once=True),
+        uuid=str(uuid),
+        properties=properties,
+    )
+
 
 _MAX_DOUBLINGS: Final = 6
 """The waiting time grows up to 64 times the duration of the first attempt."""
@@ -231,7 +586,7 @@ class _Commit:
         """Delete old versions if the table's configuration enables it."""
         if self.base is None or self.options.detached or not new.wire.config:
             return
-        from glaive.table.cleanup.auto_cleanup import INTERVAL, clean_after
+        from glaive.table.cleanup.old_versions import INTERVAL, clean_after
 
         if INTERVAL in new.config:
             clean_after(self.store, self.base, new)
@@ -369,8 +724,6 @@ class _Commit:
         CommitConflictError
             The manifests do not tell.
         """
-        from glaive.table.net_changes import net_changes
-
         if before is None or before.version != start - 1:  # the caller gave a later one
             with suppress(ObjectNotFoundError):
                 before = load_numbered(self.store, start - 1, after.scheme)

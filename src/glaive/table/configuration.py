@@ -12,20 +12,13 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any, Final
 
-from glaive.arrow.utf8 import refuse_half_characters
+from glaive.arrow.validation import refuse_half_characters
 from glaive.errors import OptionError
-from glaive.format.field import Field
+from glaive.format.field import Field, check_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
-
-__all__ = [
-    "changed_config",
-    "fill_map",
-    "same_keys",
-    "set_entries",
-    "string_map",
-    "with_field_metadata",
-]
+from glaive.io.checksums import checksum_function, writes_checksums
+from glaive.io.store import BytesLike, ObjectStore
 
 UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
@@ -151,3 +144,55 @@ def _fields(message: UpdateConfig) -> frozenset[int]:
 
 def _schema(message: UpdateConfig) -> bool:
     return message.HasField("schema_metadata_updates") or bool(message.schema_metadata)
+
+
+# --- Whether the files of a table get checksums: what its configuration says ------------
+
+CHECKSUMS: Final = "glaive.checksums"
+"""Key of the table's configuration: whether its files get checksums."""
+
+
+def wants_checksums(wire: table_pb2.ManifestOutline) -> bool | None:
+    """What the configuration of a version says of checksums; None if it says nothing."""
+    return {"true": True, "false": False}.get(wire.config.get(CHECKSUMS, "").lower())
+
+
+def checksum_of_metadata(
+    store: ObjectStore, wire: table_pb2.ManifestOutline
+) -> Callable[[BytesLike], int] | None:
+    """The function of checksums of manifests and deletion files; None where a version has none.
+
+    Raises
+    ------
+    OptionError
+        As for :func:`glaive.io.checksums.writes_checksums`.
+    """
+    function = checksum_function()
+    if function is None:  # a change need not fail for it: data files say what is missing
+        return None
+    return function if writes_checksums(store, wanted=wants_checksums(wire)) else None
+
+
+# --- Set the schema of a manifest -------------------------------------------------------
+# Specification: "Building the manifest" in ``docs/format``.
+
+
+def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadata: bool) -> None:
+    """Replace the fields, and the metadata of the schema if ``metadata``.
+
+    If field ids must not be reused, raises the highest assigned one.
+
+    Raises
+    ------
+    SchemaError
+        A column of the primary key may be null.
+    """
+    check_primary_key(schema.fields)
+    del wire.fields[:]
+    wire.fields.extend(schema.to_wire())
+    if metadata:
+        wire.schema_metadata.clear()
+        for key, value in schema.metadata.items():
+            wire.schema_metadata[key] = value
+    if wire.HasField("max_allocated_field_id"):
+        wire.max_allocated_field_id = max(wire.max_allocated_field_id, schema.max_field_id)

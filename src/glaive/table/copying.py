@@ -18,27 +18,56 @@ from typing import Final
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError, StoreError
+from glaive.errors import (
+    AccessError,
+    CorruptFileError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
-from glaive.format.manifest import Manifest
-from glaive.format.paths import DATA, blob_file_name, blob_folder
+from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.paths import (
+    DATA,
+    blob_file_name,
+    blob_folder,
+    manifest_path,
+    transaction_path,
+)
+from glaive.format.transaction import Transaction
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
-from glaive.table.bases import base_of, find_base, place_opened
+from glaive.table.configuration import checksum_of_metadata
+from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.externals import link_to_others
-from glaive.table.references import FileKind, FileSet, VersionFile, files_of, index_folders
+from glaive.table.load import load_numbered, read_transaction
+from glaive.table.operations.clone import Clone
+from glaive.table.protocol import BuildContext
+from glaive.table.put_manifest import finish, made_by, put_manifest, unknown_until_read
+from glaive.table.references import (
+    FileKind,
+    FileSet,
+    VersionFile,
+    can_be_committed,
+    files_of,
+    index_folders,
+)
 from glaive.table.refs import root_store
-from glaive.table.root import access_of
-from glaive.table.unverified import can_be_committed
-from glaive.table.versions import MOST_UNLISTED
+from glaive.table.root import (
+    access_of,
+    base_of,
+    find_base,
+    place_opened,
+    register_of,
+)
+from glaive.table.versions import MOST_UNLISTED, latest, list_versions, write_hint
 from glaive.types import ByteRange
-
-__all__ = ["copy_data_file", "copy_files"]
 
 _COPIES: Final = 8
 """Files copied concurrently, at most."""
@@ -382,4 +411,104 @@ def _check_content(copied: _Copy, first: pa.Buffer, last: pa.Buffer) -> None:
 def _not_copied(kind: str, expected: str, found: str, where: str) -> CorruptFileError:
     return CorruptFileError(
         kind, expected=expected, found=f"{found}, which was not copied", where=where
+    )
+
+
+# --- Create a dataset, or a branch, with the contents of a version of another -----------
+# A shallow clone has only a manifest and refers to the source by a base path. For a deep clone the
+# files are copied first (``glaive.table.copying``).
+#
+# Specification: "Clones" and "Branches" in ``docs/format/refs.md``.
+
+
+def begin_clone(
+    source: ObjectStore, manifest: Manifest, target: ObjectStore, clone: Clone
+) -> Manifest:
+    """Commit the first version of a clone or branch, with the number of the source.
+
+    Raises
+    ------
+    DatasetExistsError
+        There is a dataset at the target.
+    CommitError
+        It is not known whether there is this one.
+
+    Notes
+    -----
+    Three requests and two listings, plus those for dictionaries of a source in format 0.1.
+    """
+    refuse_dataset(target)
+    transaction = Transaction(read_version=manifest.version, operation=clone)
+    encoded = transaction.encode()
+    draft = clone.apply(None, BuildContext(manifest.version, older=manifest))
+    finish(draft, manifest.version)
+    draft.wire.transaction_file = transaction.file_name
+    target.put(transaction_path(transaction.file_name), [encoded])
+    buffers = encode_manifest(
+        draft.wire,
+        transaction=encoded,
+        index_section=draft.index_section,
+        dictionaries=embed_dictionaries(source, draft.wire, 0, manifest),
+        checksum=checksum_of_metadata(target, draft.wire),
+    )
+    version = manifest.version
+    made = put_manifest(target, version, "V2", buffers, transaction.uuid)
+    with unknown_until_read(target, version):
+        if not made:
+            there = load_numbered(target, version, "V2")
+            if not made_by(target, there, transaction.uuid):
+                raise _exists(target)
+        if register_of(target) is None and not _is_first(target, version):
+            target.delete([manifest_path(version, "V2")])
+            raise DatasetExistsError(
+                f"cannot clone into {target.uri}: another dataset was begun there at the same "
+                "time, and maybe given up for this one. Look whether there is one, else try again."
+            )
+    write_hint(target, version)
+    return Manifest(
+        draft.wire,
+        where=target.full(manifest_path(version, "V2")),
+        scheme="V2",
+        transaction=encoded,
+        index_section=draft.index_section,
+    )
+
+
+def _is_first(target: ObjectStore, version: int) -> bool:
+    """Whether all versions follow this one, so that nobody else has begun here at the same time.
+
+    Others may have begun with another number, which no put refuses. One listing, and one request
+    if there are later versions.
+    """
+    numbers = [location.version for location in list_versions(target)]
+    if min(numbers, default=version) < version:
+        return False
+    if max(numbers, default=version) == version:
+        return True
+    try:
+        following = read_transaction(target, load_numbered(target, version + 1, "V2"))
+    except ObjectNotFoundError:
+        return False
+    return following is not None and following.operation.wire_name != Clone.wire_name
+
+
+def refuse_dataset(target: ObjectStore) -> None:
+    """Check that there is no dataset at the target of a clone.
+
+    Raises
+    ------
+    DatasetExistsError
+        There is one.
+    """
+    try:
+        latest(target)
+    except DatasetNotFoundError:
+        return
+    raise _exists(target)
+
+
+def _exists(target: ObjectStore) -> DatasetExistsError:
+    return DatasetExistsError(
+        f"Dataset already exists: cannot clone into {target.uri}: it is a dataset already. Choose "
+        "another location."
     )

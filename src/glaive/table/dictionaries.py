@@ -17,15 +17,13 @@ from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.errors import SchemaError
 from glaive.file.open import open_reader
-from glaive.file.run_fetch import run_fetch
+from glaive.file.protocol import run_fetch
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
-from glaive.table.bases import locate_data_file
-
-__all__ = ["embed_dictionaries", "load_dictionaries"]
+from glaive.table.root import locate_data_file
 
 
 def load_dictionaries(store: ObjectStore, manifest: Manifest) -> dict[int, pa.Array]:
@@ -99,7 +97,7 @@ def embed_dictionaries(
         field.dictionary.offset = field.dictionary.length = 0
     if draft.data_format != LEGACY:
         return []
-    from glaive.encodings.legacy.var_binary import encode_var_binary
+    from glaive.encodings.legacy import encode_var_binary
 
     fragments = [draft.fragment(at) for at in range(draft.num_fragments)]
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])

@@ -15,21 +15,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from glaive.errors import AccessError
-from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.names import is_blob_file_name
+from glaive.format.paths import is_blob_file_name
+from glaive.format.wire import check_file_name
 from glaive.io.access import AS_OPTION, open_external, open_named
 from glaive.io.confined import is_downloaded, is_link, real_path
 from glaive.io.failures import as_store_errors
 from glaive.io.location import Location
 from glaive.io.storage_options import read_switch
 from glaive.io.store import ObjectStore
-from glaive.table.base_locations import BaseLocations
-from glaive.table.bases import base_of, place_opened
 from glaive.table.refs import root_store
-from glaive.table.root import access_of
-
-__all__ = ["ExternalValues", "link_to_others", "refuse_link_out"]
+from glaive.table.root import BaseLocations, access_of, base_of, place_opened
 
 
 class ExternalValues:

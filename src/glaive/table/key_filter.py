@@ -1,7 +1,7 @@
 """Filters of inserted keys, to detect that two writers inserted the same key.
 
 A filter has the hashes of the keys, or a split-block Bloom filter of them
-(:mod:`glaive.format.split_blocks`). Two filters of the same shape share no key if no block has, in
+(:mod:`glaive.format.bitmaps`). Two filters of the same shape share no key if no block has, in
 each word, a bit that is set in both.
 
 Specification: "Update" in ``docs/format``.
@@ -17,13 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.format.bitmaps import BLOCK_BYTES, BLOCK_WORDS, block_numbers, word_masks
 from glaive.format.pb import table_pb2
-from glaive.format.split_blocks import BLOCK_BYTES, BLOCK_WORDS, block_numbers, word_masks
+from glaive.kernels.hashing import hash_strings, hash_words
 from glaive.kernels.strings import Strings
-from glaive.kernels.xxh64 import hash_strings, hash_words
 from glaive.memory import as_buffer
-
-__all__ = ["hash_keys", "key_filter", "may_share_keys"]
 
 _BYTES: Final = 32768
 _ITEMS: Final = 8192

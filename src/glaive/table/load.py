@@ -8,9 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import pyarrow as pa
+
+from glaive.clock import monotonic, now_ns
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import (
+    CommitConflictError,
     CorruptFileError,
     ObjectNotFoundError,
     VersionNotFoundError,
@@ -23,35 +27,156 @@ from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.io.checksums import compares_metadata, verification
 from glaive.io.store import ObjectStore
-from glaive.table.bases import locate_data_file
-from glaive.table.manifest_cache import MANIFESTS, ManifestCache, SeenDirectory
-from glaive.table.root import register_of
-from glaive.table.version_hint import read_hint
+from glaive.named_tuple import NamedTuple
+from glaive.table.root import locate_data_file, register_of
 from glaive.table.versions import (
     ManifestLocation,
     latest,
     list_versions,
     locate,
     newest_name,
+    read_hint,
 )
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from glaive.format.transaction import Transaction
 
-__all__ = [
-    "VersionInfo",
-    "describe_versions",
-    "each_manifest",
-    "find_transaction",
-    "load_again",
-    "load_manifest",
-    "load_numbered",
-    "open_latest",
-    "open_latest_since",
-    "open_newest",
-    "open_version",
-    "read_transaction",
-]
+
+# --- A cache of recently read or written newest manifests -------------------------------
+# Repeated appends read the version of the previous append. The file is always read, but if its
+# bytes are those read or written before, it is not parsed again. Manifests are immutable, so they
+# can be shared.
+#
+# The cache has one manifest per dataset, for a few datasets, and no large manifests. It belongs to
+# the process rather than to a session, because every append by path opens a new session.
+
+DirectoryState = tuple[int, int, int]
+"""Number of a directory, and the times (ns) of its last changes: files created or deleted in it."""
+
+
+class SeenDirectory(NamedTuple):
+    """The state of a directory before it was listed.
+
+    ``shows_changes``: a later change gives it another state. Changes at about the same time may
+    not: times of file systems have steps of up to two seconds.
+    """
+
+    state: DirectoryState
+    shows_changes: bool = False
+
+
+class _Entry(NamedTuple):
+    """A manifest, the bytes it was parsed from, when, and what the directory was then."""
+
+    data: pa.Buffer
+    manifest: Manifest
+    made: float
+    seen: SeenDirectory | None
+
+
+class ManifestCache:
+    """The newest manifest of each dataset, by its folder. Safe to share between threads.
+
+    Parameters
+    ----------
+    max_datasets
+        Number of datasets to keep: the most recently used.
+    max_bytes
+        Maximum bytes of a cached manifest file; the parsed manifest is several times larger.
+    fresh_seconds
+        How long a writer may use an entry without listing the versions.
+    step_seconds
+        How long ago a directory must have changed for later changes to show in its times: more than
+        a step of them.
+    fine_step_seconds
+        The same for file systems whose times have parts of milliseconds: their steps are the ticks
+        of the system's clock, 10 ms at most.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_fine_step_seconds",
+        "_fresh_seconds",
+        "_max_bytes",
+        "_max_datasets",
+        "_step_seconds",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_datasets: int = 4,
+        max_bytes: int = 1024 * 1024,
+        fresh_seconds: float = 1.0,
+        step_seconds: float = 3.0,
+        fine_step_seconds: float = 0.1,
+    ) -> None:
+        self._max_datasets, self._max_bytes = max_datasets, max_bytes
+        self._fresh_seconds = fresh_seconds
+        self._step_seconds, self._fine_step_seconds = step_seconds, fine_step_seconds
+        self._entries: dict[str, _Entry] = {}
+
+    def recall(self, data: pa.Buffer, where: str) -> Manifest | None:
+        """The cached manifest of the same file, if it was parsed from the same bytes."""
+        entry = self._entries.get(_folder(where))
+        if entry is None or entry.manifest.where != where or not entry.data.equals(data):
+            return None
+        return entry.manifest
+
+    def see(self, state: DirectoryState | None) -> SeenDirectory | None:
+        """Judge the state of a directory that was just looked at, and has not been listed yet."""
+        if state is None:
+            return None
+        changed = max(state[1:])
+        step = self._fine_step_seconds if changed % 1_000_000 else self._step_seconds
+        return SeenDirectory(state, (now_ns() - changed) / 1e9 > step)
+
+    def newest(
+        self, folder: str, state: DirectoryState | None, *, to_follow: bool = False
+    ) -> Manifest | None:
+        """The cached manifest, if the folder is unchanged, and a change would show.
+
+        ``to_follow``: a fresh entry will do, as a mistake is noticed.
+        """
+        entry = self._entries.get(folder)
+        if entry is None or entry.seen is None or entry.seen.state != state:
+            return None
+        is_fresh = to_follow and monotonic() - entry.made <= self._fresh_seconds
+        return entry.manifest if is_fresh or entry.seen.shows_changes else None
+
+    def keep(
+        self,
+        parts: Sequence[bytes | pa.Buffer],
+        manifest: Manifest,
+        seen: SeenDirectory | None = None,
+    ) -> None:
+        """Cache the newest manifest of a folder, and the parts of its file.
+
+        The manifest must have all row counts. ``seen`` is the folder when it was the newest.
+        """
+        if sum(map(len, parts)) > self._max_bytes:
+            return
+        data = pa.py_buffer(b"".join(parts))
+        folder = _folder(manifest.where)
+        # Each step is atomic. A lock could stay locked in a concurrently forked process.
+        self._entries.pop(folder, None)
+        self._entries[folder] = _Entry(data, manifest, monotonic(), seen)
+        for oldest in list(self._entries)[: -self._max_datasets]:
+            self._entries.pop(oldest, None)
+
+    def clear(self) -> None:
+        """Remove all manifests."""
+        self._entries.clear()
+
+
+MANIFESTS: Final = ManifestCache()
+"""The cache of this process."""
+
+
+def _folder(where: str) -> str:
+    return where.rpartition("/")[0]
+
 
 R = TypeVar("R")
 
@@ -395,3 +520,102 @@ def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutli
             reader.reader.close()
             wire.fragments[position] = fragment.SerializeToString()
     return wire
+
+
+# --- Notice that a dataset was deleted and another one made in its place since a version was read
+# A commit that builds on that version would refer to files which were deleted, and may leave a
+# hole before its own version.
+#
+# The usual commit pays no request for this: the versions that the hint knows, and on a local disk
+# the transaction file of the version, whose name no other dataset has, tell whether to look
+# closer.
+
+
+def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> None:
+    """Check that a version read earlier is one of the dataset that is there now.
+
+    One request without ``reach``, and up to four if the version is missing. With it none if it is
+    the version itself, the newest one believed to exist, whose transaction file is not known to be
+    missing; nor for earlier versions on a local disk, if that file is there.
+
+    A version that is missing, but has later ones, was cleaned up: that is no error here.
+
+    Raises
+    ------
+    CommitConflictError
+        Another dataset is there.
+    """
+    name = base.wire.transaction_file
+    removed = bool(name) and store.is_free(transaction_path(name))
+    is_there = bool(name) and not removed and store.is_local
+    if not removed and (reach == base.version or (reach > base.version and is_there)):
+        return
+    try:
+        there = load_numbered(store, base.version, base.scheme)
+    except ObjectNotFoundError:
+        if reach > base.version or _is_of_history(store, base):
+            return
+    else:
+        if is_same(there, base):
+            return
+    raise replaced(store, base.version)
+
+
+def is_same(there: Manifest, known: Manifest) -> bool:
+    """Whether a version that is read again is the one that was read before."""
+    return there.identity == known.identity
+
+
+def open_same(store: ObjectStore, identity: VersionIdentity) -> Manifest:
+    """A version that was opened before, maybe by another process. As many requests as for a number.
+
+    Raises
+    ------
+    VersionNotFoundError
+        It was cleaned up, or another dataset is there.
+    """
+    there = open_version(store, identity[0])
+    check_same(there, identity)
+    return there
+
+
+def check_same(there: Manifest, identity: VersionIdentity) -> None:
+    """Check that a version is the one that was opened before.
+
+    Raises
+    ------
+    VersionNotFoundError
+        Another dataset is there.
+    """
+    if there.identity != identity:
+        raise VersionNotFoundError(
+            f"version {identity[0]} of {there.where} is not the one that was opened before: the "
+            "dataset was deleted, and another one made in its place. Open the dataset again."
+        )
+
+
+def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
+    """Whether a version without a manifest by its name was cleaned up, or has another name by now.
+
+    Up to three requests, as a listing may be stale.
+    """
+    newest = latest(store)
+    if newest.version > base.version:
+        return True
+    with suppress(ObjectNotFoundError):
+        if newest.version == base.version and newest.scheme != base.scheme:  # it was renamed
+            return is_same(load_manifest(store, newest), base)
+        load_numbered(store, base.version + 1, newest.scheme)
+        return True
+    return False
+
+
+def replaced(store: ObjectStore, version: int) -> CommitConflictError:
+    """The error for a version that the dataset which is there now does not have."""
+    return CommitConflictError(
+        f"version {version} of {store.uri}, which this change was made for, is no version of the "
+        "dataset that is there now: the dataset was deleted, and another one made in its place. "
+        "Nothing was committed. Open the dataset again, and repeat the change.",
+        retryable=False,
+        version=version,
+    )

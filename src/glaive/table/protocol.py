@@ -6,14 +6,17 @@ Operations do no input or output: they turn manifests into a draft of the next m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError
+from glaive.errors import CorruptFileError, DatasetNotFoundError, UnsupportedFeatureError
 from glaive.format.fragment import DeletionFile
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
@@ -21,17 +24,6 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.format.wire import parse
 from glaive.types import FormatVersion
-
-__all__ = [
-    "BuildContext",
-    "CommitOptions",
-    "Conflict",
-    "Draft",
-    "HiddenLineage",
-    "Offsets",
-    "TableOperation",
-    "needs_dataset",
-]
 
 Offsets = NDArray[np.uint32]
 """Physical rows of a fragment, ascending and unique."""
@@ -217,3 +209,199 @@ def needs_dataset(base: Manifest | None, action: str) -> Manifest:
             f"cannot {action}: there is no dataset. Create it first, or check the path."
         )
     return base
+
+
+# --- What an operation of another writer changed, to detect conflicts -------------------
+# Specification: "Conflicts" in ``docs/format``.
+
+INCREMENTAL: Final = frozenset(
+    [
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "merge",
+        "project",
+        "reserve_fragments",
+        "rewrite",
+        "update",
+        "update_bases",
+        "update_config",
+    ]
+)
+"""Operations that change parts of a dataset, of which many pairs are compatible."""
+
+
+def changed_fragments(theirs: Operation) -> frozenset[int]:
+    """Ids of the fragments that were changed, replaced or removed; not of new ones."""
+    message = theirs.to_wire()
+    match theirs.wire_name:
+        case "delete":
+            return _ids(message.updated_fragments) | frozenset(message.deleted_fragment_ids)
+        case "update":
+            return _ids(message.updated_fragments) | frozenset(message.removed_fragment_ids)
+        case "rewrite":
+            return _old_fragments(message)
+        case "data_replacement":
+            return frozenset(replacement.fragment_id for replacement in message.replacements)
+        case "data_overlay":
+            return frozenset(group.fragment_id for group in message.groups)
+        case _:
+            return frozenset()
+
+
+def removed_fragments(theirs: Operation) -> frozenset[int]:
+    """Ids of the fragments that were removed or replaced."""
+    message = theirs.to_wire()
+    match theirs.wire_name:
+        case "delete":
+            return frozenset(message.deleted_fragment_ids)
+        case "update":
+            return frozenset(message.removed_fragment_ids)
+        case "rewrite":
+            return _old_fragments(message)
+        case _:
+            return frozenset()
+
+
+def _old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
+    """Ids of the fragments that a rewrite replaced."""
+    groups = (_ids(group.old_fragments) for group in message.groups)
+    return _ids(message.old_fragments).union(*groups)
+
+
+def changes_columns(theirs: Operation) -> bool:
+    """Whether the operation is an update that replaced columns in place."""
+    message = theirs.to_wire()
+    update = table_pb2.Transaction.Update
+    return theirs.wire_name == "update" and (
+        message.update_mode == update.REWRITE_COLUMNS or bool(message.fields_modified)
+    )
+
+
+def replaced_fields(theirs: Operation) -> frozenset[int]:
+    """Ids of the fields whose values were replaced in place.
+
+    Of an update that does not say which, all that the changed fragments have.
+    """
+    message = theirs.to_wire()
+    if theirs.wire_name == "update":
+        named = frozenset(message.fields_modified)
+        if named or not changes_columns(theirs):
+            return named
+        files = (file for fragment in message.updated_fragments for file in fragment.files)
+        return frozenset(number for file in files for number in file.fields if number >= 0)
+    if theirs.wire_name == "data_replacement":
+        return frozenset(
+            field for replacement in message.replacements for field in replacement.new_file.fields
+        )
+    return frozenset()
+
+
+def sets_metadata(theirs: Operation) -> bool:
+    """Whether metadata of the schema or of a field was set."""
+    if theirs.wire_name != "update_config":
+        return False
+    message = theirs.to_wire()
+    return bool(
+        message.HasField("schema_metadata_updates")
+        or message.field_metadata_updates
+        or message.schema_metadata
+        or message.field_metadata
+    )
+
+
+def makes_non_nullable(theirs: Operation) -> bool:
+    """Whether the operation may have made a column non-nullable."""
+    if theirs.wire_name not in ("merge", "project"):
+        return False
+    return not theirs.to_wire().preserves_nullability
+
+
+def overlap(mine: Iterable[int], theirs: Operation, change: str) -> Conflict | None:
+    """A retryable conflict if ``theirs`` changed one of these fragments."""
+    both = frozenset(mine) & changed_fragments(theirs)
+    if not both:
+        return None
+    named = ", ".join(map(str, sorted(both)[:10])) + (", …" if len(both) > 10 else "")
+    several = "s" if len(both) > 1 else ""
+    return Conflict(f"{change} fragment{several} {named} as well", fragments=both)
+
+
+def conflict_on(theirs: Operation, reason: str) -> Conflict:
+    """A conflict that a retry cannot resolve."""
+    return Conflict(f"{theirs.wire_name} {reason}", retryable=False)
+
+
+def incompatible(theirs: Operation, replaced: str = "") -> Conflict:
+    """The conflict with an operation that fits no other case.
+
+    ``replaced`` says what no longer exists after an overwrite or a restore.
+    """
+    name = theirs.wire_name
+    if replaced and name in ("overwrite", "restore"):
+        return conflict_on(theirs, f"replaced {replaced}")
+    if name is None:
+        return Conflict("its operation is unknown to this version of glaive", retryable=False)
+    return Conflict(f"{name} is not compatible with it", retryable=False)
+
+
+def _ids(fragments: Iterable[Any]) -> frozenset[int]:
+    return frozenset(fragment.id for fragment in fragments)
+
+
+# --- The registry of operations by their wire name --------------------------------------
+# Each module in ``glaive.table.operations`` defines one class decorated with ``@operation``;
+# importing the modules of the folder registers them.
+
+_FOUND: dict[str, type[TableOperation]] = {}
+
+T = TypeVar("T", bound=type[TableOperation])
+
+
+def operation(cls: T) -> T:
+    """Class decorator: register an operation by its ``wire_name``."""
+    if _FOUND.setdefault(cls.wire_name, cls) is not cls:
+        raise TypeError(f"two operations have the wire name {cls.wire_name!r}")
+    return cls
+
+
+@cache
+def operations() -> dict[str, type[TableOperation]]:
+    """Return all operations by wire name."""
+    from glaive.table import operations as package
+
+    for module in iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    return dict(sorted(_FOUND.items()))
+
+
+def read_operation(read: Operation) -> TableOperation:
+    """Convert an operation that was read to a table operation; those are returned unchanged.
+
+    Raises
+    ------
+    CorruptFileError
+        Its message cannot be right.
+    UnsupportedFeatureError
+        This version of glaive does not support the operation.
+    """
+    name = read.wire_name
+    known = operations()
+    if name is None or name not in known:
+        raise UnsupportedFeatureError(
+            f"this version of glaive does not support the operation {name!r}; it supports "
+            f"{', '.join(known)}. Use the library that created the transaction, or upgrade glaive."
+        )
+    cls = known[name]
+    if isinstance(read, cls):
+        return read
+    try:
+        return cls.from_wire(read.to_wire())
+    except CorruptFileError as error:
+        place = getattr(read, "where", None)
+        if place is None:
+            raise
+        where = f"{place}, {error.where}"
+        what, expected, found = error.what, error.expected, error.found
+        raise CorruptFileError(what, expected=expected, found=found, where=where) from error

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
-from glaive.format.fragment_list import FragmentList, encode_lists
+from glaive.format.fragment import FragmentList, encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction
@@ -30,8 +30,6 @@ from glaive.table.index_coverage import encode_indices
 from glaive.table.named_jobs import renumber
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import BuildContext, Conflict, Draft, needs_dataset
-
-__all__ = ["PUBLISHED", "Publish", "Published", "root_bases"]
 
 PUBLISHED: Final = "glaive.published"
 """Property of the transaction: what was published, as JSON."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
+from datetime import timedelta
 from typing import Final, Literal
 from uuid import UUID
 
+from glaive.clock import now
 from glaive.dataclass import dataclass
-from glaive.format import names
+from glaive.format import paths as names
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     DATA,
@@ -24,22 +26,9 @@ from glaive.format.paths import (
     parse_manifest_name,
     transaction_path,
 )
-from glaive.io.temporary import final_name, is_others_temporary
+from glaive.io.local_sink import final_name, is_others_temporary
+from glaive.io.store import ObjectMeta
 from glaive.named_tuple import NamedTuple
-
-__all__ = [
-    "ALL_IDS",
-    "FOLDERS",
-    "FileKind",
-    "FileSet",
-    "IdRange",
-    "VersionFile",
-    "files_of",
-    "fragment_files",
-    "index_folders",
-    "is_own_folder",
-    "kind_of",
-]
 
 FileKind = Literal["manifest", "data", "deletion", "transaction", "index", "ref"]
 
@@ -238,3 +227,16 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
         case None:
             known = False
     return kind if known else None
+
+
+# --- Files that no version has: until when a clean-up keeps them, and others may go on with them
+# They may belong to a writer that has not committed yet. A job that is run again takes those that
+# an earlier run has finished.
+
+UNVERIFIED_AGE: Final = timedelta(days=7)
+"""Younger ones may belong to an active writer."""
+
+
+def can_be_committed(meta: ObjectMeta) -> bool:
+    """Whether there is time to commit a file before a clean-up may delete it: half of that age."""
+    return meta.modified is None or now() - meta.modified < UNVERIFIED_AGE / 2

@@ -13,47 +13,28 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from glaive.arrow.utf8 import refuse_half_characters
+from glaive.arrow.validation import refuse_half_characters
+from glaive.dataclass import dataclass
 from glaive.errors import (
     CommitContentionError,
     CorruptFileError,
     GlaiveError,
     ObjectNotFoundError,
+    OptionError,
+    RefExistsError,
     RefNotFoundError,
 )
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
+from glaive.io.sink import create_own
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.root import open_beside
-
-__all__ = [
-    "BRANCHES",
-    "MAIN",
-    "NAME",
-    "TREE",
-    "branch_file",
-    "branch_store",
-    "damaged",
-    "dump_json",
-    "is_branch_name",
-    "is_unfinished",
-    "load_json",
-    "metadata_of",
-    "name_in",
-    "read_refs",
-    "ref_files",
-    "required_integer",
-    "root_store",
-    "stem",
-    "time_of",
-    "time_text",
-    "wrong_in_branch",
-]
 
 BRANCHES: Final = "_refs/branches"
 TREE: Final = "tree"
@@ -349,3 +330,305 @@ def time_of(text: object, where: str) -> int | None:
     except (ValueError, OverflowError):  # OverflowError: outside of years 1 to 9999 in UTC
         raise damaged("time of a reference", "RFC 3339", text, where) from None
     return timestamp * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
+
+
+# --- Tags: names for versions, each a JSON file below ``_refs/tags`` --------------------
+# Specification: "Tags" in ``docs/format/refs.md``.
+
+TAGS: Final = "_refs/tags"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """A name for a version.
+
+    Parameters
+    ----------
+    version
+        The version.
+    branch
+        The branch of the version; ``None`` for the main branch.
+    manifest_size
+        Bytes of the manifest of the version.
+    created_at, updated_at
+        Nanoseconds since 1970 UTC; ``None`` if missing in the file.
+    metadata
+        String entries.
+    """
+
+    version: int
+    branch: str | None = None
+    manifest_size: int = 0
+    created_at: int | None = None
+    updated_at: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> bytes:
+        """Contents of the tag's file."""
+        content = {
+            "branch": self.branch,
+            "version": self.version,
+            "createdAt": time_text(self.created_at),
+            "updatedAt": time_text(self.updated_at),
+            "manifestSize": self.manifest_size,
+            "metadata": dict(self.metadata),
+        }
+        return dump_json(content)
+
+
+def list_tags(root: ObjectStore) -> dict[str, Tag]:
+    """All tags by name. One listing and one request per tag.
+
+    Raises
+    ------
+    CorruptFileError
+        A file is damaged or has an invalid name.
+    """
+    return read_refs(root, TAGS, _is_tag_name, read_tag)
+
+
+def read_tag(root: ObjectStore, name: str) -> Tag:
+    """Read a tag.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such tag; the message suggests similar names.
+    CorruptFileError
+        Its file is damaged.
+    """
+    path = _tag_path(name)
+    content = load_json(root, path, "tag", name, TAGS)
+    where = root.full(path)
+    branch = content.get("branch")
+    if branch not in (None, MAIN) and not is_branch_name(branch):
+        raise damaged("branch of a tag", "the name of a branch, or null", branch, where)
+    return Tag(
+        version=required_integer(content, "version", where),
+        branch=None if branch == MAIN else branch,
+        manifest_size=required_integer(content, "manifestSize", where),
+        created_at=time_of(content.get("createdAt"), where),
+        updated_at=time_of(content.get("updatedAt"), where),
+        metadata=metadata_of(content, where),
+    )
+
+
+def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
+    """Write a new tag. One request, and another one if there is a tag with this name.
+
+    Raises
+    ------
+    RefExistsError
+        There is a tag with this name.
+    OptionError
+        The name is invalid.
+    """
+    if not create_own(root, _tag_path(name), tag.to_json()):
+        raise RefExistsError(
+            f"tag {name} already exists: {root.uri} has it. Move it with update, or choose "
+            "another name."
+        )
+
+
+def replace_tag(root: ObjectStore, name: str, tag: Tag) -> None:
+    """Overwrite a tag."""
+    root.put(_tag_path(name), [tag.to_json()])
+
+
+def delete_tag(root: ObjectStore, name: str) -> None:
+    """Delete a tag; its version remains.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such tag.
+    """
+    path = _tag_path(name)
+    if not is_unfinished(root, path):
+        read_tag(root, name)
+    root.delete([path])
+
+
+def _tag_path(name: object) -> str:
+    wrong = _wrong_in(name)
+    if wrong is not None:
+        raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid tag name")
+    return f"{TAGS}/{name}.json"
+
+
+def _is_tag_name(name: object) -> bool:
+    return _wrong_in(name) is None
+
+
+def _wrong_in(name: object) -> str | None:
+    """What a name breaks of the rules for tags, in pylance's words."""
+    if name == "":
+        return "Ref cannot be empty"
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        return "Ref characters must be either alphanumeric, '.', '-' or '_'"
+    rules = {
+        "Ref cannot begin with a dot": name.startswith("."),
+        "Ref cannot end with a dot": name.endswith("."),
+        "Ref cannot have two consecutive dots": ".." in name,
+        "Ref cannot end with .lock": name.endswith(".lock"),
+    }
+    return next((rule for rule, broken in rules.items() if broken), None)
+
+
+# --- Branches, each with a JSON file below ``_refs/branches`` ---------------------------
+# The first version of a branch refers to the files of its parent version.
+#
+# Specification: "Branches" in ``docs/format/refs.md``.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch.
+
+    Parameters
+    ----------
+    parent_branch
+        The branch it starts from; ``None`` for the main branch.
+    parent_version
+        The version it starts from; its own first version has the same number.
+    identifier
+        For each branch from the root to this one: parent version, 32 hex digits.
+    create_at
+        Seconds since 1970 UTC.
+    manifest_size
+        Bytes of the manifest of the parent version.
+    metadata
+        String entries.
+    """
+
+    parent_branch: str | None
+    parent_version: int
+    identifier: tuple[tuple[int, str], ...] = ()
+    create_at: int = 0
+    manifest_size: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> bytes:
+        """Contents of the branch's file."""
+        content = {
+            "parentBranch": self.parent_branch,
+            "identifier": {"version_mapping": [list(step) for step in self.identifier]},
+            "parentVersion": self.parent_version,
+            "createAt": self.create_at,
+            "manifestSize": self.manifest_size,
+            "metadata": dict(self.metadata),
+        }
+        return dump_json(content)
+
+
+def list_branches(
+    root: ObjectStore, *, complete: bool = False, without: str | None = None
+) -> dict[str, Branch]:
+    """All branches by name, except the main one. One listing and one request per branch.
+
+    One that is deleted meanwhile is left out; not with ``complete``, for those who then delete what
+    no branch needs: a deletion puts the branch back if a tag or another one was made of it. The one
+    ``without`` is not looked at: listings may still show one that the caller has just deleted.
+
+    Raises
+    ------
+    CorruptFileError
+        A file is damaged or has an invalid name.
+    CommitContentionError
+        A branch was deleted meanwhile, and ``complete`` is set.
+    """
+    return read_refs(
+        root, BRANCHES, is_branch_name, read_branch, complete=complete, without=without
+    )
+
+
+def read_branch(root: ObjectStore, name: str) -> Branch:
+    """Read a branch.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such branch; the message suggests similar names.
+    CorruptFileError
+        Its file is damaged.
+    """
+    path = _branch_path(name)
+    content = load_json(root, path, "branch", name, BRANCHES)
+    where = root.full(path)
+    parent = content.get("parentBranch")
+    if parent is not None and parent != MAIN and not is_branch_name(parent):
+        raise damaged("parent of a branch", "the name of a branch, or null", parent, where)
+    return Branch(
+        parent_branch=None if parent == MAIN else parent,
+        parent_version=required_integer(content, "parentVersion", where),
+        identifier=_identifier(content.get("identifier"), where),
+        create_at=required_integer(content, "createAt", where),
+        manifest_size=required_integer(content, "manifestSize", where),
+        metadata=metadata_of(content, where),
+    )
+
+
+def check_branch_name(name: object) -> str:
+    """The name, if it is a valid branch name.
+
+    Raises
+    ------
+    OptionError
+        It is invalid.
+    """
+    wrong = wrong_in_branch(name)
+    if wrong is not None:
+        raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid branch name")
+    return str(name)
+
+
+def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
+    """Write the file of a new branch, whose directory exists already.
+
+    One request, and another one if there is a branch with this name.
+
+    Raises
+    ------
+    RefExistsError
+        There is a branch with this name.
+    """
+    if not create_own(root, _branch_path(name), branch.to_json()):
+        raise branch_exists(root, name)
+
+
+def branch_exists(root: ObjectStore, name: str) -> RefExistsError:
+    """The error for a new branch whose name is taken."""
+    return RefExistsError(
+        f"branch {name} already exists: {root.uri} has it. Check it out, delete it, or choose "
+        "another name."
+    )
+
+
+def replace_branch(root: ObjectStore, name: str, branch: Branch) -> None:
+    """Overwrite the file of a branch."""
+    root.put(_branch_path(name), [branch.to_json()])
+
+
+def is_branch_begun(root: ObjectStore, name: str) -> bool:
+    """Whether a branch has an empty file, left by an interrupted writer. One request."""
+    return is_unfinished(root, _branch_path(name))
+
+
+def delete_branch_file(root: ObjectStore, name: str) -> None:
+    """Delete the file of a branch, which makes its directory inaccessible as a branch."""
+    root.delete([_branch_path(name)])
+
+
+def _branch_path(name: object) -> str:
+    return branch_file(check_branch_name(name))
+
+
+def _identifier(value: object, where: str) -> tuple[tuple[int, str], ...]:
+    if value is None:
+        return ()
+    pairs = value.get("version_mapping") if isinstance(value, dict) else None
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) for pair in pairs
+    ):
+        raise damaged("identifier of a branch", "pairs of a version and a string", value, where)
+    return tuple((pair[0], str(pair[1])) for pair in pairs)

@@ -8,33 +8,26 @@ allows the dataset to access.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from glaive.errors import OptionError
-from glaive.io.access import NOTHING, AccessPolicy
+from glaive.errors import CorruptFileError, GlaiveError, OptionError
+from glaive.format.fragment import DataFile
+from glaive.format.manifest import Manifest
+from glaive.format.paths import DATA, data_file_path
+from glaive.format.pb import table_pb2
+from glaive.format.wire import check_ending, check_file_name
+from glaive.io.access import NOTHING, AccessPolicy, open_named
+from glaive.io.credentials import open_renewed
 from glaive.io.local import LocalStore
-from glaive.io.renewed import open_renewed
+from glaive.io.location import Location
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling
 from glaive.io.wrapped import WrappedStore
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
-
-__all__ = [
-    "CommitLock",
-    "RootStore",
-    "access_of",
-    "confine",
-    "guarded",
-    "lock_of",
-    "open_beside",
-    "open_root",
-    "plain_store",
-    "register_of",
-]
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 """Called with the number of a new version; its context manager is held during the commit."""
@@ -182,3 +175,159 @@ class RootStore(WrappedStore):
 
     def __repr__(self) -> str:
         return f"RootStore({self.inner!r}, lock={self.lock!r}, register={self.register!r})"
+
+
+# --- Locate the files of a dataset: below its root, or below one of its base paths ------
+# Specification: "Base paths" in ``docs/format``.
+
+_NAMED = 20
+"""Ids of base paths in a message, at most."""
+
+
+def locate_data_file(
+    store: ObjectStore, manifest: Manifest, file: DataFile
+) -> tuple[ObjectStore, str]:
+    """Store and path of a data file, which must not lead out; errors as for :func:`base_of`."""
+    name = check_file_name(file.path, "path of a data file", manifest.where)
+    # Base paths, and links in the place of folders, may lead anywhere on this machine.
+    check_ending(name, ".lance", "path of a data file", manifest.where)
+    if file.base_id is None:
+        return store, f"{DATA}/{name}"
+    base, is_root = base_of(store, manifest, file.base_id)
+    return base, f"{DATA}/{name}" if is_root else name
+
+
+def locate_in_base(
+    store: ObjectStore, manifest: Manifest, path: str, base_id: int | None
+) -> tuple[ObjectStore, str]:
+    """Store and path of any other file, given by its path within a dataset."""
+    if base_id is None:
+        return store, path
+    return base_of(store, manifest, base_id)[0], path
+
+
+def full_path(
+    store: ObjectStore, manifest: Manifest, path: str, base_id: int | None, *, data: bool = False
+) -> str:
+    """Path or URI of a file for display, from its path within a dataset; opens nothing.
+
+    With ``data``, ``path`` is the name of a data file.
+    """
+    if base_id is None:
+        return store.full(data_file_path(path, where=manifest.where) if data else path)
+    base = find_base(manifest, base_id)
+    if data and base.is_dataset_root:
+        path = data_file_path(path, where=manifest.where)
+    return GlaiveError.without_secrets(f"{base.path.rstrip('/')}/{path}")
+
+
+def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
+    """The store of a base path, and whether it is a dataset root.
+
+    Raises
+    ------
+    AccessError
+        The caller has not allowed it.
+    CorruptFileError
+        The manifest has no such base path.
+    """
+    known = manifest.opened_bases
+    entry = known.get(base_id)
+    if entry is None or entry[0] is not store:
+        base = find_base(manifest, base_id)
+        opened = open_base(store, base, manifest.where)
+        entry = known[base_id] = (store, opened, base.is_dataset_root)
+    return entry[1], entry[2]
+
+
+def open_base(store: ObjectStore, base: table_pb2.BasePath, where: str) -> ObjectStore:
+    """Open a base path of the dataset at ``store``; errors as for :func:`base_of`."""
+    return open_named(store, base.path, access_of(store), subject=f"base path {base.id} of {where}")
+
+
+def place_opened(location: Location, opened: ObjectStore) -> Location:
+    """Where a base path was opened: a relative one, perhaps, in another working directory."""
+    moved = location.is_local and location.path != opened.uri
+    return Location.parse(opened.uri) if moved else location
+
+
+def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
+    """The base path with this id.
+
+    Raises
+    ------
+    CorruptFileError
+        There is none.
+    """
+    base = manifest.base_paths.get(base_id)
+    if base is not None:
+        return base
+    some = [base.id for base in manifest.wire.base_paths[:_NAMED]]
+    more = len(manifest.wire.base_paths) - len(some)
+    raise CorruptFileError(
+        "base path of a file",
+        expected=f"one of {some}" + (f" and {more} others" if more else ""),
+        found=f"{base_id}",
+        where=manifest.where,
+    )
+
+
+# --- The locations of a dataset and of its base paths: which of them contains an object -
+# A manifest can have as many base paths as it has bytes, and rows as many values below them: each
+# location is parsed once, and found by its path instead of among all.
+
+
+class BaseLocations:
+    """The location of each base path by its id, and that of the root by ``None``.
+
+    Parameters
+    ----------
+    root
+        URI of the root.
+    manifest
+        The version that has the base paths.
+
+    Raises
+    ------
+    OptionError
+        One is no location.
+    """
+
+    def __init__(self, root: str, manifest: Manifest) -> None:
+        self._by_id: dict[int | None, Location] = {None: Location.parse(root)}
+        for base in manifest.wire.base_paths:
+            subject = f"base path {base.id} of {manifest.where}: "
+            self._by_id.setdefault(base.id, Location.parse(base.path, subject))
+        self._by_place: dict[tuple[str, str], tuple[int, int | None]] = {}
+        for rank, (base_id, location) in enumerate(self._by_id.items()):
+            self._by_place.setdefault(
+                (location.store_key, location.path.rstrip("/")), (rank, base_id)
+            )
+        self._longest = max(len(path) for _, path in self._by_place)
+
+    def __getitem__(self, base_id: int | None) -> Location:
+        return self._by_id[base_id]
+
+    def above(self, location: Location) -> tuple[int | None, Location] | None:
+        """The first of them that contains a location, and its id; ``None`` if none does."""
+        store = location.store_key
+        found = [
+            self._by_place[store, path]
+            for path in _paths_above(location.path, self._longest)
+            if (store, path) in self._by_place
+        ]
+        for _, base_id in sorted(found, key=lambda entry: entry[0]):
+            if self._by_id[base_id].contains(location):
+                return base_id, self._by_id[base_id]
+        return None
+
+
+def _paths_above(path: str, longest: int) -> Iterator[str]:
+    """The path, and each folder above it, of at most so many characters."""
+    yield ""
+    at = path.find("/", 1)
+    while 0 <= at <= longest:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    if path and len(path) <= longest:
+        yield path

@@ -8,6 +8,7 @@ Specification: "Finding the latest version" in ``docs/format``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final
@@ -19,6 +20,7 @@ from glaive.errors import (
     CorruptFileError,
     DatasetNotFoundError,
     ObjectNotFoundError,
+    StoreError,
     UnfinishedDatasetError,
 )
 from glaive.format.manifest import Manifest
@@ -32,24 +34,86 @@ from glaive.format.paths import (
 )
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.root import register_of
-from glaive.table.version_hint import read_hint
 
-__all__ = [
-    "MOST_UNLISTED",
-    "ManifestLocation",
-    "has_its_name",
-    "is_finished",
-    "latest",
-    "list_manifests",
-    "list_versions",
-    "list_versions_past",
-    "locate",
-    "may_have_later",
-    "newest_known",
-    "newest_name",
-    "unlisted",
-    "was_made",
-]
+# --- The version hint of a dataset: a number, at or before the newest version -----------
+# It is not needed to open a dataset. A commit reads it to find versions newer than its read
+# version, and updates it at the end; so does a clean-up before it deletes versions.
+#
+# Specification: "Finding the latest version" in ``docs/format``.
+
+_PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,17})\}'
+"""Hints as written by glaive and pylance."""
+
+
+def read_hint(store: ObjectStore) -> int | None:
+    """The version in the hint; ``None`` if it is missing or says nothing. One request.
+
+    Raises
+    ------
+    StoreError
+        The store failed. It may be the hint alone that knows the newest version: a listing may be
+        stale, and versions before the newest one may have been cleaned up.
+    """
+    import json
+
+    try:
+        content = store.get(HINT).to_pybytes()
+        plain = re.fullmatch(_PLAIN_HINT, content)
+        if plain is not None:
+            return int(plain[1])
+        hint = json.loads(content)
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        import logging
+
+        logging.getLogger(__name__).debug(
+            "version hint of %s says nothing: %s", store.public_uri, error
+        )
+        return None
+    version = hint.get("version") if isinstance(hint, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        return None
+    return version if 0 < version < DETACHED else None  # a detached version is never the newest
+
+
+def write_hint(store: ObjectStore, version: int) -> None:
+    """Update the hint after a commit. One request; failures are logged: the version exists."""
+    try:
+        _put_hint(store, version)
+    except StoreError as error:
+        import logging
+
+        logging.getLogger(__name__).debug(
+            "version hint of %s not written: %s", store.public_uri, error
+        )
+
+
+def _put_hint(store: ObjectStore, version: int) -> None:
+    """Write the hint.
+
+    In a local directory it is overwritten in place if its length is unchanged: replacing a file
+    costs as much as the rest of the commit, and misreading the hint does no harm there.
+    """
+    content = b'{"version":%d}' % version
+    if not store.rewrite(HINT, content):
+        store.put(HINT, [content])
+
+
+def advance_hint(store: ObjectStore, version: int) -> None:
+    """Have the hint name a version or a later one. One or two requests.
+
+    Before versions are deleted: their writers may have ended before they updated it, and a commit
+    that is made for an old version looks for those after it only if the hint is later.
+
+    Raises
+    ------
+    StoreError
+        The store failed, so no version may be deleted.
+    """
+    if (read_hint(store) or 0) < version:
+        _put_hint(store, version)
+
 
 MOST_UNLISTED: Final = 10_000
 """Versions, or files of a folder, that may be made while a listing is stale: some seconds."""
@@ -286,7 +350,7 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     if register is None:
         locations = _complete(store.list(VERSIONS))
     else:
-        from glaive.format.names import is_staged_manifest_name
+        from glaive.format.paths import is_staged_manifest_name
         from glaive.table.manifest_store.steps import finish_staged
 
         _registered(store)  # finalises the newest, so that it is listed

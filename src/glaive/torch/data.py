@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from glaive.torch.iterable import LanceDataset
     from glaive.torch.loader import LanceLoader
     from glaive.torch.map_style import SafeLanceDataset, get_safe_loader
-    from glaive.torch.tensor_dataset import TensorDataset
-    from glaive.torch.tensors import concat_batches, to_tensor
+    from glaive.torch.tensors import TensorDataset, concat_batches, to_tensor
 
 __all__ = [
     "LanceDataset",
@@ -31,7 +30,7 @@ _HOMES = {
     "LanceDataset": "iterable",
     "LanceLoader": "loader",
     "SafeLanceDataset": "map_style",
-    "TensorDataset": "tensor_dataset",
+    "TensorDataset": "tensors",
     "concat_batches": "tensors",
     "get_safe_loader": "map_style",
     "to_tensor": "tensors",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glaive.torch.installed import from_torch_module
 
 if TYPE_CHECKING:
-    from glaive.torch.distances import (
+    from glaive.torch.clusters import (
         argmin_l2,
         cosine_distance,
         dot_distance,
@@ -32,4 +32,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return from_torch_module(__name__, name, "glaive.torch.distances")
+    return from_torch_module(__name__, name, "glaive.torch.clusters")

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
+from shutil import rmtree
 from typing import Any, Literal
+from weakref import finalize
 
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
+from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.shuffled_batches import default_window, with_row_ids
 from glaive.errors import CorruptFileError, GlaiveError, OptionError
+from glaive.forks import Origin
 from glaive.hf import HuggingFaceConverter
+from glaive.io.failures import as_store_errors
 from glaive.sampler import (
     FragmentSampler,
     FullScanSampler,
@@ -28,14 +36,195 @@ from glaive.sampler import (
     ShuffledBlockSampler,
     maybe_sample,
 )
-from glaive.torch.batch_cache import BatchCache
-from glaive.torch.blob_columns import blob_columns
 from glaive.torch.dist import get_mp_rank, get_mp_world_size, process_of_group
-from glaive.torch.pass_state import PassState
-from glaive.torch.shared_batches import for_sending
-from glaive.torch.tensors import resized, to_tensor
+from glaive.torch.map_style import blob_columns
+from glaive.torch.tensors import for_sending, resized, to_tensor
 
-__all__ = ["LanceDataset"]
+# --- Where a pass over a dataset is: what its state says, and checks of a state that is loaded
+
+_NUMBERS = ("epoch", "batches")
+
+
+@dataclass(slots=True)
+class PassState:
+    """A place in a pass.
+
+    Parameters
+    ----------
+    epoch
+        Number of the pass.
+    batches
+        What this share gave out.
+    by_share
+        What each share of a loader with workers gave out; empty where there is one.
+    next_share
+        The share whose turn it is: that of the first worker.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    by_share: tuple[int, ...] = ()
+    next_share: int = 0
+
+    def share(self, worker: int, workers: int) -> int:
+        """The share that a worker reads."""
+        return (worker + self.next_share) % workers
+
+    def of_worker(self, worker: int, workers: int) -> PassState:
+        """The place of one worker.
+
+        Raises
+        ------
+        OptionError
+            The state is of another number of workers.
+        """
+        if not self.by_share:
+            return PassState(self.epoch, self.batches)
+        if len(self.by_share) != workers:
+            raise OptionError(
+                f"load_state_dict: the state is of a loader with {_shares(len(self.by_share))}, "
+                f"this one has {_shares(workers)}. Use as many"
+            )
+        share = self.share(worker, workers)
+        return PassState(self.epoch, self.by_share[share], next_share=self.next_share)
+
+    def to_dict(self, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """The state as plain values; ``identity`` is what the batches depend on."""
+        state = {**identity, "epoch": self.epoch, "batches": self.batches}
+        if self.by_share:
+            state |= {"by_share": list(self.by_share), "next_share": self.next_share}
+        return state
+
+    @classmethod
+    def load(cls, state: object, identity: Mapping[str, Any]) -> PassState:
+        """The place that a state describes.
+
+        Raises
+        ------
+        OptionError
+            It is no state, or of other batches.
+        """
+        if not isinstance(state, Mapping):
+            raise OptionError(
+                f"load_state_dict: expected what state_dict returned, found {state!r:.80}"
+            )
+        for name, expected in identity.items():
+            if name not in state or state[name] != expected:
+                raise OptionError(
+                    f"load_state_dict: the state is of {name} {state.get(name)!r:.80}, this "
+                    f"dataset has {expected!r:.80}. Batches would be others; open it as before"
+                )
+        numbers: list[Any] = [state.get(name) for name in _NUMBERS]
+        by_share: Any = state.get("by_share", ())
+        next_share: Any = state.get("next_share", 0)
+        if (
+            not isinstance(by_share, list | tuple)
+            or not all(_is_count(one) for one in (*numbers, *by_share, next_share))
+            or next_share > len(by_share)
+        ):
+            raise OptionError(
+                f"load_state_dict: expected counts of batches, found epoch, batches {numbers}, "
+                f"by_share {by_share!r:.80}, next_share {next_share!r:.80}"
+            )
+        return cls(numbers[0], numbers[1], tuple(by_share), next_share)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _shares(count: int) -> str:
+    return "no or 1 worker" if count == 1 else f"{count} workers"
+
+
+# --- Batches of a first pass in a temporary file, for later passes ----------------------
+
+
+class BatchCache:
+    """Iterate over it: the first complete pass writes a file, later ones read it.
+
+    A pass that ends early leaves no file; the next one begins again. A child that is forked amid a
+    pass leaves the file of its parent as it is.
+
+    Parameters
+    ----------
+    read
+        Begins a pass.
+    folder
+        Where the file is; default: a temporary folder, deleted with the object.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
+    ) -> None:
+        self._read = read
+        with as_store_errors(folder or "a temporary folder (TMPDIR chooses it)", "write"):
+            self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
+        self._temporary = (
+            finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
+        )
+        self._file: Path | None = None
+        self._origin = Origin()
+        self._is_empty = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._file is not None:
+            with as_store_errors(f"{self._file}", "read"):
+                source = pa.memory_map(str(self._file))
+            with source:
+                yield from pa.ipc.open_stream(source)
+            return
+        if self._is_empty:
+            return
+        with as_store_errors(f"{self._folder}", "write"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
+        file: Any = os.fdopen(number, "wb")
+        path, stream = Path(name), pa.PythonFile(file, mode="w")
+        origin, complete = Origin(), False
+        try:
+            writer: pa.RecordBatchStreamWriter | None = None
+            for batch in self._read():
+                with as_store_errors(name, "write"):
+                    writer = writer or pa.ipc.new_stream(stream, batch.schema)
+                    writer.write(batch)
+                    file.flush()  # a child that ends would write what waits, too
+                yield batch
+            with as_store_errors(name, "write"):
+                if writer is not None:
+                    writer.close()
+                file.close()
+            complete = writer is not None
+        finally:
+            _end(file)
+            if not complete and origin.is_here:
+                path.unlink(missing_ok=True)
+        if complete:
+            self._file, self._origin = path, origin
+        else:
+            self._is_empty = True
+
+    def delete(self) -> None:
+        """Delete the file, and the folder if it is a temporary one; a fork those of its own."""
+        self._is_empty = False
+        if self._file is not None and self._origin.is_here:
+            with as_store_errors(f"{self._file}", "delete"):
+                self._file.unlink(missing_ok=True)
+        self._file = None
+        if self._temporary is not None:
+            self._temporary()
+
+
+def _end(file: Any) -> None:
+    """Close a file; where its last bytes do not fit either, the error before says so."""
+    with suppress(OSError):
+        file.close()
+
+
+def _delete(folder: Path, owner: int) -> None:
+    """Delete a temporary folder; not in a child that was forked, since its parent still reads."""
+    if os.getpid() == owner:
+        rmtree(folder, ignore_errors=True)
 
 
 class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks

@@ -10,9 +10,8 @@ from torch.utils.data import DataLoader, default_convert
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.torch.dist import get_mp_rank
-from glaive.torch.iterable import LanceDataset
-from glaive.torch.pass_state import PassState
-from glaive.torch.shared_batches import for_sending
+from glaive.torch.iterable import LanceDataset, PassState
+from glaive.torch.tensors import for_sending
 
 __all__ = ["LanceLoader"]
 

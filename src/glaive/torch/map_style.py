@@ -12,12 +12,24 @@ from torch.utils.data import DataLoader, Dataset
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
-from glaive.table.replaced import check_same
-from glaive.torch.blob_columns import blob_columns
-from glaive.torch.shared_batches import Collate
-from glaive.torch.tensors import python_values
+from glaive.format.blobs import is_blob
+from glaive.table.load import check_same
+from glaive.torch.tensors import Collate, python_values
 
-__all__ = ["SafeLanceDataset", "get_safe_loader"]
+# --- Which columns of a dataset are blob columns: their values are read apart from the others
+
+
+def blob_columns(
+    dataset: LanceDataset, columns: Sequence[str] | Mapping[str, str] | None
+) -> list[str]:
+    """The blob columns among ``columns``; expressions have none."""
+    if isinstance(columns, Mapping):
+        return []
+    return [
+        field.name
+        for field in dataset.lance_schema.fields
+        if (is_blob(field) or field.is_blob_v2) and (columns is None or field.name in columns)
+    ]
 
 
 class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks

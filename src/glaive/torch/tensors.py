@@ -6,19 +6,27 @@ file, which the system lets nobody write to, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from math import prod
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from torch.utils.data import Dataset, get_worker_info
 
-from glaive.arrow.coalesce import slices_of_rows
-from glaive.arrow.dictionaries import decode_dictionary
-from glaive.arrow.python_values import NO_PYTHON_VALUE
-from glaive.errors import FormatError, SchemaError
-
-__all__ = ["concat_batches", "cut_apart", "python_values", "resized", "to_tensor"]
+from glaive.arrow.chunked import decode_dictionary, slices_of_rows
+from glaive.arrow.conditions import NO_PYTHON_VALUE
+from glaive.dataclass import dataclass
+from glaive.errors import FormatError, JobError, SchemaError
+from glaive.named_tuple import NamedTuple
 
 
 def to_tensor(
@@ -258,3 +266,407 @@ def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
     """The same rows in batches of ``size`` rows, but the last; slices where one batch has them."""
     for slices in slices_of_rows(batches, size):
         yield concat_batches(slices) if len(slices) > 1 else slices[0]
+
+
+# --- Memory in which a worker of a loader hands the tensors of a batch to the process that trains
+# torch moves each tensor into memory of its own and sends a descriptor for it through a socket,
+# which takes longer than reading the batch. Here all tensors of a batch lie in one block, which
+# the worker keeps: it is used again once the tensors are deleted. The other process maps the block
+# for as long as a tensor of it lives, and holds nothing else; so nothing is left behind whoever is
+# killed.
+
+HEAD = 64
+"""Bytes of a block before its data: the first one says who uses the block."""
+
+BlockAddress = tuple[int, int, int, int]
+"""Process, descriptor and inode of a block, and how many of its bytes are used."""
+
+_FREE, _LENT, _ABANDONED = 0, 1, 2
+_MOST_BLOCKS = 64
+_MOST_FREE_BLOCKS = 4
+
+
+class _Forks:
+    """Counts the forks of this process: what was mapped before one is mapped in the child, too."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_Forks.add)
+
+
+class _Block:
+    """A block of memory that has no name and lives until nobody maps it or has it open."""
+
+    def __init__(self, size: int) -> None:
+        self.descriptor = os.memfd_create("glaive-batch")
+        try:
+            os.ftruncate(self.descriptor, size)
+            self.inode = os.fstat(self.descriptor).st_ino
+            self.memory = mmap.mmap(self.descriptor, size)
+            self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    def __del__(self, close: Any = os.close) -> None:
+        if hasattr(self, "memory"):
+            close(self.descriptor)
+
+
+class _Blocks:
+    """The blocks of this process. A block that is too small is replaced by a larger one."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._blocks: list[_Block] = []
+        self._lock = Lock()
+
+    def lend(self, size: int) -> _Block | None:
+        """A free block of ``size`` bytes behind its head; None if too many are in use."""
+        with self._lock:
+            if self._process != os.getpid():  # a fork: the blocks are the parent's
+                self._process, self._blocks = os.getpid(), []
+            states = [block.memory[0] for block in self._blocks]
+            free = [at for at, state in enumerate(states) if state == _FREE]
+            chosen = next((at for at in free if len(self._blocks[at].memory) >= HEAD + size), None)
+            unused = [at for at in free if at != chosen]
+            # Without one that is large enough, a block that is too small makes room.
+            kept = set(unused[: _MOST_FREE_BLOCKS - (chosen is None)])
+            block = None if chosen is None else self._blocks[chosen]
+            self._blocks = [
+                block
+                for at, block in enumerate(self._blocks)
+                if at in kept or at == chosen or states[at] == _LENT
+            ]
+            if block is None:
+                if len(self._blocks) >= _MOST_BLOCKS:
+                    return None
+                block = _Block(-(-(HEAD + size + size // 8) // mmap.PAGESIZE) * mmap.PAGESIZE)
+                self._blocks.append(block)
+            block.memory[0] = _LENT
+            return block
+
+
+_blocks = _Blocks()
+
+
+def lend(size: int) -> tuple[int, BlockAddress] | None:
+    """Where in memory there is a block with ``size`` bytes behind its head, and its address.
+
+    None if other processes hold too many blocks already, or the system has no more.
+    """
+    try:
+        block = _blocks.lend(size)
+    except OSError:
+        return None  # no descriptors or no memory: torch's way may still work, or say what is wrong
+    if block is None:
+        return None
+    address = (os.getpid(), block.descriptor, block.inode, HEAD + size)
+    return block.start, address
+
+
+class MappedBlock(mmap.mmap):
+    """A block of another process; when it is deleted, that process may use the block again."""
+
+    _forks = 0
+    _owner = 0
+
+    @classmethod
+    def at(cls, address: BlockAddress) -> MappedBlock:
+        """Map a block.
+
+        Raises
+        ------
+        JobError
+            The process that has the block has ended.
+        """
+        process, descriptor, inode, size = address
+        place = f"/proc/{process}/fd/{descriptor}"
+        try:
+            opened = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, PermissionError, ProcessLookupError) as error:
+            raise JobError(_ended(process, str(error))) from error
+        try:
+            if os.fstat(opened).st_ino != inode:
+                raise JobError(_ended(process, f"{place} is another file"))
+            block = cls(opened, size)
+        finally:
+            os.close(opened)
+        block._forks, block._owner = _Forks.count, os.getpid()
+        return block
+
+    # Defaults, since a program that ends deletes names of modules before its last batches.
+    def __del__(self, getpid: Any = os.getpid, forks: Any = _Forks) -> None:
+        if self._owner == getpid():
+            # A child that was forked meanwhile may still read it: then it is not used again.
+            self[0] = _FREE if self._forks == forks.count else _ABANDONED
+
+
+def _ended(process: int, found: str) -> str:
+    return (
+        f"DataLoader: process {process} ended before its batch was read ({found}). If the system "
+        "killed it, use fewer workers or smaller batches"
+    )
+
+
+def lends_memory() -> bool:
+    """Whether the system has what this takes: nameless memory, opened through ``/proc``."""
+    if not hasattr(os, "memfd_create"):
+        return False
+    try:
+        # Whether the parent may be looked at is the same question as whether it may look here.
+        next(Path(f"/proc/{os.getppid()}/fd").iterdir())
+        block = _Block(mmap.PAGESIZE)
+        MappedBlock.at((os.getpid(), block.descriptor, block.inode, mmap.PAGESIZE))
+    except (OSError, JobError, StopIteration):
+        return False
+    return True
+
+
+# --- Batches that workers of a loader send with all their tensors in one block of shared memory
+
+_ALIGNMENT = 64
+_FEW_PIECES = 4
+"""Tensors of a list that are sent one by one."""
+
+_PLAIN = {str, bytes, int, float, bool, type(None)}
+
+
+class SharedBatch(dict[Any, Any]):
+    """A batch in a worker; the process that receives it finds a plain dictionary.
+
+    Only what processes send to each other is made so. Pickled in any other way, or copied, it is
+    a dictionary like others.
+    """
+
+
+def for_sending(batch: Any) -> Any:
+    """The batch; in a worker, if it is a dictionary, as one that is sent in shared memory."""
+    if type(batch) is dict and get_worker_info() is not None:
+        return SharedBatch(batch)
+    return batch
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Collates, and sends what that makes in shared memory if it is a dictionary."""
+
+    collate: Callable[[Any], Any]
+
+    def __call__(self, items: Any) -> Any:
+        """A batch of the items."""
+        return for_sending(self.collate(items))
+
+
+class _Place(NamedTuple):
+    """A tensor of a batch: which of its ranges of memory, and how it lies there."""
+
+    span: int
+    dtype: Any
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Pieces(NamedTuple):
+    """Tensors that lie one behind the other: all of them as one, and the lengths; -1 for None."""
+
+    whole: _Place
+    lengths: list[int]
+
+
+class _Spans:
+    """The ranges of memory that the tensors of a batch lie in: one for each storage."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.storages: list[Any] = []
+        self.bounds: list[tuple[int, int]] = []
+
+    def add(self, tensor: Any) -> int:
+        """The number of the range, which now holds this tensor, too."""
+        storage = tensor.untyped_storage()
+        size = tensor.element_size()
+        first = tensor.storage_offset() * size
+        lengths = zip(tensor.shape, tensor.stride(), strict=True)
+        stop = first + (1 + sum((count - 1) * step for count, step in lengths)) * size
+        known_by = (storage.data_ptr(), storage.nbytes())
+        number = self._numbers.setdefault(known_by, len(self.storages))
+        if number == len(self.storages):
+            self.storages.append(storage)
+            self.bounds.append((first, stop))
+        else:
+            known = self.bounds[number]
+            self.bounds[number] = (min(first, known[0]), max(stop, known[1]))
+        return number
+
+    def starts(self) -> Iterator[int]:
+        """Where in its storage each range starts: at a multiple of every size of elements."""
+        return (first - first % _ALIGNMENT for first, _ in self.bounds)
+
+
+def _fits(tensor: Any) -> bool:
+    """Whether a tensor is nothing but its memory, which is of this process alone."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and tensor.numel() > 0
+        and not tensor.is_shared()
+    )
+
+
+def _without_tensors(value: Any, spans: _Spans) -> Any:
+    """The same value with places in place of tensors."""
+    kind = type(value)
+    if kind is dict or kind is SharedBatch:
+        return {key: _without_tensors(one, spans) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        pieces = _as_pieces(value, spans) if kind is list else None
+        return pieces or kind(_without_tensors(one, spans) for one in value)
+    if not isinstance(value, torch.Tensor) or not _fits(value):
+        return value
+    span = spans.add(value)
+    return _Place(span, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _as_pieces(values: list[Any], spans: _Spans) -> _Pieces | None:
+    """A list column as what it was cut from; None where the tensors lie anywhere.
+
+    A place for each of a thousand tensors takes the process that trains longer than all others.
+    """
+    tensors = [one for one in values if one is not None]
+    filled = [one for one in tensors if type(one) is torch.Tensor and one.numel()]
+    if len(tensors) < _FEW_PIECES or not filled or not _fits(filled[0]):
+        return None
+    first, shape = filled[0], filled[0].shape[1:]
+    if not first.dim():
+        return None
+    size, end = first.element_size(), first.data_ptr()
+    for one in tensors:
+        if (
+            type(one) is not torch.Tensor
+            or one.dtype != first.dtype
+            or one.dim() != first.dim()
+            or one.shape[1:] != shape
+            or not one.is_contiguous()
+            or one.requires_grad
+            or one.is_neg()
+            or one.is_conj()
+        ):
+            return None
+        if one.numel():
+            if one.data_ptr() != end:
+                return None
+            end += size * one.numel()
+    span = spans.add(first)
+    if spans.add(filled[-1]) != span:
+        return None  # of two storages, which happen to be neighbours
+    lengths = [-1 if one is None else len(one) for one in values]
+    rows = sum(max(0, length) for length in lengths)
+    # Not the strides of the first, which may be anything for a dimension of one.
+    strides = tuple(prod(shape[at:]) for at in range(first.dim()))
+    whole = _Place(span, first.dtype, first.storage_offset(), (rows, *shape), strides)
+    return _Pieces(whole, lengths)
+
+
+def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
+    kind = type(value)
+    if kind is _Place:
+        storage, start = spans[value.span]
+        offset = value.offset - start // value.dtype.itemsize
+        tensor: Any = torch.empty(0, dtype=value.dtype)
+        return tensor.set_(storage, offset, value.shape, value.strides)
+    if kind is _Pieces:
+        whole, lengths = _with_tensors(value.whole, spans), value.lengths
+        pieces = iter(cut_apart(whole, [one for one in lengths if one >= 0]))
+        return [None if one < 0 else next(pieces) for one in lengths]
+    if kind is dict:
+        return {key: _with_tensors(one, spans) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        return kind(_with_tensors(one, spans) for one in value)
+    return value
+
+
+@cache
+def _lends() -> bool:
+    return lends_memory()
+
+
+def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
+    """What is sent: where the tensors are, and the batch without them."""
+    spans = _Spans()
+    rest = _without_tensors(batch, spans)
+    if not spans.storages or not _lends():
+        return dict, (dict(batch),)
+    placed: list[tuple[int, int, int]] = []  # in the block, in the storage, length
+    end = HEAD
+    for start, (_, stop) in zip(spans.starts(), spans.bounds, strict=True):
+        placed.append((end, start, stop - start))
+        end += -(-(stop - start) // _ALIGNMENT) * _ALIGNMENT
+    lent = lend(end - HEAD)
+    if lent is None:
+        return dict, (dict(batch),)
+    memory, address = lent
+    # Not by torch: this thread may be stopped when the worker ends, which torch's calls that let go
+    # of the interpreter answer by aborting the process.
+    for storage, (at, start, length) in zip(spans.storages, placed, strict=True):
+        ctypes.memmove(memory + at, storage.data_ptr() + start, length)
+    return _received, (address, placed, rest)
+
+
+def _received(address: BlockAddress, placed: list[tuple[int, int, int]], rest: Any) -> Any:
+    """The batch, with tensors over the block of the process that sent it."""
+    block = MappedBlock.at(address)
+    spans = []
+    for at, start, length in placed:
+        bytes_there = torch.frombuffer(block, dtype=torch.uint8, count=length, offset=at)
+        spans.append((bytes_there.untyped_storage(), start))
+    return _with_tensors(rest, spans)
+
+
+# ForkingPickler is what queues between processes use; pickles in files are made without it.
+ForkingPickler.register(SharedBatch, _reduced)
+
+
+# --- ``TensorDataset``: a tensor in batches ---------------------------------------------
+
+
+class TensorDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks
+    """A tensor in batches: item ``i`` is the ``i``-th batch.
+
+    Parameters
+    ----------
+    data
+        A tensor or NumPy array.
+    batch_size
+        Rows of a batch.
+    """
+
+    def __init__(self, data: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._data = torch.from_numpy(data) if isinstance(data, np.ndarray) else data
+        self._batch_size = batch_size
+
+    def __repr__(self) -> str:
+        return "LanceTensorDataset"
+
+    def __len__(self) -> int:
+        rows = int(self._data.shape[0])
+        return (rows + self._batch_size - 1) // self._batch_size
+
+    def __getitem__(self, idx: int) -> Any:
+        if not 0 <= idx < len(self):
+            raise IndexError(f"batch {idx} of {len(self)}")
+        return self._data[idx * self._batch_size : (idx + 1) * self._batch_size]

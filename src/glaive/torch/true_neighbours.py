@@ -11,7 +11,7 @@ import torch
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
 from glaive.torch import iterable, preferred_device
-from glaive.torch.distances import pairwise_cosine, pairwise_l2
+from glaive.torch.clusters import pairwise_cosine, pairwise_l2
 
 __all__ = ["ground_truth", "infer_vector_column", "recall", "sort_tensors"]
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Layer, Leaf, Slots
-from glaive.encodings.levels.layers import level_limits, level_plan
+from glaive.encodings.levels import Layer, Leaf, Slots, level_limits, level_plan
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import (
     EncodedChunks,
     EncodedPage,
+    Fetch,
     PageBytes,
     PageReader,
     ValueEncoding,

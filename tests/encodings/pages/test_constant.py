@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.pages.constant import encode_constant_page
-from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader
+from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import FixedList, FixedWidth, Variable
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader, ValueEncoding
+from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 from glaive.types import ByteRange, Where
 
 WHERE = Where("a.lance", column=0, page=0)

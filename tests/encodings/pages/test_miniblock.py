@@ -28,14 +28,13 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.levels.layers import level_limits
+from glaive.encodings.levels import Leaf, level_limits
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.testing import Tier, force_tier
+from glaive.kernels.native import Tier, force_tier
 
 
 @given(

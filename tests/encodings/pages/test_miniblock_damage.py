@@ -25,10 +25,9 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.writer import encode_mini_page
-from glaive.encodings.protocol import EncodedPage
+from glaive.encodings.protocol import EncodedPage, Fetch
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 

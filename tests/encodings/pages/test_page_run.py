@@ -25,26 +25,20 @@ from tests.encodings.pages.mini_samples import (
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, to_array
-from glaive.encodings.dictionary_decode import expand
-from glaive.encodings.leaf import Layer, Leaf
+from glaive.encodings.integer_sequence import expand
+from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
-from glaive.encodings.protocol import (
-    EncodedPage,
-    PageBytes,
-    PageParts,
-    PageReader,
-    ValueEncoding,
-)
+from glaive.encodings.protocol import EncodedPage, PageBytes, PageParts, PageReader, ValueEncoding
 from glaive.encodings.registry import open_page
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError, RowIndexError
-from glaive.file.v2.reading.column import Column
-from glaive.kernels._tier import Tier, force_tier
+from glaive.file.v2.columns import Column
 from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import ByteRange, Where
 

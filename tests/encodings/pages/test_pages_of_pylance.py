@@ -14,14 +14,12 @@ import pytest
 from google.protobuf.any_pb2 import Any as Wrapped
 
 from glaive.arrow.build import to_array
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.levels.repdef import level_plan
-from glaive.encodings.protocol import PageBytes, PageReader
+from glaive.encodings.levels import Leaf, level_plan
+from glaive.encodings.protocol import Fetch, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import file2_pb2
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 from glaive.types import ByteRange, Where
 
 lance_file = pytest.importorskip("lance.file")

@@ -16,15 +16,14 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.native import force_tier
 from glaive.memory import as_array
-from glaive.testing import force_tier
 from glaive.types import Where
 
 HERE = Where("a.lance", 0, "c", 0)

@@ -16,17 +16,15 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.integer_sequence import numbers_of, read_numbers
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.constant import Constant
-from glaive.encodings.values.delta import Delta
+from glaive.encodings.values.delta import Delta, Range
 from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
-from glaive.encodings.values.nested_runs import NestedRuns
-from glaive.encodings.values.range import Range
-from glaive.encodings.values.split_strings import SplitStrings
-from glaive.encodings.writing.numbers import encode_numbers
+from glaive.encodings.values.rle import NestedRuns
+from glaive.encodings.values.variable import SplitStrings
+from glaive.encodings.writing.planes import encode_numbers
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Where

@@ -10,19 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.blocks import FixedWidth, Struct, Variable
-from glaive.arrow.build import block_from_array, to_array
-from glaive.arrow.gather import concat_blocks, take_block
-from glaive.arrow.slices import slice_block
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.levels.repdef import flat_levels
-from glaive.encodings.options import EncodingOptions
-from glaive.encodings.page_options import PageOptions
+from glaive.arrow.blocks import FixedWidth, Struct, Variable, slice_block
+from glaive.arrow.build import block_from_array, concat_blocks, take_block, to_array
+from glaive.encodings.levels import Leaf, flat_levels
+from glaive.encodings.options import EncodingOptions, PageOptions
 from glaive.encodings.protocol import EncodedPage, MiniChunks, PageBytes
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.encodings.values.flat import Flat
-from glaive.encodings.values.packed_struct import PackedStruct
-from glaive.encodings.values.packed_struct_variable import Member, VariablePackedStruct
+from glaive.encodings.values.packed_struct import Member, PackedStruct, VariablePackedStruct
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.page import encode_page
 from glaive.errors import CorruptFileError, FormatError, SchemaError, UnsupportedFeatureError

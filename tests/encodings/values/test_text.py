@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.dictionary_decode import expand
+from glaive.encodings.integer_sequence import expand
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.dictionary import Dictionary
@@ -28,7 +28,7 @@ from glaive.encodings.writing.string_stats import (
 )
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.symbols import SymbolTable
+from glaive.kernels.fsst import SymbolTable
 from glaive.types import Where
 
 from .pages import laid_out

@@ -162,7 +162,7 @@ def test_what_a_list_is_made_of_counts_with_all_its_bytes(text: str, kind: Any) 
 def test_constants_of_a_filter_take_few_bytes_together(
     term: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("glaive.expr.fold.MAX_HELD_BYTES", 100_000)
+    monkeypatch.setattr("glaive.expr.filters.MAX_HELD_BYTES", 100_000)
     schema = LanceSchema.from_arrow(_SCHEMA)
     few, many = (" OR ".join(term.format(n, n) for n in range(count)) for count in (100, 1000))
     bind_filter(few, schema)

@@ -19,7 +19,7 @@ from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 ROWS = 1100
 MOST_MEMORY = 64 * 1024 * 1024

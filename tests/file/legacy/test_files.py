@@ -20,11 +20,11 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2
-from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
+from glaive.testing import CountingStore
 
 ROWS = 3000
 RNG = np.random.default_rng(4)

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.file import bound
-from glaive.file.bound import FileColumns
+from glaive.file import protocol
 from glaive.file.legacy.reader import LegacyFile, number_ids
 from glaive.file.open import create_writer, open_reader
-from glaive.format.fields import Field, LanceSchema
+from glaive.file.protocol import FileColumns
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.io.local import LocalStore
 
@@ -147,8 +148,8 @@ def test_texts_of_different_columns_have_a_limit_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be the same bytes, which single rows copy for each column."""
-    monkeypatch.setattr(bound, "MOST_IMPLIED", 20_000)
-    monkeypatch.setattr(bound, "USUAL_RATIO", 1)
+    monkeypatch.setattr(protocol, "MOST_IMPLIED", 20_000)
+    monkeypatch.setattr(protocol, "USUAL_RATIO", 1)
     columns = _texts(tmp_path, b"x" * 1000, [[0, 0, 1000, 1000]] * COLUMNS, 3)
     with pytest.raises(CapacityError, match="take fewer rows at a time"):
         columns.take(np.array([1, 0]))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.encodings.legacy.statistics import measure_pages
+from glaive.encodings.legacy import measure_pages
 from glaive.file.legacy.reader import LegacyFile
 from glaive.file.legacy.writer import LegacyFileWriter
 from glaive.format.fields import LanceSchema

@@ -13,15 +13,21 @@ from pyroaring import BitMap
 
 import glaive
 from glaive.arrow.conditions import Condition, IsNull, IsOneOf
-from glaive.dataset.commits.commit import commit_operation
-from glaive.format.flags import Feature
+from glaive.dataset.tasks import commit_operation
+from glaive.format.manifest import Feature
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import BuiltSegment, Candidates, IndexKind, ScalarIndex
-from glaive.index.queries import IndexQuery
-from glaive.index.registry import index_kinds
+from glaive.index.protocol import (
+    BuiltSegment,
+    Candidates,
+    FragmentExtent,
+    IndexKind,
+    IndexQuery,
+    ScalarIndex,
+    ValueBatch,
+    index_kinds,
+)
 from glaive.index.row_set import RowSet
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import FragmentExtent, ValueBatch
 from glaive.table.index_coverage import holds_addresses
 from glaive.table.operations.create_index import CreateIndex
 

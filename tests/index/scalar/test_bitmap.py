@@ -13,7 +13,7 @@ from tests.counted_calls import counted_calls
 import glaive
 from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import CorruptFileError
-from glaive.index.queries import HasLabels
+from glaive.index.protocol import HasLabels
 from glaive.index.scalar import key_sets
 from glaive.index.scalar.key_sets import LOOKUP, KeyBatch, merged_keys
 

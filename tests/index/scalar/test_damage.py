@@ -14,10 +14,9 @@ import pytest
 import glaive
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
-from glaive.index.queries import HasLabels
-from glaive.index.registry import index_kinds
+from glaive.index.protocol import HasLabels, index_kinds
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.io.counting import CountingStore
+from glaive.testing import CountingStore
 
 from .built import build, merge, opened, segments
 from .test_btree import write

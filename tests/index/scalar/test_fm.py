@@ -7,9 +7,8 @@ from typing import Any, cast
 import numpy as np
 
 from glaive.arrow.conditions import HasText
-from glaive.index.keeping import keep_nothing
-from glaive.index.scalar.fm_partition import FMPartition
-from glaive.index.scalar.fm_search import OpenedFM
+from glaive.index.scalar.fm import FMPartition, OpenedFM
+from glaive.index.segment import keep_nothing
 
 
 def test_partitions_of_more_bytes_than_an_integer_counts_have_an_estimate() -> None:

@@ -12,8 +12,7 @@ import glaive
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
 from glaive.format.pb import minhash_details_pb2
-from glaive.index.scalar.minhash_parameters import MinHashParams
-from glaive.index.scalar.signatures import TextSigner, band_keys
+from glaive.index.scalar.minhash import MinHashParams, TextSigner, band_keys
 from glaive.query import MinHashQuery
 
 from .built import build, opened

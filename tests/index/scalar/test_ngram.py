@@ -15,8 +15,8 @@ from tests.counted_calls import counted_calls
 import glaive
 from glaive.arrow.conditions import HasText, IsNull, IsOneOf
 from glaive.errors import IndexKindError
-from glaive.index.queries import MatchesPattern
-from glaive.index.scalar.required_words import required_words
+from glaive.index.protocol import MatchesPattern
+from glaive.index.scalar.ngram import required_words
 
 from .built import answers, build, merge, opened, segments
 from .test_btree import write

@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError
-from glaive.index.queries import MeetsBox
+from glaive.index.protocol import MeetsBox
 from glaive.index.scalar.rowsets import encode_rowset
 from glaive.indices import IndexConfig
 

@@ -22,9 +22,14 @@ import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.row_set import RowSet
-from glaive.index.scalar.block_filters import filter_bytes
-from glaive.index.scalar.rowsets import RowLimit, row_set_of
-from glaive.index.scalar.treemaps import encode_halves, halves_of, rows_of_treemap
+from glaive.index.scalar.bloomfilter import filter_bytes
+from glaive.index.scalar.rowsets import (
+    RowLimit,
+    encode_halves,
+    halves_of,
+    row_set_of,
+    rows_of_treemap,
+)
 
 from .test_damage import replaced
 

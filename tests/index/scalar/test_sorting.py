@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from glaive.index.protocol import ValueBatch
 from glaive.index.scalar.ordering import sort_keys
-from glaive.index.scalar.sorted_runs import merged, sorted_runs
-from glaive.index.scalar.sorting import sorted_batch
-from glaive.index.source import ValueBatch
+from glaive.index.scalar.sorting import merged, sorted_batch, sorted_runs
 
 from .test_btree import EVERY_TYPE
 from .values import values_of
@@ -94,7 +93,7 @@ def test_texts_that_do_not_fit_one_array_are_sorted_in_several(
     most: int, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 2 GiB of texts take too long: so few bytes stand for what offsets of 32 bits can count.
-    monkeypatch.setattr("glaive.index.scalar.sorted_runs.MAX_OFFSET", most)
+    monkeypatch.setattr("glaive.index.scalar.sorting.MAX_OFFSET", most)
     texts = [f"{at * 7919 % 911:04d}{'x' * (at * 31 % 200)}" for at in range(900)]
     values = pa.array([None, *texts, "0500", "0500"], kind)
     numbers = np.arange(len(values), dtype=np.uint64)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.index.source import FragmentExtent, ValueBatch
+from glaive.index.protocol import FragmentExtent, ValueBatch
 
 
 class RowsInMemory:

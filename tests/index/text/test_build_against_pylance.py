@@ -12,10 +12,10 @@ import pytest
 import glaive
 from glaive.errors import OptionError
 from glaive.format.pb import inverted_pb2
-from glaive.index.index_file import IndexFile
-from glaive.index.text.fst_read import read_fst
-from glaive.index.text.params import TextParams
+from glaive.index.segment import IndexFile
+from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokens import read_fst
 from glaive.io.uri import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

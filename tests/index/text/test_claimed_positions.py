@@ -13,7 +13,7 @@ from tests.index.scalar.test_sets_of_strangers import little_memory
 
 import glaive
 from glaive.errors import CorruptFileError
-from glaive.index.text.varints import encode_varints
+from glaive.index.text.postings import encode_varints
 from glaive.query import PhraseQuery
 
 pytestmark = pytest.mark.spec("rel-24")

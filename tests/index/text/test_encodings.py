@@ -15,25 +15,24 @@ from hypothesis import strategies as st
 from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError
-from glaive.index.text import fst_read
-from glaive.index.text.bit_blocks import bits_of, pack, unpack
-from glaive.index.text.crc32c import masked_crc32c
-from glaive.index.text.fst_constants import HEADER, VERSION
-from glaive.index.text.fst_lookup import Fst
-from glaive.index.text.fst_read import read_fst
-from glaive.index.text.fst_write import write_fst
-from glaive.index.text.impacts import encode_impacts
-from glaive.index.text.positions import decode_positions, encode_positions
-from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text import tokens as fst_read
+from glaive.index.text.posting_columns import best_scores, encode_impacts, length_codes
 from glaive.index.text.postings import (
     Elements,
     Postings,
+    bits_of,
     blocks_of,
+    decode_positions,
     decode_postings,
+    decode_varints,
+    encode_positions,
     encode_postings,
+    encode_varints,
+    pack,
+    unpack,
 )
-from glaive.index.text.scores import best_scores, length_codes
-from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.index.text.text_format import PostingLayout
+from glaive.index.text.tokens import HEADER, VERSION, Fst, masked_crc32c, read_fst, write_fst
 
 LAYOUTS = [
     PostingLayout(128, fixed_tail=True),

@@ -16,11 +16,16 @@ from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.text.columns import bytes_array
-from glaive.index.text.fst_write import write_fst
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.posting_layout import PostingLayout, read_posting_layout
-from glaive.index.text.postings import Elements, Postings, decode_postings, encode_postings
+from glaive.index.text.postings import (
+    Elements,
+    Postings,
+    bytes_array,
+    decode_postings,
+    encode_postings,
+)
+from glaive.index.text.text_format import PostingLayout, read_posting_layout
+from glaive.index.text.tokens import write_fst
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 

@@ -11,12 +11,11 @@ import pytest
 from tests.index.text.sources import RowsInMemory
 from tests.index.text.test_merge_text import built
 
-from glaive.index.source import ValueBatch
+from glaive.index.protocol import ValueBatch
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.joined import JoinedPartitions
-from glaive.index.text.opened import OpenedInverted
+from glaive.index.text.opened import JoinedPartitions, OpenedInverted
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 ROWS = 6000
 MEMORY = 400_000

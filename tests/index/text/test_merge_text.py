@@ -13,15 +13,20 @@ from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError, GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
-from glaive.index.retained import RetainedRows
+from glaive.index.address_map import RetainedRows
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.text.columns import bytes_array, lists_array
 from glaive.index.text.inverted import Inverted, read_format
-from glaive.index.text.lists_read import list_starts, read_postings
-from glaive.index.text.partition_read import StoredPartition
-from glaive.index.text.partition_write import PartitionContent, partition_files
-from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.postings import WINDOW, Postings, blocks_of, encode_postings
+from glaive.index.text.partition import PartitionContent, StoredPartition, partition_files
+from glaive.index.text.posting_columns import list_starts, read_postings
+from glaive.index.text.postings import (
+    WINDOW,
+    Postings,
+    blocks_of,
+    bytes_array,
+    encode_postings,
+    lists_array,
+)
+from glaive.index.text.text_format import PostingLayout
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
-from glaive.index.queries import HasTokens
+from glaive.index.protocol import HasTokens
 from glaive.index.segment import Segment
-from glaive.index.text.bm25 import TextStatistics, length_shares, weights_of
-from glaive.index.text.edit_distance import near_tokens
-from glaive.index.text.fst_lookup import Fst
-from glaive.index.text.fst_write import write_fst
 from glaive.index.text.inverted import Inverted
+from glaive.index.text.opened import near_tokens
+from glaive.index.text.term_search import TextStatistics, length_shares, weights_of
+from glaive.index.text.tokens import Fst, write_fst
 from glaive.io.uri import open_store
 
 words = st.lists(st.binary(min_size=0, max_size=6), unique=True, max_size=60)

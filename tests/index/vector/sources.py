@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.format.pb import table_pb2
+from glaive.index.protocol import FragmentExtent, ValueBatch
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import FragmentExtent, ValueBatch
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
@@ -19,7 +19,7 @@ VERSION = FormatVersion(2, 1)
 
 
 class ArraySource:
-    """Rows of arrays, one fragment each; an :class:`glaive.index.source.IndexSource`."""
+    """Rows of arrays, one fragment each; an :class:`glaive.index.protocol.IndexSource`."""
 
     def __init__(self, arrays: Sequence[Any], memory_limit: int = 1 << 28) -> None:
         self._arrays = list(arrays)

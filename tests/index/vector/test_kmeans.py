@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from tests.index.vector.sources import clustered
 
-from glaive.index.vector.accelerator import DeviceVectors
-from glaive.index.vector.kmeans import Clusters, Training, train_clusters
-from glaive.kernels.distances import Metric
-from glaive.kernels.nearest import sum_by_cluster
+from glaive.index.vector.kmeans import Clusters, DeviceVectors, Training, train_clusters
+from glaive.kernels.distances import Metric, sum_by_cluster
 
 
 def nearest(vectors: Any, centroids: Any) -> Any:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.index.vector.scalar_coder import ScalarCoder
+from glaive.index.vector.coder import ScalarCoder
 from glaive.index.vector.vector_column import VectorBlock
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 KINDS = ["FLAT", "SQ", "PQ", "RQ", "HNSW_FLAT", "HNSW_SQ", "HNSW_PQ"]
 LARGE = 3.4e38

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.index.vector.layouts import row_major, select_packed, select_transposed
+from glaive.index.vector.storage import row_major, select_packed, select_transposed
 
 ORDER = [0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15]
 

@@ -14,7 +14,7 @@ from tests.index.vector.sources import VERSION, ArraySource, built, clustered, l
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2, vector_details_pb2
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.vector.stored_model import StoredIndex
+from glaive.index.vector.index_writer import StoredIndex
 from glaive.index.vector.vector_index import VectorIndex
 
 ROWS, DIMENSION = 1200, 16

@@ -12,7 +12,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2, table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.vector.legacy import remap_legacy
+from glaive.index.vector.opened import remap_legacy
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.kernels.code_scan import CodeRows, code_blocks
+from glaive.kernels.graph_search import CodeRows, code_blocks
+from glaive.kernels.native import force_tier
 from glaive.scan.indices import SnapshotIndices
-from glaive.testing import force_tier
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])

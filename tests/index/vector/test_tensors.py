@@ -15,7 +15,7 @@ from tests.damage import assembled, parts_of, rewritten
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
-from glaive.index.index_file import IndexFile
+from glaive.index.segment import IndexFile
 from glaive.io.uri import open_store
 
 from .test_largest_numbers import indexed, nearest

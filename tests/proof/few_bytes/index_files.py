@@ -15,9 +15,8 @@ from glaive.errors import GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import index_pb2
-from glaive.index.index_file import IndexFile
-from glaive.index.scalar.rowsets import encode_rowset
-from glaive.index.scalar.treemaps import encode_halves
+from glaive.index.scalar.rowsets import encode_halves, encode_rowset
+from glaive.index.segment import IndexFile
 from glaive.io.uri import open_store
 
 __all__ = ["GrownFile"]

@@ -13,11 +13,11 @@ from tests.proof.few_bytes.files import FewBytes, constant_file
 from tests.proof.few_bytes.transactions import transaction_of
 
 from glaive.format.deletions import encode_deletions
-from glaive.format.flags import Feature
 from glaive.format.footer import ManifestFooter
-from glaive.format.limits import MAX_FRAGMENT_ROWS
+from glaive.format.manifest import Feature
 from glaive.format.paths import deletion_file_path, manifest_path, transaction_path
 from glaive.format.pb import table_pb2
+from glaive.format.wire import MAX_FRAGMENT_ROWS
 
 __all__ = ["FewRows", "write_table"]
 

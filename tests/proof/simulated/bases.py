@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.writing.base_paths import DatasetBasePath
+from glaive.dataset.writing.plan import DatasetBasePath
 from glaive.format.manifest import Manifest
 from glaive.table.references import VersionFile, files_of
 

@@ -17,11 +17,9 @@ from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.keywords import WriteKeywords, write_options
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rows import WriteKeywords, commit_plan, write_options
 
 JOB = "simulated.job"
 

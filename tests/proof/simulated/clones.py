@@ -10,16 +10,16 @@ import random
 from collections.abc import Sequence
 from datetime import timedelta
 
+from tests.kit.observe import expect
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.frames import schema_of, table
 from tests.proof.simulated.places import Place
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.io.store import ObjectStore
-from glaive.table.cloning import begin_clone
+from glaive.table.copying import begin_clone
 from glaive.table.operations.clone import Clone
 from glaive.table.root import open_beside
-from glaive.testing.observe import expect
 
 __all__ = ["CLONED", "CLONES", "SOURCE", "check_sources", "clone", "clone_into", "source"]
 

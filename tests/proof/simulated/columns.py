@@ -22,10 +22,10 @@ from tests.proof.simulated.frames import KEY_COLUMNS, key_columns, schema_of, ta
 
 from glaive.dataset.columns.column_files import write_column_file
 from glaive.dataset.columns.udf import batch_udf
-from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.dataset import LanceDataset
-from glaive.format.fields import Field
+from glaive.dataset.tasks import commit_operation
+from glaive.format.field import Field
 from glaive.table.operations.data_replacement import DataReplacement
 
 _TYPES: dict[str, pa.DataType] = {

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from tests.kit.observe import expect_equal
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.testing.observe import expect_equal
 
 __all__ = [
     "KEY_COLUMNS",

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
+from tests.kit.observe import expect, expect_equal
+from tests.kit.simulation import Faults
 from tests.proof.simulated.bases import based
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.clones import CLONES, SOURCE, check_sources
@@ -23,15 +25,12 @@ from tests.proof.simulated.steps import check_contents, check_lineage, expected_
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import StoreError
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.transaction import Transaction
-from glaive.scan.session import Session
+from glaive.scan.snapshot import Session
 from glaive.table.load import load_manifest, open_latest, read_transaction
 from glaive.table.references import FileSet, files_of
 from glaive.table.versions import ManifestLocation, list_versions
-from glaive.testing.observe import expect, expect_equal
-from glaive.testing.simulation import Faults
 
 _KNOWN: dict[tuple[bytes, bytes], FragmentRows] = {}
 """Rows of the fragments that all simulations begin with, by schema and message of the fragment."""

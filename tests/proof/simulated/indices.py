@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.kit.observe import expect, expect_equal
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.contents import VECTOR, Contents, typed
 from tests.proof.simulated.frames import PART, keys_of
@@ -11,8 +12,7 @@ from tests.proof.simulated.frames import PART, keys_of
 from glaive.dataset.dataset import LanceDataset
 from glaive.format.manifest import Manifest
 from glaive.scan.full_text.queries import MatchQuery
-from glaive.table.relocated_rows import REUSE_INDEX
-from glaive.testing.observe import expect, expect_equal
+from glaive.table.index_coverage import REUSE_INDEX
 
 __all__ = [
     "INDEX_CHANGES",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulated_register import SimulatedRegister, entry_path
+from tests.kit.simulated_store import SimulatedStore
+from tests.kit.simulation import Actor, Faults, Simulation
+
 from glaive.io.store import ObjectStore
 from glaive.table.root import guarded
 from glaive.table.versions import ManifestLocation
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_register import SimulatedRegister, entry_path
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Actor, Faults, Simulation
 
 __all__ = ["Place"]
 

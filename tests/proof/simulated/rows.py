@@ -14,10 +14,9 @@ from tests.proof.simulated.contents import Row
 from tests.proof.simulated.frames import KEY_COLUMNS, keys_of
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.io.store import ObjectStore
-from glaive.scan.session import Session
+from glaive.scan.snapshot import Session
 from glaive.table.references import fragment_files
 
 __all__ = ["FragmentRows", "rows_of_fragments"]

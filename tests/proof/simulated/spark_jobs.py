@@ -15,13 +15,11 @@ from tests.proof.simulated.frames import schema_of, table
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import GlaiveError, StoreError
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.sink import LanceStreamWriter
-from glaive.spark.write_job import WriteJob
-from glaive.spark.writer import LanceArrowWriter
+from glaive.spark.writer import LanceArrowWriter, WriteJob
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import NamedJob
 

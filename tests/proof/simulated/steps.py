@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tests.kit.observe import expect, expect_equal
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.contents import Contents, Expected, Rows, changed_meanwhile
-
-from glaive.testing.observe import expect, expect_equal
 
 __all__ = ["check_contents", "check_lineage", "expected_after"]
 

@@ -8,6 +8,10 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+from tests.kit.simulated_bucket import Bucket
+from tests.kit.simulated_register import entry_path
+from tests.kit.simulated_store import SimulatedStore
+from tests.kit.simulation import Actor, Faults, Simulation
 from tests.proof.simulated.bases import bases_of
 from tests.proof.simulated.clones import CLONED, SOURCE, clone_into
 from tests.proof.simulated.contents import vector, words
@@ -15,19 +19,13 @@ from tests.proof.simulated.frames import KEY_TYPES, SCHEMA, schema_with_keys, ta
 from tests.proof.simulated.places import Place
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.writing.base_paths import DatasetBasePath
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import DatasetBasePath, WriteOptions, plan_write
+from glaive.dataset.writing.rows import commit_plan
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest
 from glaive.table.references import FileSet
 from glaive.table.versions import list_versions
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_register import entry_path
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Actor, Faults, Simulation
 
 __all__ = ["SHARES", "drawn_table"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.scan.nearest.allowed import AllowedRows
+from glaive.scan.nearest.indexed import AllowedRows
 
 ROWS = st.tuples(st.integers(0, 6), st.integers(0, 40))
 

@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.testing import force_tier
+from glaive.kernels.native import force_tier
 
 ROWS, DIMENSION = 500, 8
 QUERY = np.linspace(-1, 1, DIMENSION)

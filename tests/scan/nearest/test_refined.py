@@ -13,15 +13,12 @@ import glaive
 from glaive.errors import ColumnNotFoundError
 from glaive.io.local import LocalStore
 from glaive.kernels.distances import Queries
-from glaive.scan.metrics import Meter
-from glaive.scan.nearest.rescore import rescore
-from glaive.scan.nearest.top import Found
-from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.scan.nearest.vectors import vector_type
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
+from glaive.kernels.native import force_tier
+from glaive.scan.nearest.indexed import rescore
+from glaive.scan.nearest.vectors import Found, VectorQuery, vector_type
+from glaive.scan.options import Meter
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.testing import force_tier
 
 DIMENSION = 64
 

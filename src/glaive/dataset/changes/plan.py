@@ -8,26 +8,401 @@ rows, change none: only their transactions say so.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from datetime import datetime
 from functools import cached_property
+from itertools import accumulate
 from operator import ne
-from typing import Any, Final
+from typing import Any, Final, Self, overload
 
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.dataset.changes.commits import Commit, CommitSummary
-from glaive.dataset.changes.task import TASK_ROWS, ChangeTask, RewrittenRows
-from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import (
+    ObjectNotFoundError,
+    OptionError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
+from glaive.format.transaction import Transaction
+from glaive.io.store import ObjectStore
+from glaive.table.load import load_again, read_transaction
+from glaive.table.publishing import Published
+from glaive.table.versions import list_versions
 from glaive.types import Int64s
 
-__all__ = ["plan_commit", "plan_net", "plan_snapshot"]
+# --- Tasks of a change feed: values that can be sent to other processes -----------------
+
+TASK_ROWS = 1 << 20
+"""Physical rows of a fragment that one task looks at, at most; more in versions of a trillion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenRows:
+    """Rows of a fragment of which some columns were rewritten in place.
+
+    Parameters
+    ----------
+    by_version
+        They are the rows that were last updated in another version than before.
+    offsets
+        Otherwise the physical rows as a roaring bitmap; ``None`` for all.
+    """
+
+    by_version: bool = False
+    offsets: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTask:
+    """The changed rows in a part of one fragment, as they were before or after a commit.
+
+    Parameters
+    ----------
+    commit_version, commit_timestamp
+        The version that changed them, and its time.
+    after
+        Whether rows are inserted or have their new values; otherwise they are deleted or have
+        their old values.
+    read_version
+        The version that has the rows.
+    compared_version
+        The version on the other side of the commit, if its rows matter: ``None`` if no row of the
+        fragment can be there as well.
+    fragment_id
+        The fragment, in ``read_version``.
+    shared
+        Whether the other version has the fragment, too: only some rows of it changed.
+    rewritten
+        Which rows of a shared fragment have values that were rewritten in place, if any.
+    start, stop
+        The physical rows to look at.
+    rows
+        Number of changed rows, about.
+    file_bytes
+        Bytes of the data files for these rows, about.
+    others
+        Field ids that mean other columns in ``read_version`` than in the version whose schema the
+        feed has; ``None`` if that is not known.
+    """
+
+    commit_version: int
+    commit_timestamp: datetime
+    after: bool
+    read_version: int
+    compared_version: int | None
+    fragment_id: int
+    shared: bool = False
+    rewritten: RewrittenRows | None = None
+    start: int = 0
+    stop: int
+    rows: int
+    file_bytes: int = 0
+    others: frozenset[int] | None = frozenset()
+
+    def part(self, start: int, stop: int) -> ChangeTask:
+        """The same task for the physical rows from ``start`` to ``stop``."""
+        share = (stop - start) / max(1, self.stop - self.start)
+        return replace(
+            self,
+            start=start,
+            stop=stop,
+            rows=round(self.rows * share),
+            file_bytes=round(self.file_bytes * share),
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether all live rows from ``start`` to ``stop`` may have changed."""
+        return not self.shared
+
+
+# --- Lists of tasks of a change feed: a million need a tenth of the memory of their values
+# Nearly all tasks of a commit differ only in their fragment and its rows. So a list has what they
+# share once, and numbers of each; a :class:`ChangeTask` is made when one is asked for.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskGroup:
+    """Tasks that differ only in their fragment and its rows.
+
+    Parameters
+    ----------
+    template
+        One of them; its fragment and rows mean nothing.
+    places
+        ``fragment_id``, ``start``, ``stop``, ``rows`` and ``file_bytes`` of each; shape
+        ``(tasks, 5)``.
+    offsets
+        Of each, ``offsets`` of its rewritten rows; ``None`` if these are those of ``template``.
+    """
+
+    template: ChangeTask
+    places: Int64s
+    offsets: Sequence[bytes | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[ChangeTask]:
+        return map(self.task, range(len(self)))
+
+    def __getitem__(self, at: slice) -> TaskGroup:
+        offsets = None if self.offsets is None else self.offsets[at]
+        return TaskGroup(self.template, self.places[at], offsets)
+
+    def task(self, at: int) -> ChangeTask:
+        """The task with this number."""
+        rewritten = self.template.rewritten
+        if self.offsets is not None:
+            rewritten = RewrittenRows(offsets=self.offsets[at])
+        number, start, stop, rows, file_bytes = self.places[at].tolist()
+        return replace(
+            self.template,
+            fragment_id=number,
+            start=start,
+            stop=stop,
+            rows=rows,
+            file_bytes=file_bytes,
+            rewritten=rewritten,
+        )
+
+    def cut(self, steps: Int64s) -> TaskGroup:
+        """The same rows in tasks for so many physical rows each, by the task, at most."""
+        length = self.places[:, 2] - self.places[:, 1]
+        counts = -(-length // steps)
+        if len(counts) and counts.min() == counts.max() == 1:
+            return self
+        whole = np.repeat(np.arange(len(self)), counts)
+        parts, step, length = self.places[whole], steps[whole], length[whole]
+        parts[:, 1] += (np.arange(len(whole)) - (np.cumsum(counts) - counts)[whole]) * step
+        parts[:, 2] = np.minimum(parts[:, 1] + step, parts[:, 2])
+        share = (parts[:, 2] - parts[:, 1]) / length
+        parts[:, 3:] = np.rint(parts[:, 3:] * share[:, None])
+        given = self.offsets
+        offsets = None if given is None else [given[number] for number in whole.tolist()]
+        return TaskGroup(self.template, parts, offsets)
+
+
+class ChangeTasks(Sequence[ChangeTask]):
+    """Tasks in order, a sequence of values; can be pickled.
+
+    Parameters
+    ----------
+    groups
+        Neighbouring tasks that differ only in their fragment and its rows.
+    """
+
+    def __init__(self, groups: Iterable[TaskGroup] = ()) -> None:
+        self.groups = tuple(group for group in groups if len(group))
+        """The tasks, without empty groups."""
+        self._ends = list(accumulate(map(len, self.groups)))
+
+    @classmethod
+    def of(cls, tasks: Iterable[ChangeTask]) -> Self:
+        """A list of few tasks, each a group of its own."""
+        return cls(
+            TaskGroup(
+                task,
+                np.array(
+                    [[task.fragment_id, task.start, task.stop, task.rows, task.file_bytes]],
+                    np.int64,
+                ),
+            )
+            for task in tasks
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[ChangeTasks]) -> Self:
+        """The tasks of several lists."""
+        return cls(group for part in parts for group in part.groups)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[ChangeTask]:
+        for group in self.groups:
+            yield from group
+
+    @overload
+    def __getitem__(self, at: int) -> ChangeTask: ...
+    @overload
+    def __getitem__(self, at: slice) -> ChangeTasks: ...
+    def __getitem__(self, at: int | slice) -> ChangeTask | ChangeTasks:
+        if isinstance(at, slice):
+            first, last, step = at.indices(len(self))
+            if step != 1:
+                return ChangeTasks.of(self[number] for number in range(first, last, step))
+            return ChangeTasks(self._between(first, last))
+        number = at + len(self) if at < 0 else at
+        if not 0 <= number < len(self):
+            raise IndexError(at)
+        holder = self._group_of(number)
+        group = self.groups[holder]
+        return group.task(number - self._ends[holder] + len(group))
+
+    def _between(self, first: int, last: int) -> Iterator[TaskGroup]:
+        for at in range(self._group_of(first), len(self.groups)):
+            group, end = self.groups[at], self._ends[at]
+            start = end - len(group)
+            if start >= last:
+                return
+            yield group[max(0, first - start) : min(end, last) - start]
+
+    def _group_of(self, number: int) -> int:
+        """Which group has this task: a stream of many versions has many."""
+        return bisect_right(self._ends, number)
+
+    def __repr__(self) -> str:
+        return f"ChangeTasks(<{len(self)} tasks>)"
+
+    @property
+    def rows(self) -> int:
+        """Changed rows of all tasks, about."""
+        return sum(int(group.places[:, 3].sum()) for group in self.groups)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the data files for these rows, about."""
+        return int(self.sizes.sum())
+
+    @property
+    def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Bytes of the data files for the rows of each task, about."""
+        parts = [group.places[:, 4].astype(np.float64) for group in self.groups]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def knowing_fields(self, others: Callable[[int], frozenset[int] | None] | None) -> ChangeTasks:
+        """Tasks that know which fields mean other columns.
+
+        Parameters
+        ----------
+        others
+            Gives their ids in a version; ``None``, or if it gives ``None``: they are not known.
+        """
+        return ChangeTasks(
+            TaskGroup(
+                replace(
+                    group.template,
+                    others=None if others is None else others(group.template.read_version),
+                ),
+                group.places,
+                group.offsets,
+            )
+            for group in self.groups
+        )
+
+
+# --- The versions between which rows changed, in pairs of neighbours --------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """What is remembered of a commit whose manifests are let go of; see :class:`Commit`."""
+
+    version: int
+    operation: str | None
+    replaced_everything: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A version and the one before it: ``None`` for the first version."""
+
+    before: Manifest | None
+    after: Manifest
+    transaction: Transaction | None
+
+    @property
+    def version(self) -> int:
+        """The version that the commit made."""
+        return self.after.version
+
+    @property
+    def operation(self) -> str | None:
+        """Name of the operation; ``None`` if it is not recorded."""
+        return None if self.transaction is None else self.transaction.operation.wire_name
+
+    @property
+    def replaced_everything(self) -> bool:
+        """Whether no row is one of the version before: an overwrite that published no branch."""
+        return self.operation == "overwrite" and Published.of(self.transaction) is None
+
+    @property
+    def summary(self) -> CommitSummary:
+        """These facts alone."""
+        return CommitSummary(self.version, self.operation, self.replaced_everything)
+
+
+def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
+    """The first and last version of a feed, both included; ``end`` defaults to the newest.
+
+    Raises
+    ------
+    OptionError
+        They are no version numbers, or none lies between them.
+    """
+    first = _version("start_version", start)
+    last = newest if end is None else _version("end_version", end)
+    for name, number in (("start_version", first), ("end_version", last)):
+        if number > newest:
+            raise OptionError(f"{name}: the newest version is {newest}, found {number}")
+    if first > last:
+        raise OptionError(f"start_version {first} comes after end_version {last}")
+    return first, last
+
+
+def _version(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OptionError(f"{name}: expected a version number ≥ 1, found {value!r}")
+    return value
+
+
+def commits(store: ObjectStore, newest: Manifest, start: int, end: int) -> Iterator[Commit]:
+    """The commits from version ``start`` to ``end``, in order. One request per version.
+
+    Raises
+    ------
+    VersionNotFoundError
+        One of the versions, or the one before ``start``, was cleaned up; the message names the
+        oldest that can be used.
+    """
+    before = load_for_changes(store, newest, start - 1) if start > 1 else None
+    for version in range(start, end + 1):
+        after = load_for_changes(store, newest, version)
+        yield Commit(before, after, read_transaction(store, after))
+        before = after
+
+
+def load_for_changes(store: ObjectStore, newest: Manifest, version: int) -> Manifest:
+    """A version that a change feed needs; errors as for :func:`commits`."""
+    if version == newest.version:
+        return newest
+    try:
+        return load_again(store, version, newest.scheme)
+    except ObjectNotFoundError:
+        raise _missing(store, version) from None
+
+
+def _missing(store: ObjectStore, version: int) -> VersionNotFoundError:
+    left = [location.version for location in list_versions(store)]
+    unbroken = left[-1]
+    for candidate in reversed(left[:-1]):
+        if candidate != unbroken - 1:
+            break
+        unbroken = candidate
+    return VersionNotFoundError(
+        f"version {version} of {store.uri} does not exist any more, and changes are found by "
+        f"comparing each version with the one before it. The oldest version left is {left[0]}; "
+        f"changes can be read from version {unbroken + 1 if unbroken > 1 else 1} on. Read the "
+        "rows of a version instead, or keep versions for longer before they are cleaned up"
+    )
+
 
 _MAX_TASKS: Final = 1 << 21
 """Tasks of a group, about: fragments of some bytes may say to have 2^32 rows."""

@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.columns.add_columns import commit_columns
-from glaive.dataset.columns.added_files import AddedFiles
-from glaive.dataset.columns.column_files import for_each, view_of
-from glaive.dataset.columns.live_columns import write_changed
-from glaive.dataset.columns.logged_rows import refuse_for_logged_rows
-from glaive.dataset.columns.new_columns import Grown, first_new_id, renumbered
-from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.columns.add_columns import AddedFiles, commit_columns
+from glaive.dataset.columns.column_files import (
+    Grown,
+    first_new_id,
+    for_each,
+    renumbered,
+    view_of,
+    write_changed,
+)
+from glaive.dataset.metadata import refuse_for_logged_rows
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.tasks import commit_operation
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
 from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
-from glaive.format.column_path import joined_path, quoted_name
-from glaive.format.declared_keys import is_primary_key
 from glaive.format.extension import JSON
-from glaive.format.fields import Field, LanceSchema, new_field_ids
+from glaive.format.field import Field, is_primary_key, joined_path, quoted_name
+from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
@@ -40,7 +43,6 @@ from glaive.types import FormatVersion
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["alter_columns", "drop_columns"]
 
 _KEYS = ("path", "name", "nullable", "data_type")
 

@@ -18,39 +18,135 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import integer_array
-from glaive.arrow.capacity import in_parts, weight
-from glaive.arrow.chunked import take_rows
-from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.blocks import integer_array
+from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, weight
+from glaive.arrow.validation import check_schema
 from glaive.config import settings
-from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
-from glaive.dataset.writing.rolling import blob_files, discard_fragments
-from glaive.dataset.writing.source import Rows
+from glaive.dataclass import dataclass
+from glaive.dataset.blobs import with_blob_type
+from glaive.dataset.writing.conform import check_names
+from glaive.dataset.writing.fragments import blob_files, discard_fragments, write_fragments
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.source import Rows, batches_of
 from glaive.errors import SchemaError, UnsupportedFeatureError
+from glaive.file.versions import PROFILES, Profile, profile_of
 from glaive.forks import Origin
-from glaive.format.fields import LanceSchema
+from glaive.format.field import Field, check_primary_key
+from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
+from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
+from glaive.scan.bound import PassedPages
 from glaive.scan.deletions import LiveRows
-from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import windows
-from glaive.scan.projection import BlobHandling
+from glaive.scan.projection import BlobHandling, SystemColumns
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection, Views
 
-__all__ = [
-    "WINDOW",
-    "discard_files",
-    "for_each",
-    "physical_rows",
-    "replace_files",
-    "replaced_values",
-    "spread_rows",
-    "view_of",
-    "write_column_file",
-]
+# --- The columns that a schema change adds: names, ids and types ------------------------
+# Specification: "Building the manifest" in ``docs/format``.
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The columns after a change, and the new ones with their enclosing structs."""
+
+    schema: LanceSchema
+    added: LanceSchema
+
+    @property
+    def preserves_nullability(self) -> bool:
+        """Whether existing rows need no values for the new columns."""
+        return all(field.nullable for field in self.added.fields)
+
+
+def first_new_id(manifest: Manifest) -> int:
+    """The lowest id above those of the schema and of the fields in data files.
+
+    If ids must not be reused, above all ids ever assigned.
+    """
+    highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
+    for at in range(manifest.num_fragments):
+        for file in manifest.fragment_wire(at).files:
+            highest = max(highest, max(file.fields, default=-1))
+    return highest + 1
+
+
+def grow(manifest: Manifest, new: pa.Schema) -> Grown:
+    """Add columns to a version's schema, or members to an existing struct.
+
+    Raises
+    ------
+    SchemaError
+        A name is taken or invalid, Lance has no such type, it is nested too deeply, the ids are
+        exhausted, or a column of the primary key may be null.
+    UnsupportedFeatureError
+        Files of this format cannot add members to a struct.
+    """
+    old = manifest.schema
+    check_schema(new)
+    profile = profile_of(manifest.data_format)
+    if profile.blob_type:
+        new = with_blob_type(new)
+    check_names([name for name in new.names if name not in old.by_name])
+    ids = new_field_ids(first_new_id(manifest))
+    wanted = {field.name: field for field in LanceSchema.from_arrow(new).fields}
+    fields, added = [], []
+    for field in old.fields:
+        more = wanted.pop(field.name, None)
+        if more is None:
+            fields.append(field)
+            continue
+        whole, part = _merged(field, more, field.name, profile, ids)
+        fields.append(whole)
+        added.append(part)
+    for more in wanted.values():
+        fresh = renumbered(more, ids)
+        fields.append(fresh)
+        added.append(fresh)
+    order = {name: at for at, name in enumerate(new.names)}
+    added.sort(key=lambda field: order[field.name])
+    check_primary_key(fields)  # before values are made
+    return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
+
+
+def renumbered(field: Field, ids: Iterator[int]) -> Field:
+    """The field with new ids, depth first."""
+    number = next(ids)
+    children = tuple(renumbered(child, ids) for child in field.children)
+    return replace(field, id=number, children=children)
+
+
+def _merged(
+    old: Field, new: Field, path: str, profile: Profile, ids: Iterator[int]
+) -> tuple[Field, Field]:
+    """A struct with the members of both, and one with the new members."""
+    if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
+        raise SchemaError(
+            f"Column {path} already exists in the dataset. Choose another name, or drop it first; "
+            "to change its type, use alter_columns."
+        )
+    if not profile.grows_structs:
+        first = next(name for name, profile in PROFILES.items() if profile.grows_structs)
+        raise UnsupportedFeatureError(
+            f"column {path!r}: files of format {profile.version} cannot add members to a struct; "
+            f"those of {first} and later can"
+        )
+    known = {child.name: child for child in old.children}
+    children: list[Field] = list(old.children)
+    added = []
+    for member in new.children:
+        before = known.get(member.name)
+        if before is None:
+            fresh = renumbered(member, ids)
+            children.append(fresh)
+            added.append(fresh)
+            continue
+        whole, part = _merged(before, member, f"{path}.{member.name}", profile, ids)
+        children[children.index(before)] = whole
+        added.append(part)
+    return replace(old, children=tuple(children)), replace(old, children=tuple(added))
+
 
 WINDOW: Final = 128 * 1024
 """Rows read at a time."""
@@ -321,3 +417,128 @@ def _replaced(
         values = values if values.type == old.type else values.cast(old.type)
         arrays.append(concat_arrays([old, *values.chunks]).take(integer_array(order)))
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+# --- Compute new columns of a fragment from its live rows, and write them ---------------
+# Values are computed for live rows only, so that an expression cannot fail at a deleted row. The
+# file has values for all rows.
+
+Batches = Iterator[tuple[int, pa.RecordBatch]]
+"""First physical row of a window, and its live rows."""
+
+
+class Shares:
+    """A stream of rows, split by the number of rows of each fragment."""
+
+    __slots__ = ("_rest", "_rows", "_seen", "_wanted")
+
+    def __init__(self, rows: Iterator[Rows], wanted: int) -> None:
+        self._rows = batches_of(rows)
+        self._wanted = wanted
+        self._seen = 0
+        self._rest: pa.RecordBatch | None = None
+
+    def _next(self) -> pa.RecordBatch | None:
+        batch, self._rest = self._rest, None
+        return next(self._rows, None) if batch is None else batch
+
+    def take(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The next ``count`` rows."""
+        while count:
+            batch = self._next()
+            if batch is None:
+                raise SchemaError(
+                    "new columns: Stream ended before producing values for all rows in dataset: "
+                    f"expected {self._wanted} rows, one for each live row, found {self._seen}"
+                )
+            part = batch.slice(0, count)
+            if part.num_rows < batch.num_rows:
+                self._rest = batch.slice(count)
+            count -= part.num_rows
+            self._seen += part.num_rows
+            yield part
+
+    def end(self) -> None:
+        """Refuse further rows."""
+        while (batch := self._next()) is not None:
+            if batch.num_rows:
+                raise SchemaError(
+                    "new columns: Stream produced more values than expected for dataset: "
+                    f"expected {self._wanted} rows, one for each live row, found more"
+                )
+
+
+def write_live(
+    snapshot: Snapshot, position: int, columns: LanceSchema, rows: Iterator[pa.RecordBatch]
+) -> DataFile | None:
+    """Write the new columns of a fragment from the values of its live rows.
+
+    ``None`` where all rows are deleted.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    live = snapshot.live_rows(fragment)
+    if not fragment.physical_rows or (live is not None and not live.count):
+        for _ in rows:
+            pass
+        return None
+    spread = spread_rows(rows, live, fragment.physical_rows)
+    return write_column_file(snapshot, fragment, columns, spread)
+
+
+def write_changed(
+    snapshot: Snapshot,
+    position: int,
+    columns: LanceSchema,
+    view: BoundProjection,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> DataFile | None:
+    """Write columns of a fragment that a function computes from the live rows of a view."""
+    batches = live_batches(snapshot, view, position, ())
+    return write_live(snapshot, position, columns, (change(batch) for _, batch in batches))
+
+
+def _windows(
+    view: BoundProjection, position: int, rows: int, window: int | None
+) -> Iterator[tuple[int, int, list[Any]]]:
+    """Ranges of physical rows, and their columns; shorter if values are large."""
+    if not view.schema.names:
+        step = window or WINDOW
+        for start in range(0, rows, step):
+            yield start, min(start + step, rows), []
+        return
+    stop = 0
+    for batch in physical_rows(view, position, window=window):
+        start, stop = stop, stop + batch.num_rows
+        yield start, stop, batch.columns
+
+
+def live_batches(
+    snapshot: Snapshot,
+    view: BoundProjection,
+    position: int,
+    system: Sequence[str],
+    window: int | None = None,
+) -> Batches:
+    """Windows of a fragment without the deleted rows: first physical row, and the rows.
+
+    Without a number of rows for ``window``, wide rows make shorter ones.
+    A view without columns gives batches with the right number of rows.
+    """
+    fragment = snapshot.manifest.fragment(position)
+    if not view.schema.names:
+        snapshot.check_rows(fragment)
+    live = snapshot.live_rows(fragment)
+    extra = SystemColumns(snapshot, position) if system else None
+    for start, stop, columns in _windows(view, position, fragment.physical_rows, window):
+        arrays = list(columns)
+        names = list(view.schema.names)
+        if extra is not None:
+            rows = np.arange(start, stop, dtype=np.int64)
+            arrays += [pa.array(extra.of(name, rows)) for name in system]
+            names += system
+        if not arrays:
+            arrays, names = [pa.nulls(stop - start)], [""]
+        if live is not None:
+            arrays = live.keep(start, stop, arrays)
+        if len(arrays[0]):
+            yield start, pa.RecordBatch.from_arrays(arrays, names=names)

@@ -1,15 +1,14 @@
 """``LanceOperation``: what a commit does, as values that users construct.
 
 Each class has pylance's name and fields and converts to the table operation that implements it;
-:mod:`glaive.dataset.commits.public_operation` converts operations that were read to these.
+:mod:`glaive.dataset.commits.lance_operation` converts operations that were read to these.
 """
-
-# ruff: noqa: D102  # BaseOperation says what to_table does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from datetime import UTC, datetime
 from operator import index
 from typing import Any
 from uuid import UUID
@@ -17,18 +16,27 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.fragments.data_files import DataFile
-from glaive.dataset.fragments.metadata import FragmentMetadata, checked_fragments, stored_fragments
-from glaive.dataset.fragments.overlays import DataOverlayFile
-from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
-from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
+from glaive.dataset.fragments.metadata import (
+    DataFile,
+    DataOverlayFile,
+    FragmentMetadata,
+    checked_fragments,
+    read_overlay,
+    stored_fragments,
+)
+from glaive.dataset.version import warn_deprecated
+from glaive.dataset.writing.plan import DatasetBasePath, numbered
+from glaive.errors import CorruptFileError, GlaiveError, OptionError, UnsupportedFeatureError
+from glaive.format import fragment as stored
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.fields import LanceSchema
+from glaive.format.index_section import check_entry
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.table.configuration import fill_map
+from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.append import Append
+from glaive.table.operations.clone import Clone
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
 from glaive.table.operations.delete import Delete
@@ -41,7 +49,122 @@ from glaive.table.operations.update import Update
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import TableOperation
 
-__all__ = ["LanceOperation", "table_operation"]
+# --- ``Index``: an entry of the index section, as a value -------------------------------
+
+
+@dataclass
+class IndexFile:
+    """A file of an index segment: its name within the segment's folder, and bytes."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass
+class Index:
+    """One segment of an index.
+
+    Parameters
+    ----------
+    uuid
+        Name of its folder below ``_indices``.
+    name
+        Name of the index; segments of one index have the same.
+    fields
+        Ids of the fields it is over.
+    dataset_version
+        The version it was built for.
+    fragment_ids
+        Fragments it covers; ``None`` if unknown.
+    index_version
+        Version of the index's own format.
+    created_at
+        When it was built.
+    base_id
+        Base path that holds it; this dataset when absent.
+    files
+        Its files; ``None`` when not listed.
+    index_details
+        Type and content of the message that describes it.
+    covering_fields
+        Ids of fields whose values it holds.
+    """
+
+    uuid: str
+    name: str
+    fields: list[int]
+    dataset_version: int
+    fragment_ids: Iterable[int] | None
+    index_version: int
+    created_at: datetime | None = None
+    base_id: int | None = None
+    files: list[IndexFile] | None = None
+    index_details: tuple[str, bytes] | None = None
+    covering_fields: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_wire(cls, wire: table_pb2.IndexMetadata) -> Index:
+        """Read the wire message."""
+        made = None
+        if wire.HasField("created_at"):
+            made = datetime.fromtimestamp(wire.created_at / 1000, UTC)
+        details = wire.index_details
+        return cls(
+            uuid=str(UUID(bytes=wire.uuid.uuid)),
+            name=wire.name,
+            fields=list(wire.fields),
+            dataset_version=wire.dataset_version,
+            fragment_ids=covered_fragments(wire),
+            index_version=wire.index_version,
+            created_at=made,
+            base_id=wire.base_id if wire.HasField("base_id") else None,
+            files=[IndexFile(file.path, file.size_bytes) for file in wire.files] or None,
+            index_details=(details.type_url, details.value) if details.type_url else None,
+            covering_fields=list(wire.covering_fields),
+        )
+
+    def to_wire(self) -> table_pb2.IndexMetadata:
+        """Make the wire message.
+
+        Raises
+        ------
+        OptionError
+            The uuid, the version or a path is one that no reader of the version accepts.
+        """
+        try:
+            identity = UUID(self.uuid).bytes
+        except ValueError:
+            raise OptionError(f"uuid of an index: expected a UUID, found {self.uuid!r}") from None
+        wire = table_pb2.IndexMetadata(
+            name=self.name,
+            fields=self.fields,
+            dataset_version=self.dataset_version,
+            index_version=self.index_version,
+            base_id=self.base_id,
+            files=[
+                table_pb2.IndexFile(path=file.path, size_bytes=file.size_bytes)
+                for file in self.files or ()
+            ],
+            covering_fields=self.covering_fields,
+        )
+        wire.uuid.uuid = identity
+        if self.fragment_ids is not None:
+            wire.fragment_bitmap = bitmap_of(self.fragment_ids)
+        if self.created_at is not None:
+            wire.created_at = int(self.created_at.timestamp() * 1000)
+        if self.index_details is not None:
+            wire.index_details.type_url, wire.index_details.value = self.index_details
+        try:
+            check_entry(wire, "the index")
+        except CorruptFileError as error:
+            raise OptionError(
+                f"{error.what}: expected {error.expected}, found {error.found}"
+            ) from None
+        return wire
+
+
+# ruff: noqa: D102  # BaseOperation says what to_table does
+
 
 _MODES = ("", "rewrite_rows", "rewrite_columns")
 _FRAGMENTS = ("fragments", "updated_fragments", "old_fragments", "new_fragments")
@@ -379,3 +502,132 @@ def table_operation(operation: LanceOperation.BaseOperation) -> TableOperation:
         raise OptionError(
             f"{type(operation).__name__}: a field has no value of its type: {error}"
         ) from error
+
+
+# --- Convert table operations to the classes of ``LanceOperation`` ----------------------
+
+
+def public_operation(operation: TableOperation | Any) -> LanceOperation.BaseOperation:
+    """The class of an operation that was read; ``Other`` if there is none."""
+    if operation.wire_name == "data_overlay":
+        return _overlay(operation.to_wire())
+    turn = _TURNED.get(type(operation))
+    if turn is None:
+        return LanceOperation.Other(operation, operation.wire_name or "")
+    return turn(operation)
+
+
+def _public(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.of(fragment) for fragment in fragments]
+
+
+def _updates(message: Any, name: str) -> LanceOperation.UpdateMap | None:
+    return _map_of(getattr(message, name)) if message.HasField(name) else None
+
+
+def _map_of(message: Any) -> LanceOperation.UpdateMap:
+    entries = {
+        entry.key: entry.value if entry.HasField("value") else None
+        for entry in message.update_entries
+    }
+    return LanceOperation.UpdateMap(entries, message.replace)
+
+
+def _overlay(message: Any) -> LanceOperation.BaseOperation:
+    groups = []
+    for group in message.groups:
+        files = [
+            (overlay, DataFile.of(stored.DataFile.from_wire(overlay.data_file)))
+            for overlay in group.overlays
+        ]
+        overlays = [read_overlay(overlay, file) for overlay, file in files]
+        groups.append(LanceOperation.DataOverlayGroup(group.fragment_id, overlays))
+    return LanceOperation.DataOverlay(groups)
+
+
+def _overwrite(operation: Overwrite) -> LanceOperation.BaseOperation:
+    bases = [
+        DatasetBasePath(base.path, base.name or None, base.is_dataset_root, base.id)
+        for base in operation.base_paths
+    ]
+    return LanceOperation.Overwrite(operation.schema, _public(operation.fragments), bases or None)
+
+
+def _rewrite(operation: Rewrite) -> LanceOperation.BaseOperation:
+    groups = [
+        LanceOperation.RewriteGroup(_public(group.old), _public(group.new))
+        for group in operation.groups
+    ]
+    indices = [
+        LanceOperation.RewrittenIndex(
+            str(UUID(bytes=index.old_id.uuid)),
+            str(UUID(bytes=index.new_id.uuid)),
+            index.new_index_details.type_url,
+            index.new_index_details.value,
+            index.new_index_version,
+        )
+        for index in operation.rewritten_indices
+    ]
+    return LanceOperation.Rewrite(groups, indices)
+
+
+def _update(operation: Update) -> LanceOperation.BaseOperation:
+    keys = operation.inserted_rows
+    filter_of_keys = keys.SerializeToString() if keys is not None else None
+    return LanceOperation.Update(
+        removed_fragment_ids=list(operation.removed),
+        updated_fragments=_public(operation.updated),
+        new_fragments=_public(operation.new),
+        fields_modified=list(operation.fields_modified),
+        fields_for_preserving_frag_bitmap=list(operation.fields_touched),
+        update_mode="rewrite_columns" if operation.columns else "rewrite_rows",
+        updated_fragment_offsets=dict(operation.changed_offsets) or None,
+        inserted_rows=b"" if operation.unfiltered_keys else filter_of_keys,
+    )
+
+
+def _update_config(operation: UpdateConfig) -> LanceOperation.BaseOperation:
+    message = operation.message
+    fields = message.field_metadata_updates
+    return LanceOperation.UpdateConfig(
+        _updates(message, "config_updates"),
+        _updates(message, "table_metadata_updates"),
+        _updates(message, "schema_metadata_updates"),
+        {field_id: _map_of(update) for field_id, update in fields.items()} or None,
+    )
+
+
+_TURNED: Mapping[type, Callable[[Any], LanceOperation.BaseOperation]] = {
+    Append: lambda operation: LanceOperation.Append(_public(operation.fragments)),
+    Overwrite: _overwrite,
+    Delete: lambda operation: LanceOperation.Delete(
+        _public(operation.updated), list(operation.removed), operation.predicate
+    ),
+    Merge: lambda operation: LanceOperation.Merge(
+        _public(operation.fragments), operation.schema, operation.preserves_nullability
+    ),
+    Project: lambda operation: LanceOperation.Project(
+        operation.schema, operation.preserves_nullability
+    ),
+    Restore: lambda operation: LanceOperation.Restore(operation.version),
+    Rewrite: _rewrite,
+    CreateIndex: lambda operation: LanceOperation.CreateIndex(
+        [Index.from_wire(index) for index in operation.new],
+        [Index.from_wire(index) for index in operation.removed],
+    ),
+    DataReplacement: lambda operation: LanceOperation.DataReplacement(
+        [
+            LanceOperation.DataReplacementGroup(fragment_id, DataFile.of(file))
+            for fragment_id, file in operation.replacements
+        ]
+    ),
+    Update: _update,
+    UpdateConfig: _update_config,
+    Clone: lambda operation: LanceOperation.Clone(
+        operation.shallow,
+        operation.ref_name,
+        operation.ref_version,
+        operation.ref_path,
+        operation.branch_name,
+    ),
+}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import LanceOperation, table_operation
-from glaive.dataset.commits.public_operation import public_operation
+from glaive.dataset.commits.lance_operation import LanceOperation, public_operation, table_operation
+from glaive.dataset.namespaces import reach_table
+from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.entropy import new_uuid
 from glaive.errors import (
     DatasetNotFoundError,
@@ -23,11 +26,10 @@ from glaive.errors import (
 from glaive.format import transaction as stored
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import DETACHED
+from glaive.io.access import AccessPolicy
 from glaive.io.checksums import compares_metadata
 from glaive.io.store import ObjectStore
-from glaive.table.batch import merge_transactions
-from glaive.table.commit import commit_transaction
-from glaive.table.earlier_segments import brought_up_to
+from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import (
     each_manifest,
     load_manifest,
@@ -37,18 +39,13 @@ from glaive.table.load import (
     read_transaction,
 )
 from glaive.table.operations.append import Append
-from glaive.table.operations.create_index import CreateIndex
+from glaive.table.operations.create_index import CreateIndex, brought_up_to
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
 from glaive.table.operations.update import Update
-from glaive.table.protocol import CommitOptions
-from glaive.table.registry import operations
+from glaive.table.protocol import CommitOptions, operations
+from glaive.table.root import CommitLock, access_of, guarded, open_root
 from glaive.table.versions import ManifestLocation, list_versions, locate
-
-if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
-
-__all__ = ["Transaction", "commit_appends", "commit_by_hand", "recent", "transaction_of"]
 
 
 @dataclass
@@ -316,3 +313,94 @@ def _newest(store: ObjectStore) -> int:
         return open_latest(store).version
     except DatasetNotFoundError:
         return 0
+
+
+# --- The target of a commit that users construct ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTarget:
+    """The dataset of a commit: its store, and the opened version if there is one."""
+
+    store: ObjectStore
+    uri: str = field(repr=False)  # a URL may have a password
+    storage_options: Mapping[str, str] | None = field(repr=False)
+    dataset: OpenedVersion | None
+
+    @classmethod
+    def of(
+        cls,
+        place: str | os.PathLike[str] | OpenDataset,
+        storage_options: Mapping[str, str] | None,
+        commit_lock: CommitLock | None,
+        base_store_params: object = None,
+        catalogue: tuple[Any, Sequence[str] | None] = (None, None),
+    ) -> CommitTarget:
+        """From a path, a URI or an opened dataset; ``catalogue`` is a namespace and a table."""
+        if isinstance(place, OpenDataset):
+            dataset = place.opened
+            access = AccessPolicy.of(base_store_params, before=access_of(dataset.store))
+            store = guarded(dataset.store, commit_lock=commit_lock, access=access)
+            return cls(store, dataset.uri, dataset.storage_options, dataset)
+        access = AccessPolicy.of(base_store_params)
+        found = reach_table(*catalogue, place, storage_options)
+        options = found.storage_options
+        guards: dict[str, Any] = {
+            "commit_lock": commit_lock,
+            "manifest_store": found.manifest_store,
+        }
+        store = open_root(place, options, access=access, **guards)
+        return cls(store, os.fspath(place), options, None)
+
+    def commit(
+        self, operation: Any, read_version: int | None, message: str | None, options: CommitOptions
+    ) -> Manifest:
+        """Commit one operation; see ``LanceDataset.commit``."""
+        base = None if self.dataset is None else self.dataset.manifest
+        return commit_by_hand(
+            self.store, operation, read_version, base, message=message, options=options
+        )
+
+    def commit_appends(
+        self, transactions: Sequence[Transaction], options: CommitOptions
+    ) -> tuple[Manifest, Transaction]:
+        """Commit several appends; see ``LanceDataset.commit_batch``."""
+        base = None if self.dataset is None else self.dataset.manifest
+        return commit_appends(self.store, transactions, base, options)
+
+    def at(self, manifest: Manifest) -> OpenedVersion:
+        """The new version."""
+        return OpenedVersion.of(
+            self.store,
+            manifest,
+            uri=self.uri,
+            storage_options=self.storage_options,
+            session=None if self.dataset is None else self.dataset.session,
+        )
+
+
+def commit_options(
+    max_retries: int,
+    commit_timeout: object,
+    detached: bool | None,
+    stable: bool | None,
+    v2_paths: bool | None,
+) -> CommitOptions:
+    """Options of a commit, checked."""
+    number: object = max_retries
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise OptionError(f"max_retries: expected a number ≥ 0, found {max_retries!r}")
+    seconds = None
+    if commit_timeout is not None:
+        if not isinstance(commit_timeout, timedelta) or commit_timeout <= timedelta(0):
+            raise OptionError(
+                f"commit_timeout: expected a timedelta > 0, or None, found {commit_timeout!r}"
+            )
+        seconds = commit_timeout.total_seconds()
+    return CommitOptions(
+        max_retries=max_retries,
+        detached=bool(detached),
+        enable_stable_row_ids=bool(stable),
+        enable_v2_manifest_paths=v2_paths is not False,
+        timeout=seconds,
+    )

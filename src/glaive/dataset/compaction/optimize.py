@@ -2,22 +2,437 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 
-from glaive.dataset.compaction.commit import commit_rewrites
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact
-from glaive.dataset.compaction.plan import plan_compaction
-from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.dataclass import dataclass
+from glaive.dataset.compaction.task import (
+    CONFIG_PREFIX,
+    CompactionMetrics,
+    CompactionOptions,
+    CompactionPlan,
+    CompactionTask,
+    RewriteResult,
+    RewriteTask,
+    live_addresses,
+)
+from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.progress_line import showing
-from glaive.scan.keywords import NoKeywords
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner, commit_operation, opened_at
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.events import DATASETS, emit
+from glaive.format.fragment import ids_of, unpacked_fragments
+from glaive.format.manifest import Feature, Manifest
+from glaive.index.remap import (
+    MovedRows,
+    RemappedIndices,
+    RemappedSegment,
+    pinned_fragments,
+    remap_segments,
+    segments_to_remap,
+)
+from glaive.scan.options import NoKeywords
+from glaive.table.index_coverage import REUSE_INDEX, covered_fragments, followed, reuse_entry
+from glaive.table.operations.reserve_fragments import ReserveFragments
+from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenDataset
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["Compaction", "DatasetOptimizer"]
+
+# --- Plan a compaction ------------------------------------------------------------------
+# Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring
+# candidates that the same indices cover are merged, in groups that fill a fragment each. A single
+# fragment is only rewritten to remove its deleted rows.
+
+Flags: TypeAlias = NDArray[np.bool_]
+
+_MAX_ROWS: Final = 2**63 - 1
+_MOST_ADDED: Final = 100_000
+"""Files that a compaction may write beyond those that it replaces: some minutes of work."""
+
+
+def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
+    """Compute the groups; reads no data file."""
+    manifest = dataset.manifest
+    ids = manifest.fragment_ids
+    tasks = [
+        CompactionTask(
+            manifest.version,
+            tuple(ids[group.start : group.stop].tolist()),
+            for_tasks(options),
+            tuple(map(manifest.fragment, group)),
+        )
+        for group in compaction_groups(dataset, options)
+    ]
+    return CompactionPlan(manifest.version, tasks)
+
+
+def for_tasks(options: CompactionOptions) -> CompactionOptions:
+    """Options without those that only affect the plan."""
+    return replace(options, excluded_fragment_ids=())
+
+
+def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
+    """Positions of the fragments that are merged, or rewritten alone; reads no data file.
+
+    Raises
+    ------
+    OptionError
+        So few rows a fragment that there would be many more files than now.
+    """
+    many_deleted = _with_many_deleted(dataset, options)
+    wanted = _candidates(dataset, options) | many_deleted
+    places = FragmentPositions(dataset.manifest.fragment_ids)
+    for apart in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
+        wanted &= ~places.marked(apart)
+    starts, target = dataset.snapshot.row_starts, options.target_rows_per_fragment
+    groups = [
+        group
+        for run in _runs(dataset, wanted, places)
+        for group in _split(starts, run, target)
+        if len(group) > 1 or many_deleted[group.start]
+    ]
+    taken = list(_within_limits(dataset, groups, options))
+    _check_added_files(starts, taken, target)
+    return taken
+
+
+def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> None:
+    """Refuse to write many more files than there are: a few bytes may stand for billions of rows.
+
+    The target may be that of the table's configuration, which whoever made the table has written.
+    """
+    added = sum(
+        max(0, int(starts[group.stop] - starts[group.start]) // target - len(group))
+        for group in groups
+    )
+    if added > _MOST_ADDED:
+        raise OptionError(
+            f"target_rows_per_fragment: {target} rows a fragment make {added:,} files more than "
+            f"there are; expected {_MOST_ADDED:,} at most. Give a larger one; without one, "
+            f"{CONFIG_PREFIX}target_rows_per_fragment of the table's configuration applies"
+        )
+
+
+def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
+    """Fragments whose share of deleted rows exceeds the threshold."""
+    physical, live = dataset.manifest.physical_rows, dataset.snapshot.live_counts
+    if not options.materialize_deletions:
+        return np.zeros(len(physical), np.bool_)
+    return (physical - live) > options.materialize_deletions_threshold * physical
+
+
+def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
+    """Fragments with few rows and bytes."""
+    manifest = dataset.manifest
+    physical = manifest.physical_rows
+    small = physical < options.target_rows_per_fragment
+    # No fragment is larger than all of them, so most often none has to be looked at.
+    if manifest.columns.file_bytes >= options.max_bytes_per_file:
+        live_share = dataset.snapshot.live_counts / np.maximum(physical, 1)
+        small &= manifest.columns.data_bytes * live_share < options.max_bytes_per_file
+    return small
+
+
+def _runs(dataset: OpenedVersion, wanted: Flags, places: FragmentPositions) -> Iterator[range]:
+    """Positions of neighbouring candidates with the same index coverage."""
+    begins = np.zeros(len(wanted) + 1, np.bool_)
+    begins[0] = begins[-1] = True
+    begins[1:-1] = wanted[1:] != wanted[:-1]
+    for entry in followed(dataset.manifest.indices):
+        if entry.name != REUSE_INDEX:
+            covered = places.marked(covered_fragments(entry) or ())
+            begins[1:-1] |= covered[1:] != covered[:-1]
+    edges = np.flatnonzero(begins).tolist()
+    return (range(*pair) for pair in pairwise(edges) if wanted[pair[0]])
+
+
+def _split(starts: Int64s, run: range, target: int) -> Iterator[range]:
+    """Split a run into groups of at least ``target`` rows, if the run has that many.
+
+    ``starts`` are the live rows before each fragment, and those of all.
+    """
+    first, end = run.start, int(starts[run.stop])
+    while first < run.stop:
+        full = min(int(starts[first]) + target, _MAX_ROWS)
+        stop = first + 1 + int(np.searchsorted(starts[first + 1 : run.stop + 1], full))
+        if stop > run.stop or end - int(starts[stop]) < target:
+            stop = run.stop
+        yield range(first, stop)
+        first = stop
+
+
+def _within_limits(
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions
+) -> Iterator[range]:
+    starts = dataset.snapshot.row_starts
+    fragments = rows = 0
+    size = 0.0
+    for group in groups:
+        fragments += len(group)
+        rows += int(starts[group.stop] - starts[group.start])
+        if options.max_source_bytes is not None:
+            size += float(dataset.manifest.columns.data_bytes[group.start : group.stop].sum())
+        for limit, reached in (
+            (options.max_source_fragments, fragments),
+            (options.max_source_rows, rows),
+            (options.max_source_bytes, size),
+        ):
+            if limit is not None and reached > limit:
+                return
+        yield group
+
+
+# --- Tasks that rebuild the indices of a compaction before its commit -------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RemapTask:
+    """Rebuild segments with the new addresses of rows; can be pickled.
+
+    Where the rows went is what all tasks of a compaction share.
+
+    Parameters
+    ----------
+    read_version
+        The version that was rewritten.
+    segments
+        Ids of the segments.
+    """
+
+    read_version: int
+    segments: tuple[bytes, ...]
+
+    def execute(
+        self, dataset: OpenDataset, shared: Sequence[MovedRows]
+    ) -> tuple[RemappedSegment, ...]:
+        """Write the segments, uncommitted; those with a missing file are left out.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version was cleaned up.
+        CorruptFileError, NotLanceError, UnsupportedFeatureError
+            A segment cannot be read; what this task wrote was removed.
+        """
+        opened = opened_at(dataset, self.read_version)
+        return tuple(remap_segments(opened.store, opened.manifest, self.segments, shared))
+
+
+def remapped_indices(
+    dataset: OpenedVersion, moved: Sequence[MovedRows], runner: TaskRunner
+) -> RemappedIndices:
+    """Have tasks rebuild the segments that hold addresses of rows that were moved.
+
+    A task for each segment; one for all where tasks run one after the other, which makes the map
+    of addresses once.
+    """
+    ids = segments_to_remap(dataset.manifest, moved)
+    version = dataset.manifest.version
+    if len(ids) > 1 and runner.parallelism > 1:
+        tasks = [RemapTask(version, (segment,)) for segment in ids]
+    else:
+        tasks = [RemapTask(version, tuple(ids))] if ids else []
+    made = runner.run(dataset, tasks, tuple(moved)) if tasks else []
+    return RemappedIndices.of(segment for segments in made for segment in segments)
+
+
+# --- Commit the results of compaction tasks as one version ------------------------------
+
+
+def commit_rewrites(
+    dataset: OpenedVersion,
+    rewrites: Sequence[RewriteResult],
+    *,
+    defer_index_remap: bool = False,
+    job: Job = LOCAL,
+    earlier: CompactionMetrics | None = None,
+) -> tuple[Manifest, CompactionMetrics]:
+    """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
+
+    Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred, and
+    there are no more rows than a remapping table may have. The commit records what was done, and
+    what ``earlier`` commits of the same job did.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed one of the fragments since; plan again.
+    OptionError
+        The results are for different versions, for the same fragments, or of another dataset.
+    CorruptFileError, NotLanceError, UnsupportedFeatureError
+        An index cannot be read; nothing was changed.
+    """
+    for result in rewrites:
+        if not isinstance(result, RewriteResult):
+            raise OptionError(f"rewrites: expected RewriteResults of tasks, found {result!r:.60}")
+    versions = {result.read_version for result in rewrites}
+    if len(versions) > 1:
+        raise OptionError(f"rewrites of different versions cannot be committed as one: {versions}")
+    total = sum((result.metrics for result in rewrites), CompactionMetrics())
+    if not rewrites:
+        return dataset.manifest, total
+    ids = sorted(number for result in rewrites for number in ids_of(result.old))
+    twice = [fragment_id for fragment_id, following in pairwise(ids) if fragment_id == following]
+    if twice:
+        raise OptionError(
+            f"rewrites of the same fragments cannot be committed as one: {twice[:10]}. Pass each "
+            "result once."
+        )
+    base = dataset
+    if versions != {dataset.manifest.version}:
+        base = dataset.at(versions.pop())
+    _check_origin(base.manifest, rewrites)
+    counts = asdict(total if earlier is None else earlier + total)
+    recorded: Any = {"properties": job.recording(**counts), "once": job.once}
+    count = sum(len(result.new) for result in rewrites)
+    reserved = base
+    next_id = 0
+    if count:
+        manifest = commit_operation(base, ReserveFragments(count))
+        next_id = manifest.wire.max_fragment_id - count + 1
+        reserved = base.at(manifest)
+    groups, moved = [], []
+    for result in rewrites:
+        numbered = []
+        for fragment in result.new:
+            numbered.append(replace(fragment, id=next_id))
+            next_id += 1
+        groups.append(RewriteGroup(result.old, tuple(numbered)))
+        moved.append((result.moved, result.old, numbered))
+    if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
+        moved = [(live or live_addresses(base, old), old, new) for live, old, new in moved]
+        entry = reuse_entry(dataset.store, reserved.manifest, moved)
+        if entry is not None:
+            operation = Rewrite(groups=tuple(groups), reuse_index=entry)
+            return commit_operation(base, operation, **recorded), total
+    # Results without addresses are of tasks that found no segment to need them.
+    needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
+    indices = remapped_indices(base, needed, job.runner)
+    operation = Rewrite(
+        groups=tuple(groups),
+        rewritten_indices=indices.rewritten,
+        coverage=indices.coverage,
+    )
+    try:
+        return commit_operation(base, operation, **recorded), total
+    except (CommitConflictError, CommitContentionError):
+        indices.discard(dataset.store)
+        raise
+
+
+def _check_origin(manifest: Manifest, rewrites: Sequence[RewriteResult]) -> None:
+    """Check that tasks read their fragments in this dataset: the names of files are random."""
+    known = dict(zip(manifest.fragment_ids.tolist(), range(manifest.num_fragments), strict=True))
+    for result in rewrites:
+        first = next(iter(result.old), None)
+        position = None if first is None else known.get(first.id)
+        if first is None or position is None or manifest.fragment(position).files != first.files:
+            raise OptionError(
+                f"rewrites: {manifest.where} does not have the fragments that were rewritten. "
+                "Commit them to the dataset that they were planned for"
+            )
+
+
+# --- Compact until nothing is left to merge ---------------------------------------------
+# Nearly always one pass does it. What it writes stands behind all other fragments, though, and how
+# many bytes a file gets is known when it is written. So fragments can meet neighbours that they
+# had not before: the last files of two groups, or fragments that had stood around a group. A
+# further pass merges those.
+#
+# A file that a pass writes is full, by its rows or by its bytes, except for the last one of each
+# group. So each pass leaves fewer fragments to merge, or to remove deleted rows from, than it met.
+
+Rewriting = Callable[["OpenedVersion", CompactionOptions], Sequence[RewriteResult]]
+"""Plans one pass and runs its tasks; their uncommitted results."""
+
+
+def rewrite_here(dataset: OpenedVersion, options: CompactionOptions) -> list[RewriteResult]:
+    """Plan one pass and run its tasks in this process."""
+    return rewrite_groups(dataset, compaction_groups(dataset, options), options, LOCAL.runner)
+
+
+def rewrite_groups(
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions, runner: TaskRunner
+) -> list[RewriteResult]:
+    """Run the tasks of groups of fragments; their uncommitted results."""
+    results = runner.run(dataset, rewrite_tasks(dataset, groups, options))
+    return with_old(dataset, groups, results)
+
+
+def rewrite_tasks(
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions
+) -> list[RewriteTask]:
+    """A task for each group of fragments."""
+    ranges = [FragmentRange(dataset.manifest.version, at.start, at.stop) for at in groups]
+    shared = for_tasks(options)
+    return [RewriteTask(fragments, shared) for fragments in ranges]
+
+
+def with_old(
+    dataset: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
+) -> list[RewriteResult]:
+    """The results with the fragments of their groups, which tasks do not send."""
+    manifest = dataset.manifest
+    listed = manifest.complete_wire.fragments
+    return [
+        replace(result, old=unpacked_fragments(listed[group.start : group.stop], manifest.where))
+        for result, group in zip(results, groups, strict=True)
+    ]
+
+
+def compact(
+    dataset: OpenedVersion,
+    options: CompactionOptions,
+    rewriting: Rewriting = rewrite_here,
+    job: Job = LOCAL,
+) -> tuple[Manifest, CompactionMetrics]:
+    """Plan, execute and commit, until a plan has no task; no version if the first has none.
+
+    Limits of the source are limits of a run: with them there is one pass. Once another writer
+    has committed since this began, the rest is left to the next compaction, too.
+
+    Returns
+    -------
+    tuple
+        The last version, and what all passes did, which is also what the last commit records.
+
+    Raises
+    ------
+    CommitConflictError, CommitContentionError
+        Another writer changed one of the fragments; nothing was changed.
+    """
+    emit(DATASETS, event="compacting", uri=dataset.uri)
+    total = CompactionMetrics()
+    while True:
+        results = rewriting(dataset, options)
+        try:
+            manifest, done = commit_rewrites(
+                dataset,
+                results,
+                defer_index_remap=options.defer_index_remap,
+                job=job,
+                earlier=total,
+            )
+        except (CommitConflictError, CommitContentionError):
+            if total == CompactionMetrics():
+                raise
+            return dataset.manifest, total
+        total += done
+        versions = 2 if done.fragments_added else 1
+        alone = manifest.version == dataset.manifest.version + versions
+        if not results or not alone or options.limits_source:
+            return manifest, total
+        dataset = dataset.at(manifest)
+        if not compaction_groups(dataset, options):
+            return manifest, total
 
 
 class Compaction:
@@ -107,7 +522,7 @@ class DatasetOptimizer:
     ) -> CompactionMetrics:
         """Merge small neighbouring fragments and remove deleted rows.
 
-        The options are those of :class:`glaive.dataset.compaction.options.CompactionOptions`;
+        The options are those of :class:`glaive.dataset.compaction.task.CompactionOptions`;
         defaults come from ``lance.compaction.*`` entries of the table's configuration. ``progress``
         shows the rewritten rows on a line of the terminal, if there is one.
 
@@ -166,8 +581,8 @@ class DatasetOptimizer:
             It has other keys, or values that are no integers.
         """
         from glaive.dataset.metadata import set_config
-        from glaive.dataset.writing.options import WriteOptions
-        from glaive.table.cleanup.auto_cleanup import OLDER_THAN
+        from glaive.dataset.writing.plan import WriteOptions
+        from glaive.table.cleanup.old_versions import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
         if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
@@ -177,7 +592,7 @@ class DatasetOptimizer:
     def disable_auto_cleanup(self, **options: Any) -> None:
         """Turn automatic clean-up off."""
         from glaive.dataset.metadata import set_config
-        from glaive.table.cleanup.auto_cleanup import INTERVAL, OLDER_THAN
+        from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
         self._dataset.move_to(set_config(self._dataset.opened, keys))

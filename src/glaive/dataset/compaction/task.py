@@ -2,26 +2,486 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Any, Self
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field, fields, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.arrow.chunked import coalesced
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.result import (
-    JsonValue,
-    RewriteResult,
-    read_fragments,
-    read_number,
-)
-from glaive.dataset.compaction.rewrite import rewrite
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragments.metadata import FragmentMetadata, checked_integer, stored_fragments
 from glaive.dataset.tasks import FragmentRange
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.errors import OptionError
+from glaive.file.files import has_checksums
 from glaive.format.fragment import Fragment
+from glaive.format.manifest import Feature
+from glaive.format.rowids import (
+    check_at_once,
+    concatenate_row_ids,
+    encode_row_ids,
+    encode_versions,
+    select_row_ids,
+    version_runs,
+)
+from glaive.index.remap import any_holds_addresses
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.views import Views
+from glaive.table.index_coverage import address_map
+from glaive.table.rowids import load_lineage
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenDataset
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["CompactionPlan", "CompactionTask", "RewriteTask"]
+
+# --- Options of a compaction ------------------------------------------------------------
+
+CONFIG_PREFIX = "lance.compaction."
+"""Prefix of table configuration entries that set defaults of the options."""
+
+_LEAST: Final = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_per_group": 64}
+"""Of a configuration: it may be a stranger's, and want a file, a page or a step for every row of
+billions that take few bytes."""
+
+_REQUIRED: Final = ("target_rows_per_fragment", "max_rows_per_group", "max_bytes_per_file")
+
+_LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
+
+_MODES = ("reencode", "try_binary_copy", "force_binary_copy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """How to compact.
+
+    Parameters
+    ----------
+    target_rows_per_fragment
+        Rows per new fragment; smaller fragments are candidates.
+    max_rows_per_group
+        Maximum rows per page, in files of format 0.1.
+    max_bytes_per_file
+        Approximate maximum bytes per file.
+    materialize_deletions, materialize_deletions_threshold
+        Whether fragments with a greater share of deleted rows are candidates.
+    defer_index_remap
+        Store a remapping table for readers to apply, instead of rebuilding indices that store
+        row addresses. No effect on datasets with stable row ids.
+    num_threads
+        Accepted and ignored; the number of cores decides.
+    batch_size
+        Rows read at a time; chosen by row width when omitted.
+    io_buffer_size
+        Accepted and ignored; memory is bounded in other ways.
+    compaction_mode
+        ``reencode``, or ``try_binary_copy``, which does the same here.
+    max_source_fragments, max_source_rows, max_source_bytes
+        Limits of one run: groups are taken, oldest first, while they stay below.
+    excluded_fragment_ids
+        Fragments to leave alone; groups do not span them.
+    data_storage_version
+        Format of the files; default: that of the dataset.
+    compression
+        ``balanced``: fewer bytes, as of what is written on Spark; ``automatic``: as by
+        :func:`glaive.write_dataset`.
+    """
+
+    target_rows_per_fragment: int = 1024 * 1024
+    max_rows_per_group: int = 1024
+    max_bytes_per_file: int = 90 * 1024**3
+    materialize_deletions: bool = True
+    materialize_deletions_threshold: float = 0.1
+    defer_index_remap: bool = False
+    num_threads: int | None = None
+    batch_size: int | None = None
+    io_buffer_size: int | None = None
+    compaction_mode: str = "reencode"
+    binary_copy_read_batch_bytes: int | None = None
+    max_source_fragments: int | None = None
+    max_source_rows: int | None = None
+    max_source_bytes: int | None = None
+    excluded_fragment_ids: tuple[int, ...] = ()
+    data_storage_version: str | None = None
+    compression: Literal["automatic", "balanced"] = "automatic"
+
+    def __post_init__(self) -> None:
+        for name in (*_REQUIRED, "batch_size", *_LIMITS):
+            value = getattr(self, name)
+            missing = value is None and name not in _REQUIRED
+            if not missing and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r:.60}")
+        if self.compression not in ("automatic", "balanced"):
+            raise OptionError(
+                f"compression: expected automatic or balanced, found {self.compression!r:.60}"
+            )
+        if not 0 <= self.materialize_deletions_threshold <= 1:
+            raise OptionError(
+                "materialize_deletions_threshold: expected a share from 0 to 1, found "
+                f"{self.materialize_deletions_threshold!r}"
+            )
+        if self.compaction_mode not in _MODES:
+            raise OptionError(
+                f"Invalid compaction mode {self.compaction_mode!r:.60}: compaction_mode: expected "
+                f"one of {', '.join(_MODES)}"
+            )
+        if self.compaction_mode == "force_binary_copy":
+            raise OptionError(
+                "compaction_mode 'force_binary_copy' is not supported: pages are always "
+                "re-encoded. Choose 'try_binary_copy' or 'reencode'"
+            )
+
+    @property
+    def limits_source(self) -> bool:
+        """Whether a run takes some of the groups only."""
+        return any(getattr(self, name) is not None for name in _LIMITS)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:
+        """The given options, with defaults from the table's configuration.
+
+        Raises
+        ------
+        OptionError
+            An option does not exist or has an invalid value.
+        """
+        if given is not None and not isinstance(given, Mapping):
+            raise OptionError(f"compaction: expected a dict of options, found {given!r:.60}")
+        given = given or {}
+        known = {field.name: field for field in fields(cls)}
+        kept: dict[str, Any] = {}
+        for key, text in config.items():
+            name = key.removeprefix(CONFIG_PREFIX)
+            if key.startswith(CONFIG_PREFIX) and name in known and given.get(name) is None:
+                kept[name] = _from_text(name, text)
+        for name, value in given.items():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else "."
+                raise OptionError(
+                    f"Invalid compaction option: {name}: compaction: unknown option {name!r}{hint} "
+                    f"Known: {', '.join(known)}"
+                )
+            if value is not None:
+                kept[name] = tuple(value) if name == "excluded_fragment_ids" else value
+        return cls(**kept)
+
+
+def _from_text(name: str, text: str) -> Any:
+    if name in ("materialize_deletions", "defer_index_remap"):
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r:.60}")
+        return text.lower() == "true"
+    if name in ("compaction_mode", "compression", "data_storage_version"):
+        return text
+    try:
+        if name == "excluded_fragment_ids":
+            return tuple(int(number) for number in text.split(",") if number.strip())
+        value = float(text) if name.endswith("threshold") else int(text)
+    except ValueError:
+        raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r:.60}") from None
+    if value < (least := _LEAST.get(name, 0)):
+        raise OptionError(
+            f"{CONFIG_PREFIX}{name}: expected {least} at least in a configuration, "
+            f"found {text!r:.60}. Change it, or give {name} with the call"
+        )
+    return value
+
+
+# --- The uncommitted result of a compaction task ----------------------------------------
+
+_MAX_64: Final = 2**64 - 1
+
+
+class JsonValue:
+    """A value that other processes can get as JSON."""
+
+    __slots__ = ()
+
+    def json(self) -> str:
+        """Encode as JSON."""
+        return json.dumps(self.content())
+
+    @classmethod
+    def from_json(cls, json: str) -> Self:
+        """Decode the output of :meth:`json`.
+
+        Raises
+        ------
+        OptionError
+            The text is not such output.
+        """
+        from json import loads
+
+        try:
+            return cls.of_content(loads(json))
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise OptionError(
+                f"Could not load {cls.__name__} due to error: expected its JSON, found "
+                f"{json!r:.80} ({error})"
+            ) from error
+
+    def content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_content(cls, values: Any) -> Self:
+        """The value with this content."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionMetrics:
+    """How much a compaction removed and added."""
+
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+
+    def __add__(self, other: CompactionMetrics) -> CompactionMetrics:
+        counts = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return CompactionMetrics(*map(sum, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult(JsonValue):
+    """The uncommitted fragments that a task wrote; can be pickled.
+
+    Parameters
+    ----------
+    old
+        Fragments whose rows were rewritten.
+    new
+        Fragments with these rows; the commit assigns their ids.
+    moved
+        Old addresses of the live rows, as a bitmap; empty if no index needs them.
+    """
+
+    read_version: int
+    metrics: CompactionMetrics
+    old: Sequence[Fragment]
+    new: Sequence[Fragment]
+    moved: bytes = b""
+
+    def __repr__(self) -> str:
+        return (
+            f"RewriteResult(read_version={self.read_version}, "
+            f"new_fragments={self.new_fragments}, old_fragments={self.original_fragments})"
+        )
+
+    @property
+    def original_fragments(self) -> list[FragmentMetadata]:
+        """Fragments whose rows were rewritten."""
+        return list(map(FragmentMetadata.of, self.old))
+
+    @property
+    def new_fragments(self) -> list[FragmentMetadata]:
+        """Fragments with these rows."""
+        return list(map(FragmentMetadata.of, self.new))
+
+    def content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
+        return {
+            "read_version": self.read_version,
+            "metrics": asdict(self.metrics),
+            "original_fragments": [fragment.to_json() for fragment in self.original_fragments],
+            "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
+            "row_addrs": self.moved.hex() or None,
+        }
+
+    @classmethod
+    def of_content(cls, values: Any) -> Self:
+        """The value with this content."""
+        counts = {name: read_number(values["metrics"], name) for name in values["metrics"]}
+        return cls(
+            read_number(values, "read_version"),
+            CompactionMetrics(**counts),
+            read_fragments(values["original_fragments"]),
+            read_fragments(values["new_fragments"]),
+            bytes.fromhex(values["row_addrs"] or ""),
+        )
+
+
+def read_number(values: Any, name: str) -> int:
+    """The entry of this name, a version or a count."""
+    return checked_integer(values[name], name, _MAX_64)
+
+
+def read_fragments(documents: Iterable[str]) -> tuple[Fragment, ...]:
+    """Decode outputs of ``FragmentMetadata.to_json``."""
+    return tuple(stored_fragments(map(FragmentMetadata.from_json, documents), "fragments"))
+
+
+# --- Execute one task of a compaction: rewrite the live rows of fragments ---------------
+
+
+def rewrite(
+    dataset: OpenedVersion,
+    read_version: int,
+    fragment_ids: Sequence[int],
+    options: CompactionOptions,
+    known: Sequence[Fragment] = (),
+) -> RewriteResult:
+    """Write the live rows of fragments into new ones, in order, uncommitted.
+
+    Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments if
+    they were read already.
+
+    Notes
+    -----
+    Memory use is the pages being written, independent of the size of the fragments.
+    """
+    if dataset.manifest.version != read_version:
+        dataset = dataset.at(read_version)
+    manifest = dataset.manifest
+    positions = list(dataset.snapshot.positions_of(fragment_ids))
+    old = list(known)
+    if [fragment.id for fragment in old] != list(fragment_ids):
+        old = list(map(manifest.fragment, positions))
+    writing = WriteOptions(
+        mode="append",
+        max_rows_per_group=options.max_rows_per_group,
+        max_bytes_per_file=options.max_bytes_per_file,
+        data_storage_version=options.data_storage_version,
+        compression=options.compression,
+    )
+    rows = int(dataset.snapshot.live_counts[positions].sum())
+    # As many fragments as the rows fill; their sizes differ by at most one row.
+    count = max(1, rows // options.target_rows_per_fragment)
+    most = max(1, -(-rows // count))
+    # There are more files than that where bytes fill them first; none has fewer rows than aimed at.
+    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
+    plan = plan_write(dataset.store, manifest.schema, writing, manifest)
+    reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
+    reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+    # Writers of such pages accept dictionary-encoded strings as they were read.
+    keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
+    query = make_query(Views(dataset.snapshot), reading)
+    # Opened as the scan opens it, so that it is opened once.
+    if plan.checksums is None and _has_checksums(query.source.snapshot, old):
+        plan = replace(plan, checksums=True)
+    batches = coalesced(query.tables(keep_dictionaries=keep_dictionaries))
+    stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
+    if stable or addressed:  # fail before the rows are written
+        for fragment in old:
+            dataset.snapshot.check_rows(fragment)
+            check_at_once(fragment.physical_rows, manifest.where)
+    new = write_fragments(plan, batches, keep_dictionaries=keep_dictionaries)
+    new = [fragment for fragment in new if fragment.physical_rows]
+    if stable:
+        new = _with_lineage(dataset, old, new)
+    moved = live_addresses(dataset, old) if addressed else b""
+    metrics = CompactionMetrics(
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=sum(
+            len(fragment.files) + (fragment.deletion_file is not None) for fragment in old
+        ),
+        files_added=sum(len(fragment.files) for fragment in new),
+    )
+    return RewriteResult(read_version, metrics, tuple(old), tuple(new), moved)
+
+
+def _has_checksums(snapshot: Snapshot, fragments: Sequence[Fragment]) -> bool:
+    """Whether the first of the files to be rewritten has checksums, as the new ones then do."""
+    files = (file for fragment in fragments for file in fragment.files)
+    first = next(files, None)
+    return first is not None and has_checksums(snapshot.open_file(first))
+
+
+def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
+    """Addresses of the live rows of fragments, as a bitmap."""
+    return address_map(
+        part.astype(np.uint64) + np.uint64(fragment.id << 32)
+        for fragment in fragments
+        for part in _live_parts(dataset, fragment)
+    )
+
+
+def _live_parts(dataset: OpenedVersion, fragment: Fragment) -> Iterator[Int64s]:
+    """Offsets of the live rows of a fragment, so many at a time as fit into memory."""
+    live = dataset.snapshot.live_rows(fragment)
+    for start in range(0, fragment.physical_rows, _ROWS_AT_ONCE):
+        stop = min(fragment.physical_rows, start + _ROWS_AT_ONCE)
+        yield np.arange(start, stop) if live is None else live.among(start, stop)
+
+
+_ROWS_AT_ONCE = 1 << 20
+"""Rows whose addresses are listed at a time: of a fragment, a few bytes may stand for billions."""
+
+
+def _with_lineage(
+    dataset: OpenedVersion, old: Sequence[Fragment], new: Sequence[Fragment]
+) -> list[Fragment]:
+    """New fragments with the row ids and versions of their rows. Memory: those of one fragment."""
+    where = dataset.manifest.where
+    ids: list[bytes] = []
+    created, updated = _Runs(new), _Runs(new)
+    for fragment in old:
+        parts = [part.astype(np.uint32) for part in _live_parts(dataset, fragment)]
+        offsets = np.concatenate([np.empty(0, np.uint32), *parts])
+        load = partial(load_lineage, dataset.store, dataset.manifest, fragment)
+        if fragment.row_ids_in_column:
+            ids.append(encode_row_ids(load("row_ids").at(offsets)))
+        else:
+            row_ids, rows = fragment.row_ids or b"", fragment.physical_rows
+            ids.append(select_row_ids(row_ids, rows, offsets, where=where))
+        created.add(load("created_at").at(offsets))
+        updated.add(load("updated_at").at(offsets))
+    sequence = concatenate_row_ids(ids, where=where)
+    total = sum(fragment.physical_rows for fragment in new)
+    numbered, start = [], 0
+    for at, fragment in enumerate(new):
+        stop = start + fragment.physical_rows
+        part = sequence
+        if len(new) > 1:
+            window = np.arange(start, stop, dtype=np.uint32)
+            part = select_row_ids(sequence, total, window, where=where)
+        numbered.append(
+            replace(
+                fragment,
+                row_ids=part,
+                created_at=encode_versions(created.parts[at]),
+                updated_at=encode_versions(updated.parts[at]),
+            )
+        )
+        start = stop
+    return numbered
+
+
+class _Runs:
+    """Versions of rows that come in order, as runs for each of the new fragments."""
+
+    def __init__(self, new: Sequence[Fragment]) -> None:
+        self._missing = [fragment.physical_rows for fragment in new]
+        self.parts: list[list[tuple[int, int]]] = [[] for _ in new]
+        self._at = 0
+
+    def add(self, versions: NDArray[np.uint64]) -> None:
+        """Append the versions of some rows."""
+        for length, version in version_runs(versions):
+            rows = length
+            while rows:
+                while not self._missing[self._at]:
+                    self._at += 1
+                taken = min(rows, self._missing[self._at])
+                runs = self.parts[self._at]
+                if runs and runs[-1][1] == version:
+                    runs[-1] = runs[-1][0] + taken, version
+                else:
+                    runs.append((taken, version))
+                self._missing[self._at] -= taken
+                rows -= taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,44 +2,335 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.arrow_classes import class_for_arrow
-from glaive.dataset.fragments.changes import FragmentChanges
-from glaive.dataset.fragments.data_files import DataFile
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata, file_of, opened_file
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.writing.conform import match_schema
+from glaive.dataset.writing.fragments import FragmentWriteProgress, NumberedProgress
+from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import (
     NotFoundError,
     OptionError,
     OptionRangeError,
     RowIndexError,
+    SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.file.positions import positions
+from glaive.file.protocol import positions
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
-from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
-from glaive.scan.options import ScanOptions
-from glaive.scan.projection import Columns, column_names
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import ROW_ADDRESS
+from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanOptions, shows_options
+from glaive.scan.projection import ROW_ADDRESS, Columns, column_names
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.types import VersionIdentity, integer_of
 
 if TYPE_CHECKING:
-    from glaive.dataset.fragments.inner import InnerFragment
-    from glaive.dataset.frames import BlobMode
-    from glaive.dataset.version import OpenDataset
+    import pyarrow.compute as pc
 
-__all__ = ["FragmentSession", "LanceFragment", "all_fragments", "fragment_with_id"]
+    from glaive.dataset.scanner import BlobMode
+    from glaive.dataset.version import OpenDataset
+    from glaive.dataset.writing.plan import Mode
+
+
+# --- ``LanceFragment._fragment``: what clients of pylance read of its inner fragment ----
+
+
+class InnerFragment:
+    """A fragment whose id, schema and metadata are methods; all else is as in the fragment."""
+
+    def __init__(self, fragment: Any) -> None:
+        self._outer = fragment
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+    def __repr__(self) -> str:
+        return repr(self._outer)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return InnerFragment, (self._outer,)
+
+    def id(self) -> int:
+        """Identity within the dataset."""
+        return int(self._outer.fragment_id)
+
+    def schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        schema: pa.Schema = self._outer.schema
+        return schema
+
+    def metadata(self) -> FragmentMetadata:
+        """Id, files and deletions."""
+        found: FragmentMetadata = self._outer.metadata
+        return found
+
+
+# --- Uncommitted fragments from rows, or from an existing file --------------------------
+
+_ALL_ROWS = 2**62
+"""A limit of rows and bytes that no file reaches."""
+
+
+def create_fragment(
+    place: str | os.PathLike[str] | OpenDataset,
+    data: object,
+    fragment_id: int | None,
+    schema: pa.Schema | None,
+    mode: Any,
+    options: Mapping[str, Any],
+) -> FragmentMetadata:
+    """Write all rows into one file.
+
+    The mode ``create`` is for another schema, as ``overwrite``: a dataset may be there.
+    """
+    number: object = fragment_id
+    if number is not None and (not isinstance(number, int) or number < 0):
+        raise OptionError(f"fragment_id: expected a number ≥ 0, found {number!r}")
+    given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(progress := given.get("progress"), FragmentWriteProgress):
+        given["progress"] = NumberedProgress(progress, fragment_id or 0)
+    made: Any = write_fragments(
+        data,
+        place,
+        schema,
+        mode="overwrite" if mode == "create" else mode,
+        max_rows_per_file=_ALL_ROWS,
+        max_bytes_per_file=_ALL_ROWS,
+        **given,
+    )
+    if not made:
+        raise SchemaError("create: there are no rows for a fragment")
+    first: FragmentMetadata = made[0]
+    if not any(file.fields for file in first.files):
+        raise SchemaError("create: the rows have no columns. Give them at least one")
+    return replace(first, id=fragment_id or 0)
+
+
+def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> FragmentMetadata:
+    """Describe a data file as a fragment; its columns are those of the same names."""
+    schema = snapshot.manifest.schema
+    reader = opened_file(snapshot, name, None)
+    match_schema(reader.schema.to_arrow(), schema, where=snapshot.store.uri)
+    file = DataFile.of(file_of(reader, name, schema, None))
+    return FragmentMetadata(fragment_id, [file], reader.num_rows)
+
+
+# --- Uncommitted changes of one fragment: new columns, new values, deletions ------------
+# Each method returns arguments of a ``LanceOperation``; nothing changes until that is committed.
+
+
+class FragmentChanges:
+    """The methods of ``LanceFragment`` that prepare changes for a commit."""
+
+    _views: Views
+    _position: int
+    _stored: Fragment
+
+    @classmethod
+    def of(cls, views: Views, position: int) -> Self:
+        """The fragment at a position in the list of a version."""
+        fragment = cls.__new__(cls)
+        fragment._bind(views, position)  # noqa: SLF001  # of this class
+        return fragment
+
+    def _bind(self, views: Views, position: int) -> None:
+        self._views, self._position = views, position
+        self._stored = views.snapshot.manifest.fragment(position)
+
+    @staticmethod
+    def create(
+        dataset_uri: str | os.PathLike[str] | OpenDataset,
+        data: object,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int | None = 1024,
+        progress: Any = None,
+        mode: Mode = "append",
+        *,
+        data_storage_version: str | None = None,
+        use_legacy_format: bool | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        namespace_client: Any = None,
+        table_id: Sequence[str] | None = None,
+        session: Session | None = None,
+        **options: Any,
+    ) -> FragmentMetadata:
+        """Write all rows into one file; the parameters are those of ``write_fragments``.
+
+        Raises
+        ------
+        SchemaError
+            The rows do not fit the dataset, or there are none.
+        """
+        given = {
+            "max_rows_per_group": max_rows_per_group,
+            "progress": progress,
+            "data_storage_version": data_storage_version,
+            "use_legacy_format": use_legacy_format,
+            "storage_options": storage_options,
+            "namespace_client": namespace_client,
+            "table_id": table_id,
+            "session": session,
+            **options,
+        }
+        return create_fragment(dataset_uri, data, fragment_id, schema, mode, given)
+
+    @staticmethod
+    def create_from_file(filename: str, dataset: OpenDataset, fragment_id: int) -> FragmentMetadata:
+        """Describe a file below ``data`` as a fragment; its columns are found by name.
+
+        Raises
+        ------
+        DataFileMissingError, SchemaError
+            The file is missing, or has other columns than the dataset.
+        """
+        return fragment_of_file(dataset.opened.snapshot, filename, fragment_id)
+
+    def merge_columns(
+        self,
+        value_func: Any,
+        columns: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """Add columns to this fragment; parameters as for ``LanceDataset.add_columns``.
+
+        Returns the fragment with an additional file, and the resulting schema, for
+        ``LanceOperation.Merge``.
+        """
+        from glaive.dataset.columns.add_columns import make_columns
+
+        given = (value_func, columns, reader_schema, batch_size)
+        made, grown = make_columns(self._views.snapshot, self._position, *given)
+        return FragmentMetadata.of(made), grown.schema
+
+    def merge(
+        self,
+        data_obj: object,
+        left_on: str,
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+    ) -> tuple[FragmentMetadata, LanceSchema]:
+        """Add the columns of a table, joined by a key; as ``LanceDataset.merge``.
+
+        Returns the fragment with an additional file, and the resulting schema, for
+        ``LanceOperation.Merge``.
+        """
+        from glaive.dataset.columns.add_columns import merge_into_fragment
+
+        given = (data_obj, left_on, right_on, schema)
+        made, grown = merge_into_fragment(self._views.snapshot, self._position, *given)
+        return FragmentMetadata.of(made), grown.schema
+
+    def update_columns(
+        self,
+        data_obj: object,
+        left_on: str = "_rowid",
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
+        """Replace values of columns in the rows whose key is in a table; other rows keep theirs.
+
+        Parameters
+        ----------
+        data_obj
+            The key, and complete columns of the dataset; of rows with the same key the last wins.
+        left_on, right_on
+            Key columns here, which may be ``_rowid`` or ``_rowaddr``, and in the table.
+        schema
+            Schema of the table if it has none.
+        with_offsets
+            Also return the physical rows that matched, as roaring bitmap bytes.
+
+        Returns
+        -------
+        tuple
+            The fragment, and ids of the rewritten fields, for ``LanceOperation.Update``.
+
+        Notes
+        -----
+        Writes one file with the columns for all rows of the fragment.
+        """
+        from glaive.dataset.columns.add_columns import update_columns
+
+        given = (data_obj, left_on, right_on, schema)
+        made, fields, offsets = update_columns(self._views.snapshot, self._position, *given)
+        fragment = FragmentMetadata.of(made)
+        return (fragment, fields, offsets) if with_offsets else (fragment, fields)
+
+    def delete(self, predicate: str | pc.Expression) -> FragmentMetadata | None:
+        """Delete the matching rows; returns the fragment with a new deletion file.
+
+        ``None`` if no row remains; the unchanged fragment if none matches.
+        """
+        from glaive.dataset.scanner import Scanner
+        from glaive.expr.bind import check_column_texts
+        from glaive.scan.projection import ROW_ADDRESS, refuse_taken
+
+        schema = self._views.snapshot.manifest.schema
+        check_column_texts(schema, predicate)
+        refuse_taken(schema, ROW_ADDRESS)
+        only = (self._stored.id,)
+        scanner = Scanner.of(self._views, columns=[ROW_ADDRESS], filter=predicate, fragments=only)
+        addresses = scanner.to_table().column(ROW_ADDRESS).to_numpy()
+        return self._deleted(addresses.astype(np.uint32))
+
+    def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
+        """The same for physical rows, 0 ≤ offset < ``physical_rows``, in any order.
+
+        Raises
+        ------
+        RowIndexError
+            There is no such row.
+        OptionError
+            Something given is no integer.
+        """
+        given: Any = offsets
+        if isinstance(given, Iterable) and not isinstance(given, Sequence):
+            given = given if hasattr(given, "__array__") else list(given)
+        rows = self._stored.physical_rows
+        wanted = positions(given, rows)
+        wrong = wanted[(wanted < 0) | (wanted >= rows)]
+        if len(wrong):
+            raise RowIndexError(
+                f"offset {wrong[0]} is out of range: fragment {self._stored.id} has {rows} rows, "
+                "counted from 0"
+            )
+        return self._deleted(wanted)
+
+    def _deleted(self, offsets: np.ndarray[Any, Any]) -> FragmentMetadata | None:
+        from glaive.table.deletions import add_deletions
+
+        snapshot = self._views.snapshot
+        made, _ = add_deletions(snapshot.store, snapshot.manifest, self._stored, offsets)
+        return None if made is None else FragmentMetadata.of(made)
+
+    def validate(self) -> None:
+        """Check that the manifest of this fragment matches its files.
+
+        Raises
+        ------
+        CorruptFileError, DataFileMissingError
+            Something does not match or is missing; the message says what.
+        """
+        from glaive.dataset.versions.validate import validate_fragment
+
+        validate_fragment(self._views.snapshot, self._position)
 
 
 class LanceFragment(FragmentChanges):
@@ -63,7 +354,7 @@ class LanceFragment(FragmentChanges):
         return f"LanceFileFragment(id={self.fragment_id}, data_files={files}{also})"
 
     def _repr_html_(self) -> str:
-        from glaive.dataset.notebook_views import fragment_html
+        from glaive.dataset.stats import fragment_html
 
         return fragment_html(self)
 
@@ -80,8 +371,6 @@ class LanceFragment(FragmentChanges):
     @property
     def _fragment(self) -> InnerFragment:
         """The fragment, with the methods of pylance's inner one."""
-        from glaive.dataset.fragments.inner import InnerFragment
-
         return InnerFragment(self)
 
     @property
@@ -306,7 +595,7 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
 
 
 def _reopen(kind: Any, store: ObjectStore, identity: VersionIdentity, fragment_id: int) -> Any:
-    from glaive.table.replaced import open_same
+    from glaive.table.load import open_same
 
     manifest = open_same(store, identity)
     views = Views(Snapshot(store, manifest, Session()))

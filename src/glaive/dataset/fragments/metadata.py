@@ -6,21 +6,535 @@ are committed; their JSON is compatible with pylance's.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.fragments.data_files import DataFile, DeletionFile, checked_integer
-from glaive.dataset.fragments.overlays import DataOverlayFile
-from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.dataset.version import warn_deprecated
+from glaive.dataset.writing.conform import match_schema
+from glaive.errors import (
+    CorruptFileError,
+    OptionError,
+    OptionRangeError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.format import fragment as stored
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
+from glaive.format.bitmaps import is_of_runs
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
+from glaive.format.paths import deletion_file_path
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import count_row_ids, decode_row_ids, encode_row_ids
+from glaive.format.wire import (
+    MAX_FIELD_ID,
+    MAX_FRAGMENT_ID,
+    MAX_FRAGMENT_ROWS,
+    is_file_name,
+    parse_bitmap,
+)
+from glaive.scan.snapshot import Snapshot
+from glaive.types import FormatVersion, integer_of
 
-__all__ = ["FragmentMetadata", "checked_fragments", "stored_fragments"]
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenDataset
+
+
+# --- Data files and deletion files as values that users construct, change and send ------
+
+_KINDS = ("array", "bitmap")
+_MAX_32 = 2**32 - 1
+_MAX_64 = 2**64 - 1
+
+
+def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> int:
+    """The value as an integer within bounds.
+
+    Raises
+    ------
+    OptionError
+        It is no integer, or out of bounds.
+    """
+    number = integer_of(value)
+    if number is None or not lowest <= number <= highest:
+        raise OptionError(
+            f"{name}: expected an integer from {lowest} to {highest}, found {value!r:.60}"
+        )
+    return number
+
+
+def _optional(value: object, name: str, highest: int) -> int | None:
+    return None if value is None else checked_integer(value, name, highest)
+
+
+class FilePath(str):
+    """A path that may also be called: older clients of pylance write ``file.path()``."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        """The path."""
+        warn_deprecated("DataFile.path() is deprecated, use DataFile.path instead")
+        return str(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FilePath, (str(self),)
+
+
+@dataclass
+class DataFile:
+    """One data file.
+
+    Parameters
+    ----------
+    path
+        Below ``data``; ends in ``.lance``.
+    fields
+        Ids of the fields in it; -2 for columns that were replaced.
+    column_indices
+        Column of each field; empty in files of format 0.1.
+    file_major_version, file_minor_version
+        Format version.
+    file_size_bytes
+        Bytes, if known.
+    base_id
+        Base path of the file; ``None`` for the dataset itself.
+    """
+
+    path: str
+    fields: list[int]
+    column_indices: list[int] = dataclasses.field(default_factory=list)
+    file_major_version: int = 0
+    file_minor_version: int = 0
+    file_size_bytes: int | None = None
+    base_id: int | None = None
+
+    def __repr__(self) -> str:
+        based = "" if self.base_id is None else f", base_id={self.base_id}"
+        return (
+            f"DataFile(path={str(self.path)!r}, fields={self.fields}, "
+            f"column_indices={self.column_indices}, file_major_version={self.file_major_version}, "
+            f"file_minor_version={self.file_minor_version}, "
+            f"file_size_bytes={self.file_size_bytes}{based})"
+        )
+
+    def __post_init__(self) -> None:
+        self.path = FilePath(self.path)
+        self.fields, self.column_indices = list(self.fields), list(self.column_indices or ())
+
+    @classmethod
+    def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> DataFile:
+        """Describe an existing file; its columns are found by name.
+
+        Parameters
+        ----------
+        path
+            Below ``data``, or below the base path.
+
+        Raises
+        ------
+        DataFileMissingError, SchemaError
+            The file is missing, or has columns that the dataset lacks.
+        """
+        return cls.of(described_file(dataset.opened.snapshot, path, base_id))
+
+    def field_ids(self) -> list[int]:
+        """Same as ``fields``, which replaces it."""
+        warn_deprecated("DataFile.field_ids is deprecated, use DataFile.fields instead")
+        return self.fields
+
+    @property
+    def version(self) -> FormatVersion:
+        """Format version."""
+        return stored.storage_version(self.file_major_version, self.file_minor_version)
+
+    @classmethod
+    def of(cls, file: stored.DataFile | DataFile) -> DataFile:
+        """Convert from the manifest representation."""
+        if isinstance(file, DataFile):
+            return file
+        wire = file.to_wire()
+        return cls(
+            file.path,
+            list(file.fields),
+            list(file.column_indices),
+            wire.file_major_version,
+            wire.file_minor_version,
+            file.size,
+            file.base_id,
+        )
+
+    def to_stored(self) -> stored.DataFile:
+        """Convert to the manifest representation.
+
+        Raises
+        ------
+        OptionError
+            A number or the path is invalid, or there is not one column for each field.
+        """
+        path = str(self.path)
+        name = f"data file {path!r:.60}"
+        if not (is_file_name(path) and path.endswith(".lance")):  # no other one is opened
+            raise OptionError(
+                f"{name}: expected a path below the folder of data files that ends in .lance"
+            )
+        fields, columns = (
+            tuple(
+                checked_integer(number, f"{attribute} of {name}", MAX_FIELD_ID, -MAX_FIELD_ID)
+                for number in getattr(self, attribute)
+            )
+            for attribute in ("fields", "column_indices")
+        )
+        major, minor = (
+            checked_integer(number, f"format version of {name}", _MAX_32)
+            for number in (self.file_major_version, self.file_minor_version)
+        )
+        file = stored.DataFile(
+            path=path,
+            fields=fields,
+            column_indices=columns,
+            version=stored.storage_version(major, minor),
+            size=_optional(self.file_size_bytes, f"size of {name}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id of {name}", _MAX_32),
+        )
+        try:
+            file.columns()  # no version with this file could be read
+        except CorruptFileError as error:
+            raise OptionError(
+                f"{name}: {error.what}: expected {error.expected}, found {error.found}"
+            ) from None
+        return file
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        values = asdict(self)
+        return values | {"path": str(values.pop("path"))}
+
+
+@dataclass
+class DeletionFile:
+    """The deleted rows of a fragment.
+
+    Parameters
+    ----------
+    read_version, id
+        Parts of the file's name.
+    file_type
+        ``"array"`` or ``"bitmap"``.
+    num_deleted_rows
+        Deleted rows, if known.
+    base_id
+        Base path of the file; ``None`` for the dataset itself.
+    """
+
+    read_version: int
+    id: int
+    file_type: str
+    num_deleted_rows: int | None
+    base_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.file_type not in _KINDS:
+            raise OptionError(f"file_type: expected 'array' or 'bitmap', found {self.file_type!r}")
+
+    def __repr__(self) -> str:
+        return f"DeletionFile(type={self.file_type!r}, num_deleted_rows={self.num_deleted_rows})"
+
+    @classmethod
+    def of(cls, file: stored.DeletionFile | DeletionFile) -> DeletionFile:
+        """Convert from the manifest representation."""
+        if isinstance(file, DeletionFile):
+            return file
+        return cls(file.read_version, file.number, _KINDS[file.bitmap], file.rows, file.base_id)
+
+    def to_stored(self) -> stored.DeletionFile:
+        """Convert to the manifest representation.
+
+        Raises
+        ------
+        OptionError
+            A number is out of range.
+        """
+        owner = "of a deletion file"
+        return stored.DeletionFile(
+            bitmap=self.file_type == "bitmap",
+            read_version=checked_integer(self.read_version, f"read_version {owner}", _MAX_64),
+            number=checked_integer(self.id, f"id {owner}", _MAX_64),
+            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {owner}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id {owner}", _MAX_32),
+        )
+
+    def path(self, fragment_id: int, base_uri: str | None = None) -> str:
+        """Path within the dataset, or below ``base_uri``."""
+        bitmap = self.file_type == "bitmap"
+        path = deletion_file_path(fragment_id, self.read_version, self.id, bitmap=bitmap)
+        return path if base_uri is None else f"{base_uri.rstrip('/')}/{path}"
+
+    def asdict(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        return asdict(self)
+
+    def json(self) -> str:
+        """Encode as JSON."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, json: str) -> Self:
+        """Decode the output of :meth:`json`.
+
+        Raises
+        ------
+        OptionError
+            The text is no such output.
+        """
+        from json import loads
+
+        try:
+            return cls(**loads(json))
+        except (RecursionError, TypeError, ValueError) as error:
+            raise OptionError(f"expected a deletion file, found {json!r:.80} ({error})") from error
+
+
+# --- Data overlays: files that replace values of single rows of a fragment --------------
+# Glaive can read transactions with overlays, but does not write any.
+
+
+@dataclass
+class DataOverlayFile:
+    """New values for some rows of a fragment.
+
+    Parameters
+    ----------
+    data_file
+        The file with the values, one column per field.
+    offsets
+        The physical rows it has values for, each once: numbers, or one list of numbers per
+        field if they differ. Those that were read are a ``Bitmap`` where they are long runs.
+    committed_version
+        The version that added it; ``None`` if uncommitted.
+    """
+
+    data_file: DataFile
+    offsets: Iterable[int] | list[Iterable[int]]
+    committed_version: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        return {
+            "data_file": self.data_file.to_json(),
+            "offsets": [
+                offset if isinstance(offset, int) else sorted(offset) for offset in self.offsets
+            ],
+            "committed_version": self.committed_version,
+        }
+
+
+def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOverlayFile:
+    """Read an overlay; ``file`` is that of the message."""
+    if message.WhichOneof("coverage") == "field_coverage":
+        rows: Any = [_rows(bitmap) for bitmap in message.field_coverage.bitmaps]
+    else:
+        rows = _rows(message.shared_offset_bitmap)
+    return DataOverlayFile(file, rows, message.committed_version)
+
+
+def _rows(bitmap: bytes) -> Iterable[int]:
+    rows = parse_bitmap(bitmap, "rows of a data overlay", "a transaction")
+    if not is_of_runs(len(rows), len(bitmap)):
+        return list(rows)
+    from glaive.dataset.bitmap import Bitmap
+
+    return Bitmap.of_roaring(rows)
+
+
+# --- Stable row ids and row versions in fragments that users construct ------------------
+# Specification: "Row ids" in ``docs/format/rowids.md``.
+
+_WHERE: Final = "row ids of a fragment"
+
+
+@dataclass(slots=True, eq=True)
+class _RowValues:
+    """Values of the rows of a fragment: in wire format, or in a hidden column of its files."""
+
+    _INLINE: ClassVar[str]
+    _COLUMN: ClassVar[str]
+
+    inline: bytes | None = dataclasses.field(default=None, repr=False)
+    """The wire format; ``None`` if the values are in a column."""
+
+    def asdict(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        if self.inline is None:
+            return {self._COLUMN: {}}
+        return {self._INLINE: list(self.inline)}
+
+    def json(self) -> str:
+        """Encode as JSON."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, json: str) -> Self:
+        """Decode the output of :meth:`json`.
+
+        Raises
+        ------
+        OptionError
+            The text is no such output.
+        """
+        from json import loads
+
+        try:
+            values = loads(json)
+        except (RecursionError, TypeError, ValueError) as error:
+            raise OptionError(f"{cls.__name__}: expected JSON, found {json!r:.60}") from error
+        return cls._read(values)
+
+    @classmethod
+    def _read(cls, values: Any) -> Self:
+        if values == cls._COLUMN:
+            return cls()
+        try:
+            ((key, value),) = values.items()
+            if key == cls._COLUMN:
+                return cls()
+            if key == cls._INLINE and not isinstance(value, int):  # bytes(3) would be three zeros
+                return cls(bytes(value))
+        except (AttributeError, TypeError, ValueError):
+            pass  # reported below
+        raise OptionError(
+            f"{cls.__name__}: expected {cls._INLINE!r} with bytes or {cls._COLUMN!r}, found "
+            f"{values!r:.60}"
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and not frozen
+
+
+@dataclass(slots=True, eq=True)
+class RowIdMeta(_RowValues):
+    """The stable row ids of a fragment; :class:`RowIdSequence` encodes and decodes them."""
+
+    _INLINE: ClassVar[str] = "Inline"
+    _COLUMN: ClassVar[str] = "Column"
+
+    @classmethod
+    def from_dict(cls, dict: Mapping[str, Any]) -> Self:  # noqa: A002  # pylance's name
+        """Decode the output of :meth:`asdict`.
+
+        Raises
+        ------
+        OptionError
+            The argument is no such output.
+        """
+        return cls._read(dict)
+
+
+@dataclass(slots=True, eq=True)
+class RowDatasetVersionMeta(_RowValues):
+    """For each row of a fragment the version that created, or last updated, it."""
+
+    _INLINE: ClassVar[str] = "inline"
+    _COLUMN: ClassVar[str] = "column"
+
+
+class RowIdSequence:
+    """Stable row ids of the rows of one fragment, in their order.
+
+    Rewritten rows keep their ids if their new fragment has
+    ``row_id_meta=RowIdSequence(ids).to_inline_metadata()``. The commit assigns new ids to rows
+    beyond the last id.
+
+    Parameters
+    ----------
+    row_ids
+        Unique ids: a range, an array, or integers.
+
+    Raises
+    ------
+    OptionError
+        There is a null, an invalid id, or a duplicate.
+    """
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, row_ids: range | pa.Array | pa.ChunkedArray | Iterable[int]) -> None:
+        run = isinstance(row_ids, range) and row_ids.step == 1 and row_ids.start >= 0
+        self._ids: Any = row_ids if run else _numbers(row_ids)
+
+    @staticmethod
+    def from_inline_metadata(metadata: RowIdMeta) -> RowIdSequence:
+        """Decode the ids of a fragment.
+
+        Raises
+        ------
+        OptionError
+            They are in a column of its files.
+        CorruptFileError
+            They cannot be decoded.
+        """
+        if metadata.inline is None:
+            raise OptionError(
+                "row ids: this fragment keeps them in a column of its files. Read _rowid with a "
+                "scan of the fragment."
+            )
+        sequence = RowIdSequence(())
+        count = count_row_ids(metadata.inline, where=_WHERE)
+        sequence._ids = decode_row_ids(metadata.inline, count, where=_WHERE)
+        return sequence
+
+    def to_inline_metadata(self) -> RowIdMeta:
+        """The ids for use in a ``FragmentMetadata``."""
+        return RowIdMeta(encode_row_ids(self._ids))
+
+    def to_pyarrow(self) -> pa.UInt64Array:
+        """The ids as an array."""
+        return pa.array(np.asarray(self._ids, np.uint64), pa.uint64())
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids if isinstance(self._ids, range) else self._ids.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowIdSequence):
+            return NotImplemented
+        return len(self) == len(other) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value
+
+    def __repr__(self) -> str:
+        first_ids = [str(row_id) for row_id, _ in zip(self, range(10), strict=False)]
+        return f"RowIdSequence([{', '.join(first_ids)}{', …' if len(self) > 10 else ''}])"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        ids = self._ids if isinstance(self._ids, range) else self.to_pyarrow()
+        return (RowIdSequence, (ids,))
+
+
+def _numbers(given: Any) -> NDArray[np.uint64]:
+    try:
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        array = given if isinstance(given, pa.Array) else pa.array(list(given), pa.uint64())
+        if array.null_count:
+            raise OptionError(f"row_ids: expected no nulls, found {array.null_count}")
+        ids: NDArray[np.uint64] = array.cast(pa.uint64()).to_numpy(zero_copy_only=False)
+    except (OverflowError, TypeError, pa.ArrowException) as error:
+        kind = OptionRangeError if isinstance(error, OverflowError) else OptionError
+        raise kind(f"row_ids: expected integers ≥ 0 ({error})") from error
+    ordered = np.sort(ids)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        raise OptionError(f"row_ids: {int(ordered[repeated[0]])} occurs more than once")
+    return ids.astype(np.uint64, copy=True)
 
 
 @dataclass
@@ -52,7 +566,7 @@ class FragmentMetadata:
     row_id_meta: RowIdMeta | None = None
     created_at_version_meta: RowDatasetVersionMeta | None = None
     last_updated_at_version_meta: RowDatasetVersionMeta | None = None
-    overlays: list[DataOverlayFile] = field(default_factory=list)
+    overlays: list[DataOverlayFile] = dataclasses.field(default_factory=list)
 
     @classmethod
     def of(cls, fragment: stored.Fragment | FragmentMetadata) -> FragmentMetadata:
@@ -213,3 +727,71 @@ def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
 def stored_fragments(given: Iterable[Any], name: str) -> tuple[stored.Fragment, ...]:
     """The argument in the manifest representation; errors as :func:`checked_fragments`."""
     return tuple(fragment.to_stored() for fragment in checked_fragments(given, name))
+
+
+# --- Describe existing data files by the fields of a dataset ----------------------------
+
+
+def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored.DataFile:
+    """Describe a data file with some of the columns.
+
+    Raises
+    ------
+    DataFileMissingError
+        The file is missing.
+    SchemaError
+        It has columns that the dataset lacks, or columns of other types.
+    """
+    schema = snapshot.manifest.schema
+    reader = opened_file(snapshot, name, base_id)
+    names = set(reader.schema.names)
+    some = replace(schema, fields=tuple(field for field in schema.fields if field.name in names))
+    match_schema(reader.schema.to_arrow(), some, where=snapshot.store.uri)
+    return file_of(reader, name, schema, base_id)
+
+
+def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
+    """Open a data file that is in no fragment."""
+    unknown = stored.DataFile(
+        path=name,
+        fields=(),
+        column_indices=(),
+        version=snapshot.manifest.data_format,
+        base_id=base_id,
+    )
+    return snapshot.open_file(unknown)
+
+
+def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> stored.DataFile:
+    """The manifest entry of an opened data file, with the dataset's field ids."""
+    numbers = dict(_pairs(reader.schema, schema))
+    # Entries of format 0.1 list all fields and no columns.
+    legacy = reader.version == stored.LEGACY
+    columns: dict[int, int] = (
+        dict.fromkeys(reader.schema.field_ids(), 0) if legacy else reader.column_numbers()
+    )
+    return stored.DataFile(
+        path=name,
+        fields=tuple(numbers[column] for column in columns),
+        column_indices=() if legacy else tuple(columns.values()),
+        version=reader.version,
+        size=reader.reader.size,
+        base_id=base_id,
+    )
+
+
+def _pairs(stored: LanceSchema, wanted: LanceSchema) -> list[tuple[int, int]]:
+    """Ids of fields in the file and in the dataset, matched by name at every level."""
+    pairs: list[tuple[int, int]] = []
+
+    def match(file_fields: tuple[Field, ...], dataset_fields: tuple[Field, ...]) -> None:
+        known = {field.name: field for field in dataset_fields}
+        for field in file_fields:
+            other = known.get(field.name)
+            if other is None or (other.children == ()) != (field.children == ()):
+                raise SchemaError(f"column {field.name!r} of the file does not match the dataset")
+            pairs.append((field.id, other.id))
+            match(field.children, other.children)
+
+    match(stored.fields, wanted.fields)
+    return pairs

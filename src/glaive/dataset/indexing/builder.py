@@ -13,29 +13,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.compat.absent import refuse_members
-from glaive.compat.refusals import REFUSED_MEMBERS
-from glaive.dataset.indexing.encoded_files import (
+from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
+from glaive.dataset.indexing.task import ColumnSource
+from glaive.dataset.indexing.vector_models import (
     EncodedVectors,
+    IvfModel,
+    PqModel,
     load_sorted,
     sort_encoded,
     write_encoded,
 )
-from glaive.dataset.indexing.source import ColumnSource
-from glaive.dataset.indexing.vector_models import IvfModel, PqModel
 from glaive.errors import FragmentNotFoundError, OptionError
-from glaive.format.flags import Feature
-from glaive.index.vector.accelerator import device_named
-from glaive.index.vector.metric import metric_named
+from glaive.format.manifest import Feature
+from glaive.index.vector.kmeans import device_named
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
 from glaive.index.vector.parameters import default_parts, parse_parameters
-from glaive.index.vector.vector_column import VectorColumn
+from glaive.index.vector.vector_column import VectorColumn, metric_named
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragments.fragment import LanceFragment
 
-__all__ = ["IndicesBuilder"]
 
 _MEMORY_LIMIT = 1 << 30
 

@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from enum import StrEnum
+from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from glaive.arrow.utf8 import refuse_half_characters
-from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.deprecations import warn_deprecated
+from glaive.arrow.validation import refuse_half_characters
+from glaive.dataclass import dataclass
+from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.describe import uuid_of
-from glaive.dataset.indexing.encoded_files import computed_partitions
-from glaive.dataset.indexing.indexed_path import path_of
-from glaive.dataset.indexing.parameters import kind_named
-from glaive.dataset.indexing.progress import IndexProgress, reporting
-from glaive.dataset.indexing.staging import finish_parts, write_part
-from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
-from glaive.dataset.tasks import LOCAL, Job
+from glaive.dataset.indexing.task import (
+    IndexProgress,
+    IndexTask,
+    build_segment,
+    merge_segments,
+    path_of,
+    reporting,
+    source_of,
+)
+from glaive.dataset.indexing.vector_models import computed_partitions
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation, cut_evenly, opened_at
+from glaive.dataset.version import warn_deprecated
 from glaive.errors import (
     FragmentNotFoundError,
     GlaiveError,
@@ -36,26 +44,385 @@ from glaive.errors import (
 )
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import IndexKind
-from glaive.index.registry import kind_of
-from glaive.table.earlier_segments import brought_up_to
+from glaive.index.protocol import IndexKind, index_kinds, kind_by_name, kind_of
+from glaive.index.segment import STAGING, Segment, SegmentWriter
+from glaive.index.vector.model import model_bounds, model_centroids, model_codebook, model_sample
+from glaive.index.vector.parameters import VectorParameters, default_parts, parse_parameters
+from glaive.table.configuration import wants_checksums
 from glaive.table.index_coverage import covered_fragments, with_covered
-from glaive.table.operations.create_index import CreateIndex
+from glaive.table.load import open_latest
+from glaive.table.operations.create_index import CreateIndex, brought_up_to
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.indexing.task import ColumnSource
+    from glaive.dataset.tasks import TaskRunner
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = [
-    "commit_segments",
-    "create_index",
-    "create_segment",
-    "index_task",
-    "merge_existing",
-    "text_parameters",
-    "vector_task",
-]
+
+# --- What users say of an index to be built: kind, name and parameters, checked ---------
+# Specification: "Building" in ``docs/format/indices.md``.
+
+_ALIASES = {"fts": "inverted", "scalar": "btree"}
+
+
+@dataclass
+class IndexConfig:
+    """A kind of index with parameters of its own.
+
+    Parameters
+    ----------
+    index_type
+        Such as ``"btree"``, ``"zonemap"`` or ``"json"``.
+    parameters
+        By name, such as ``{"rows_per_zone": 1000}``.
+    """
+
+    index_type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+class SupportedDistributedIndices(StrEnum):
+    """Kinds that pylance names for builds by several workers. Here all kinds can be."""
+
+    BTREE = "BTREE"
+    INVERTED = "INVERTED"
+    IVF_FLAT = "IVF_FLAT"
+    IVF_PQ = "IVF_PQ"
+    IVF_SQ = "IVF_SQ"
+    VECTOR = "VECTOR"
+
+
+def kind_named(
+    index_type: object, parameters: Mapping[str, Any]
+) -> tuple[IndexKind, dict[str, Any]]:
+    """The kind of index that users name, and its parameters.
+
+    Kinds of vector indices are one kind; the parameter ``index_type`` says which.
+
+    Raises
+    ------
+    OptionError
+        There is no such kind; the message names those there are.
+    """
+    given = dict(parameters)
+    config: Any = index_type
+    if hasattr(config, "parameters") and hasattr(config, "index_type"):  # pylance's as well
+        given = {**config.parameters, **given}
+        index_type = config.index_type
+    if not isinstance(index_type, str):
+        raise OptionError(f"index_type must be str or IndexConfig, found {index_type!r}")
+    name = index_type.lower().replace("_", "")
+    name = _ALIASES.get(name, name)
+    if name.startswith(("ivf", "hnsw")):
+        name, given["index_type"] = "vector", index_type.upper()
+    kind = kind_by_name(name)
+    if kind is None:
+        names = (known.upper() for known in index_kinds() if known != "vector")
+        expected = ", ".join(sorted(names))
+        raise IndexKindError(
+            f"index_type: Only {expected} are supported for scalar columns, and IVF_FLAT, IVF_SQ, "
+            "IVF_PQ, IVF_RQ, IVF_HNSW_FLAT, IVF_HNSW_SQ and IVF_HNSW_PQ index types supported for "
+            f"vectors. Got {index_type}"
+        )
+    return kind, given
+
+
+# --- The model that all segments of a vector index share, trained before they are built -
+# It is the one that a single process would train, from the same sample with the same random
+# choices; a codebook for more than 256 partitions has another sample, of equal size. Centroids are
+# few as a rule, and trained here; the parts of a codebook do not depend on each other: tasks train
+# them.
+#
+# Specification: "Training" in ``docs/format/vector-indices.md``.
+
+_GIVEN = ("ivf_centroids_file", "num_partitions", "accelerator")
+"""Parameters of which nothing is left to do once there are centroids."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodebookTask:
+    """Train some parts of a codebook; can be pickled. Writes nothing.
+
+    Each task reads the sample of the column by itself: that costs less than sending it.
+
+    Parameters
+    ----------
+    start, stop
+        Number of the first part, and the one after the last.
+    """
+
+    start: int
+    stop: int
+
+    def execute(self, dataset: OpenDataset, shared: IndexTask) -> NDArray[Any] | None:
+        """These parts of the codebook; None without a vector to train them with.
+
+        ``shared`` builds the whole index, and has centroids.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version of ``shared`` was cleaned up.
+        """
+        source, parameters = _parsed(opened_at(dataset, shared.read_version), shared)
+        sample = model_sample(source, parameters)
+        if not len(sample):
+            return None
+        centroids: Any = parameters.centroids
+        return model_codebook(parameters, centroids, sample, range(self.start, self.stop))
+
+
+def with_shared_model(
+    opened: OpenedVersion, task: IndexTask, runner: TaskRunner, segments: int
+) -> IndexTask:
+    """The task of a vector index with centroids and, where codes need one, a codebook.
+
+    Without centroids if nothing can be trained, or nothing is gained by training before: then the
+    index is to be built as one segment.
+
+    Parameters
+    ----------
+    task
+        What one process would do.
+    runner
+        Trains the codebook.
+    segments
+        That the index is to have.
+
+    Raises
+    ------
+    OptionError
+        A parameter is wrong.
+    """
+    task = _complete(opened, task)
+    source, parameters = _parsed(opened, task)
+    needs_codebook = parameters.codes == "PQ" and parameters.codebook is None
+    if not parameters.train or (segments < 2 and not (needs_codebook and runner.parallelism > 1)):
+        return task
+    trained: dict[str, Any] = {"ivf_centroids": parameters.centroids}
+    if parameters.centroids is None or parameters.codes == "SQ":
+        sample = model_sample(source, parameters)
+        if not len(sample):
+            return task
+        trained["ivf_centroids"], _ = model_centroids(parameters, sample, source.num_rows)
+        if parameters.codes == "SQ":
+            trained["sq_bounds"] = model_bounds(parameters, sample)
+    task = _given(task, **trained)
+    return _with_codebook(opened, task, runner, parameters) if needs_codebook else task
+
+
+def _with_codebook(
+    opened: OpenedVersion, task: IndexTask, runner: TaskRunner, parameters: VectorParameters
+) -> IndexTask:
+    parts = parameters.num_sub_vectors
+    count = min(parts, runner.parallelism)
+    bounds = [parts * at // count for at in range(count + 1)]
+    trained: list[Any] = runner.run(opened, [CodebookTask(a, b) for a, b in pairwise(bounds)], task)
+    if any(part is None for part in trained):
+        return task
+    return _given(task, pq_codebook=np.concatenate(trained))
+
+
+def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
+    """The task with what follows from a recall, and with the default of product quantisation."""
+    source, _ = source_of(opened, task, None)
+    parameters = dict(task.parameters)
+    if "recall" in parameters:
+        from glaive.dataset.indexing.task import checked_recall, suited
+
+        recall = checked_recall(parameters)
+        if recall is not None:
+            made = suited(parameters, recall, source.num_rows, source.field)
+            parameters = {**made, "recall": recall}
+    is_product = str(parameters.get("index_type")).upper().endswith("PQ")
+    if is_product and parameters.get("num_sub_vectors") is None:
+        kind: Any = source.field.type
+        vectors = kind.value_type if pa.types.is_list(kind) else kind  # of several in a row
+        if pa.types.is_fixed_size_list(vectors):
+            parameters["num_sub_vectors"] = default_parts(vectors.list_size)
+    return replace(task, parameters=parameters)
+
+
+def _parsed(opened: OpenedVersion, task: IndexTask) -> tuple[ColumnSource, VectorParameters]:
+    source, parameters = source_of(opened, task, None)
+    parameters.pop("recall", None)  # of segments, when they are built
+    return source, parse_parameters(parameters, source.field)
+
+
+def _given(task: IndexTask, **trained: object) -> IndexTask:
+    kept = {name: value for name, value in task.parameters.items() if name not in _GIVEN}
+    return replace(task, parameters={**kept, **trained})
+
+
+# --- An index over all rows, built as several segments: tasks for ranges of fragments ---
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """Build the segment of some fragments; can be pickled."""
+
+    fragments: FragmentRange
+
+    def execute(self, dataset: OpenDataset, shared: IndexTask) -> Index:
+        """Write the segment, uncommitted; ``shared`` is the task for all fragments."""
+        ids = self.fragments.ids(self.fragments.opened(dataset))
+        return replace(shared, fragment_ids=ids).execute(dataset)
+
+
+def build_segments(
+    opened: OpenedVersion, runner: TaskRunner, task: IndexTask, segments: int | None = None
+) -> list[Index]:
+    """Write the segments of an index over all fragments, in tasks; nothing is committed.
+
+    Parameters
+    ----------
+    task
+        What one process would do.
+    segments
+        That the index has, at most; default: the tasks that run at a time.
+
+    Raises
+    ------
+    OptionError
+        A parameter of the index is wrong.
+    """
+    manifest = opened.manifest
+    cuts = cut_evenly(manifest.physical_rows, segments or runner.parallelism)
+    if task.kind == "vector":
+        task = with_shared_model(opened, task, runner, len(cuts) - 1)
+    if len(cuts) < 2 or (task.kind == "vector" and "ivf_centroids" not in task.parameters):
+        cuts = [0, manifest.num_fragments]
+    return runner.run(opened, segment_tasks(manifest, cuts), task)
+
+
+def check_segments(segments: object) -> None:
+    """Check how many segments are asked for; ``None`` for the default.
+
+    Raises
+    ------
+    OptionError
+        It is no number, or not positive.
+    """
+    if segments is not None and (not isinstance(segments, int) or segments < 1):
+        raise OptionError(f"segments: expected a number of tasks, found {segments!r}")
+
+
+def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
+    """A task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
+    ranges = [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
+    return list(map(SegmentTask, ranges))
+
+
+# --- Segments that workers write under an id of the user's: nothing is committed --------
+# Specification: "Building" in ``docs/format/indices.md``.
+
+_TEXTS: Final = "inverted"
 
 ProgressCallback: TypeAlias = Callable[[IndexProgress], object]
+
+
+def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallback | None) -> None:
+    """Write the segment of a task, or, of a full-text index, a part of it.
+
+    Raises
+    ------
+    OptionError
+        There is a segment of this id; a part may be written again.
+    """
+    positions = dataset.snapshot.positions_of(task.fragment_ids)
+    total = int(dataset.snapshot.live_counts[list(positions)].sum())
+    with reporting(progress, "load_data", total) as count_rows:
+        if task.kind != _TEXTS:
+            build_segment(dataset, task, count_rows)
+            return
+        from glaive.index.text.parts import build_part
+
+        source, parameters = source_of(dataset, task, count_rows)
+        out = SegmentWriter(
+            dataset.store,
+            dataset.manifest.data_format,
+            UUID(task.uuid),
+            part=True,
+            checksums=wants_checksums(dataset.manifest.wire),
+        )
+        try:
+            build_part(source, parameters, out)
+            out.finish()
+        except BaseException:
+            out.abort(finished=False)  # another attempt may have ended well
+            raise
+
+
+def merge_parts(
+    dataset: OpenedVersion, uuid: object, index_type: object, progress: ProgressCallback | None
+) -> None:
+    """Make one segment of the parts under an id, which are removed.
+
+    Raises
+    ------
+    OptionError
+        There are no parts, or the kind has none; or an index has this id, whose files would be
+        replaced.
+    UnsupportedFeatureError
+        The parts were built with different parameters.
+    """
+    kind, _ = kind_named(index_type, {})
+    if kind.name != _TEXTS:
+        raise OptionError(
+            f"index_type: {index_type!r} has no parts. Build segments with "
+            "create_index_uncommitted, merge them with merge_existing_index_segments, and commit "
+            "them with commit_existing_index_segments"
+        )
+    chosen = uuid_of("index_uuid", uuid)
+    for index in open_latest(dataset.store).indices:  # that of this handle may be an older one
+        if index.uuid.uuid == chosen.bytes:
+            raise OptionError(
+                f"index_uuid: {chosen} is the index {index.name!r} already. Build the parts under "
+                "another id"
+            )
+    with reporting(progress, "merge_metadata", 0):
+        _merge(dataset, chosen)
+
+
+def finish_parts(dataset: OpenedVersion, entry: table_pb2.IndexMetadata) -> table_pb2.IndexMetadata:
+    """A segment whose parts are merged, if it has some; errors as for :func:`merge_parts`."""
+    if not any(file.path.startswith(f"{STAGING}/") for file in entry.files):
+        return entry
+    from glaive.index.text.text_format import METADATA
+
+    finished = table_pb2.IndexMetadata()
+    finished.CopyFrom(entry)
+    del finished.files[:]
+    segment = Segment(dataset.store, finished)
+    if segment.has(METADATA):  # an earlier commit of the segment was a conflict
+        for name, size in segment.sizes().items():
+            if "/" not in name:
+                finished.files.add(path=name, size_bytes=size)
+    else:
+        finished.files.extend(_merge(dataset, UUID(bytes=entry.uuid.uuid)))
+    return finished
+
+
+def _merge(dataset: OpenedVersion, chosen: UUID) -> list[table_pb2.IndexFile]:
+    from glaive.index.text.parts import StagedSegment
+    from glaive.index.text.parts import merge_parts as merge
+
+    entry = table_pb2.IndexMetadata(name=str(chosen))
+    entry.uuid.uuid = chosen.bytes
+    out = SegmentWriter(
+        dataset.store,
+        dataset.manifest.data_format,
+        chosen,
+        checksums=wants_checksums(dataset.manifest.wire),
+    )
+    try:
+        merged = merge(StagedSegment(dataset.store, entry), out)
+        files = out.finish()
+    except BaseException:
+        out.abort(finished=False)  # another process may have merged and removed the parts
+        raise
+    dataset.store.discard(merged, own=False)
+    return list(files)
 
 
 def index_task(
@@ -232,7 +599,7 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     CommitConflictError
         Another writer rewrote their fragments since they were built.
     """
-    entries = _given(dataset, segments)
+    entries = _given_parameters(dataset, segments)
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected those of one kind, over one column")
@@ -277,7 +644,7 @@ def commit_segments(
     column, name = _one_column(column), _checked_name(name)
     field_id = dataset.manifest.schema.find(column)[-1].id
     entries = []
-    given = _given(dataset, segments)
+    given = _given_parameters(dataset, segments)
     for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
@@ -335,7 +702,9 @@ def _entries(manifest: Manifest, name: str) -> tuple[table_pb2.IndexMetadata, ..
     return tuple(entry for entry in manifest.indices if entry.name == name)
 
 
-def _given(dataset: OpenedVersion, segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
+def _given_parameters(
+    dataset: OpenedVersion, segments: Sequence[Index]
+) -> list[table_pb2.IndexMetadata]:
     try:
         entries = [Index.to_wire(getattr(segment, "index", segment)) for segment in segments]
     except GlaiveError:

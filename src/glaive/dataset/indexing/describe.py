@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.fragment_positions import FragmentPositions
-from glaive.dataset.indexing.indexed_path import indexed_path, path_of
+from glaive.dataset.indexing.task import indexed_path, path_of
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -27,24 +27,12 @@ from glaive.index.address_map import AddressMap
 from glaive.index.segment import Segment
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot
+from glaive.table.index_coverage import REUSE_INDEX, followed, stored_relocations
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = [
-    "IndexDescription",
-    "IndexSegmentDescription",
-    "describe_indices",
-    "drop_index",
-    "index_statistics",
-    "list_segments",
-    "missing_index",
-    "prewarm_index",
-    "remapped",
-    "uuid_of",
-]
 
 _VECTORS: Final = "Vector"
 _CODES: Final = {4: "PQ", 5: "SQ", 6: "RQ", 8: "FLAT"}
@@ -129,7 +117,7 @@ class IndexDescription:
         CorruptFileError
             It cannot be parsed.
         """
-        from glaive.index.registry import kind_of
+        from glaive.index.protocol import kind_of
 
         kind = None if self.entry is None else kind_of(self.entry)
         return {} if kind is None or self.entry is None else kind.details(self.entry)
@@ -217,7 +205,7 @@ def _of_vectors(
     recall_queries: int | None,
 ) -> dict[str, Any]:
     """Statistics that only indices of vectors have."""
-    from glaive.dataset.indexing.tuning import chosen_index, measured_recall
+    from glaive.dataset.indexing.task import chosen_index, measured_recall
 
     if index.type_url.rpartition(".")[2] != "VectorIndexDetails":
         return {}

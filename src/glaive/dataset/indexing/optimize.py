@@ -7,31 +7,288 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.indexing.indexed_path import indexed_path
-from glaive.dataset.indexing.segment_tasks import build_segments, check_segments
-from glaive.dataset.indexing.stored_segments import IndexSegments, StoredSegment, index_segments
-from glaive.dataset.indexing.task import IndexTask
-from glaive.dataset.indexing.update_tasks import ExtendTask, MergeTask
-from glaive.dataset.tasks import LOCAL, Job, cut_evenly
-from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+import numpy as np
+
+from glaive.dataclass import dataclass
+from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.fragment_positions import FragmentPositions
+from glaive.dataset.indexing.create import build_segments, check_segments
+from glaive.dataset.indexing.describe import missing_index
+from glaive.dataset.indexing.task import IndexTask, extend_index, indexed_path, merge_segments
+from glaive.dataset.tasks import LOCAL, Job, commit_operation, cut_evenly, opened_at
+from glaive.errors import CorruptFileError, LimitError, OptionError, UnsupportedFeatureError
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
+from glaive.index.protocol import IndexKind
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.table.index_coverage import holds_addresses
+from glaive.table.index_coverage import REUSE_INDEX, covered_fragments, followed, holds_addresses
 from glaive.table.operations.create_index import CreateIndex
-from glaive.types import integer_of
+from glaive.types import Flags, Int64s, integer_of
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["optimize_indices"]
+
+# --- The segments that each index of a version has, and the rows that are in none of them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredSegment:
+    """A segment, and what it covers of a version.
+
+    Parameters
+    ----------
+    entry
+        As the manifest has it.
+    fragments
+        Ids of the fragments.
+    rows
+        Live rows in these.
+    """
+
+    entry: table_pb2.IndexMetadata
+    fragments: frozenset[int]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexSegments:
+    """The segments of an index of a known kind, and the fragments that none of them covers.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    kind
+        Of its segments.
+    segments
+        At least one, oldest first.
+    missing
+        Ids of the fragments that are in none, in the order of the version.
+    missing_rows
+        Live rows of each of these.
+    """
+
+    name: str
+    kind: IndexKind
+    segments: tuple[StoredSegment, ...]
+    missing: tuple[int, ...]
+    missing_rows: Int64s
+
+    @property
+    def model(self) -> StoredSegment:
+        """The segment that others are built like: the first that has rows of this version."""
+        return next((one for one in self.segments if one.fragments), self.segments[0])
+
+    @property
+    def outdated(self) -> bool:
+        """Whether all segments have to be written again where one is."""
+        return any(self.kind.is_outdated(one.entry) for one in self.segments)
+
+    def newest(self, count: int) -> tuple[table_pb2.IndexMetadata, ...]:
+        """The entries of so many of the newest segments, oldest first."""
+        return tuple(one.entry for one in self.segments[len(self.segments) - count :])
+
+
+def index_segments(
+    dataset: OpenedVersion, names: Iterable[str] | None = None
+) -> dict[str, IndexSegments]:
+    """The indices of a version, by name; reads no file of an index that names its kind.
+
+    Parameters
+    ----------
+    names
+        Of indices; by default all whose kind is known.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of a name.
+    CorruptFileError
+        Two segments have one folder: the same files would be merged for each of the names. Or
+        those of one name are over several columns, or of several kinds.
+    OptionError
+        ``names`` is a single text.
+    """
+    if isinstance(names, str):
+        raise OptionError(f"index_names: expected a list of names, found {names!r}")
+    manifest, entries = dataset.manifest, dataset.manifest.indices
+    known = SnapshotIndices.of(dataset.snapshot)
+    if names is not None:  # each of thousands of tasks asks for one of as many indices
+        names = list(dict.fromkeys(names))
+        wanted = {*names, REUSE_INDEX}
+        entries = [entry for entry in entries if entry.name in wanted]
+    ids, rows = manifest.fragment_ids, dataset.snapshot.live_counts
+    positions = FragmentPositions(ids)
+    by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
+    absent: dict[str, Flags] = {}
+    owners: dict[bytes, str] = {}
+    for entry in followed(entries):
+        kind = None if entry.name == REUSE_INDEX else known.kind_of(entry)
+        if kind is None:
+            continue
+        if entry.uuid.uuid in owners:
+            raise CorruptFileError(
+                f"folder of a segment of index {entry.name!r}",
+                expected="one of its own",
+                found=f"that of index {owners[entry.uuid.uuid]!r}",
+                where=manifest.where,
+            )
+        owners[entry.uuid.uuid] = entry.name
+        covered = covered_fragments(entry) or frozenset()
+        present = positions.of(covered)
+        fragments = frozenset(ids[present].tolist())
+        first_kind, segments = by_name.setdefault(entry.name, (kind, []))
+        if kind is not first_kind or (segments and segments[0].entry.fields != entry.fields):
+            raise CorruptFileError(
+                f"segments of index {entry.name!r}",
+                expected="segments of one kind, over one column; drop the index",
+                found="others",
+                where=manifest.where,
+            )
+        segments.append(StoredSegment(entry, fragments, int(rows[present].sum())))
+        absent.setdefault(entry.name, np.ones(len(ids), np.bool_))[present] = False
+    found = {}
+    for name in by_name if names is None else names:
+        if name not in by_name:
+            raise missing_index(manifest, name)
+        kind, segments = by_name[name]
+        missing = tuple(ids[absent[name]].tolist())
+        found[name] = IndexSegments(name, kind, tuple(segments), missing, rows[absent[name]])
+    return found
+
+
+# --- Tasks that bring an index up to date: merge its segments, or add one for new rows --
+# They name the index and the version only: which fragments are in no segment is found again where
+# they run, so that they are small however many fragments there are.
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedIndex:
+    """A segment that was written, not committed.
+
+    Parameters
+    ----------
+    segment
+        The new one; None where segments could not be merged.
+    merged
+        How many of the newest segments it replaces.
+    limit
+        Which limit kept more of them from being merged; empty where none did.
+    """
+
+    segment: Index | None
+    merged: int = 0
+    limit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _UpdateTask:
+    """What both tasks name; can be pickled.
+
+    Parameters
+    ----------
+    read_version
+        The version to read.
+    name
+        Of the index.
+    """
+
+    read_version: int
+    name: str
+
+    def _opened(self, dataset: OpenDataset) -> tuple[OpenedVersion, IndexSegments]:
+        opened = opened_at(dataset, self.read_version)
+        return opened, index_segments(opened, [self.name])[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask(_UpdateTask):
+    """Merge the newest segments of an index with all rows that are in none.
+
+    Parameters
+    ----------
+    count
+        Segments to merge.
+    fewest
+        Where so many cannot be merged, fewer are, down to this number.
+    """
+
+    count: int
+    fewest: int
+
+    def execute(self, dataset: OpenDataset) -> UpdatedIndex:
+        """Write the segment, unless the segments cannot be merged.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version was cleaned up.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file of a segment is damaged or absent.
+        """
+        opened, index = self._opened(dataset)
+        limit = ""
+        for count in _fewer(self.count, self.fewest):
+            try:
+                entry = merge_segments(opened, index.newest(count), index.missing)
+            except LimitError as error:
+                limit = limit or str(error)
+                continue
+            except UnsupportedFeatureError:  # They have models of their own, or zones.
+                continue
+            return UpdatedIndex(Index.from_wire(entry), count, limit)
+        return UpdatedIndex(None, limit=limit)
+
+
+def _fewer(count: int, fewest: int) -> Iterator[int]:
+    """Numbers of segments to try, fewer by one, or by an eighth where there are many.
+
+    So all attempts together read some eight times as much as the first, not its square.
+    """
+    while count > fewest:
+        yield count
+        count = max(fewest, count - max(1, count // 8))
+    if count == fewest:
+        yield count
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendTask(_UpdateTask):
+    """Add a segment for some of the fragments that are in none.
+
+    Parameters
+    ----------
+    start, stop
+        Positions among the fragments that are in no segment: the first, and the one after the last.
+    """
+
+    start: int
+    stop: int
+
+    def execute(self, dataset: OpenDataset) -> UpdatedIndex:
+        """Write the segment, with the model of the others, unless that is in an old layout.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version was cleaned up.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file is damaged or absent.
+        """
+        opened, index = self._opened(dataset)
+        fragments = index.missing[self.start : self.stop]
+        try:
+            entry = extend_index(opened, index.model.entry, fragments)
+        except UnsupportedFeatureError:
+            return UpdatedIndex(None)
+        return UpdatedIndex(Index.from_wire(entry))
+
 
 _logger = logging.getLogger(__name__)
 
@@ -187,7 +444,7 @@ def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
     segment = Segment.of(dataset.store, manifest, first)
     parameters = dict(kind.parameters(segment))
     if kind.name == "vector":
-        from glaive.index.vector.search_defaults import SearchDefaults
+        from glaive.index.vector.opened import SearchDefaults
 
         known = SearchDefaults.of(first.index_details.value, segment.where)
         parameters["recall"] = None if known is None else known.recall

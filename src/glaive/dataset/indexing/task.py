@@ -5,36 +5,482 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.chunked import concat_arrays, decode_dictionary
 from glaive.clock import now_ns
 from glaive.config import memory_size, settings
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.indexing.indexed_path import indexed_path
-from glaive.dataset.indexing.source import ColumnSource, CountRows
+from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.progress_line import current_line
 from glaive.dataset.tasks import opened_at
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.field import Field, joined_path
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import BuiltSegment, IndexKind
-from glaive.index.registry import index_kinds
+from glaive.index.protocol import (
+    BuiltSegment,
+    FragmentExtent,
+    IndexKind,
+    ValueBatch,
+    index_kinds,
+    kind_of,
+)
+from glaive.index.row_set import RowNumbers
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.table.checksums import wants_checksums
+from glaive.index.vector.opened import SearchDefaults, with_defaults
+from glaive.index.vector.parameters import MAX_PARTITIONS
+from glaive.io.pool import worker_count
+from glaive.memory import items_of
+from glaive.scan.indices import IndexedSegment, SnapshotIndices, union_of
+from glaive.scan.nearest.indexed import ChosenIndex, searched_segments
+from glaive.scan.nearest.recall import RecallSample
+from glaive.scan.nearest.vectors import vector_type
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import WINDOW_BYTES
+from glaive.scan.query import make_query
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.take import take
+from glaive.scan.views import Views
+from glaive.table.configuration import wants_checksums
 from glaive.table.index_coverage import covered_fragments
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["IndexTask", "build_segment", "extend_index", "merge_segments", "source_of"]
+
+# --- Paths of the columns that indices are over -----------------------------------------
+
+
+def path_of(manifest: Manifest, number: int) -> str:
+    """Dotted path of a field; the id of a field that does not exist."""
+
+    def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
+        for sibling in siblings:
+            names = (*above, sibling.name)
+            if sibling.id == number:
+                return joined_path(names)
+            below = search(sibling.children, names)
+            if below is not None:
+                return below
+        return None
+
+    return search(manifest.schema.fields, ()) or str(number)
+
+
+def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:
+    """Dotted path of the column that an index is over.
+
+    Raises
+    ------
+    CorruptFileError
+        The entry names no column, or several.
+    """
+    if len(entry.fields) != 1:
+        raise CorruptFileError(
+            f"fields of index {entry.name!r}",
+            expected="one; drop the index",
+            found=f"{len(entry.fields)}",
+            where=manifest.where,
+        )
+    return path_of(manifest, entry.fields[0])
+
+
+# --- Parameters of a vector index, and of searches with it, that reach a recall ---------
+# Specification: "Details" in ``docs/format/vector-indices.md``.
+
+_LOG = logging.getLogger(__name__)
+
+_QUERIES: Final = 100
+_MOST_REFINED: Final = 64
+_REFINED: Final = (None, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _MOST_REFINED)
+_MARGIN: Final = 0.25
+"""Share of what is missing from 1 that is aimed at beyond the recall, as samples are small."""
+
+_GROWTH: Final = 1.3
+_FINE: Final = 0.9
+"""Recall from which on product codes have a byte for four dimensions, instead of eight."""
+
+_MEASURED_BYTES: Final = 1 << 30
+_MEASURED_QUERIES: Final = 30
+
+
+def checked_recall(parameters: Mapping[str, Any]) -> float | None:
+    """The recall that is asked for among the parameters of an index; None for none.
+
+    Raises
+    ------
+    OptionError
+        It is not between 0 and 1.
+    """
+    given = parameters.get("recall")
+    if given is None:
+        return None
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not 0 < given < 1:
+        raise OptionError(
+            f"recall: expected a number between 0 and 1, such as 0.95, found {given!r}"
+        )
+    return float(given)
+
+
+def suited(
+    parameters: Mapping[str, Any], recall: float, rows: int, field: pa.Field[Any]
+) -> dict[str, Any]:
+    """Parameters with partitions and codes for so many rows, where nothing was said.
+
+    Raises
+    ------
+    OptionError
+        The column has several vectors in a row.
+    """
+    kind = str(parameters.get("index_type", "IVF_PQ")).upper()
+    made = {name: value for name, value in parameters.items() if name != "recall"}
+    stored: Any = field.type
+    if pa.types.is_list(stored) or pa.types.is_large_list(stored):
+        raise OptionError(
+            f"recall: column {field.name!r} has several vectors in a row, of which none is "
+            "measured. Leave it out, and set nprobes and refine_factor when searching"
+        )
+    said = ("num_partitions", "target_partition_size", "ivf_centroids", "ivf_centroids_file")
+    if "HNSW" not in kind and all(made.get(name) is None for name in said):
+        made["num_partitions"] = min(MAX_PARTITIONS, max(1, 1 << round(math.log2(rows + 1) / 2)))
+    if kind.endswith("PQ") and made.get("num_sub_vectors") is None:
+        dimension = int(getattr(stored, "list_size", 1))
+        wanted = max(1, dimension // (4 if recall >= _FINE else 8))
+        even = 2 if made.get("num_bits") == 4 else 1
+        fitting = [
+            parts for parts in range(1, wanted + 1) if dimension % parts == 0 and parts % even == 0
+        ]
+        made["num_sub_vectors"] = fitting[-1] if fitting else dimension
+    return made
+
+
+def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexMetadata) -> None:
+    """Find how a new segment has to be searched, and add that to its details.
+
+    Partitions first, with as many candidates refined as may be; then the fewest candidates.
+
+    Raises
+    ------
+    OptionError
+        No search of the segment reaches the recall.
+    """
+    index = chosen_index(snapshot, [entry])
+    sample = None
+    if index is not None:
+        fragments = sorted(index.fragments)
+        sample = RecallSample.of(Views(snapshot), column, index.metric, _QUERIES, fragments)
+    if index is None or sample is None:
+        return
+    aim = recall + _MARGIN * (1 - recall)
+    partitions = len(index.segments[0].opened.partitions)
+    nprobes, reached = 1, 0.0
+    while True:
+        reached = sample.recall(index, nprobes=nprobes, refine_factor=_MOST_REFINED)
+        if reached >= aim or nprobes == partitions:
+            break
+        nprobes = min(partitions, max(nprobes + 1, int(nprobes * _GROWTH)))
+    if reached < recall:
+        raise OptionError(
+            f"recall: an index of {index.name!r} with these codes reaches {reached:.3f}, not "
+            f"{recall}. Use finer ones: more num_sub_vectors or num_bits, or IVF_SQ or IVF_FLAT"
+        )
+    aim = min(aim, reached)
+    for refine in _REFINED:
+        reached = sample.recall(index, nprobes=nprobes, refine_factor=refine)
+        if reached >= aim:
+            break
+    defaults = SearchDefaults(nprobes, refine, recall)
+    _LOG.info(
+        "index %r: %d partitions, searched with nprobes=%d, refine_factor=%s: recall %.3f",
+        entry.name, partitions, nprobes, refine, reached,
+    )  # fmt: skip
+    details = entry.index_details
+    details.value = with_defaults(details.value, defaults, snapshot.manifest.where)
+
+
+def chosen_index(
+    snapshot: Snapshot, entries: Sequence[table_pb2.IndexMetadata]
+) -> ChosenIndex | None:
+    """Segments of a vector index that searches use; None where there are none.
+
+    Raises
+    ------
+    OptionError
+        The column has no vectors.
+    """
+    from glaive.table.index_coverage import covered_fragments
+
+    manifest = snapshot.manifest
+    live = frozenset(manifest.fragment_ids.tolist())
+    segments: list[IndexedSegment] = []
+    for entry in entries:
+        kind = kind_of(entry)
+        covered = (covered_fragments(entry) or frozenset()) & live
+        if kind is not None and kind.name == "vector" and covered:
+            segments.append(IndexedSegment(entry, kind, covered))
+    if not segments:
+        return None
+    column = indexed_path(manifest, entries[0])
+    vectors = vector_type(manifest.schema.find(column)[-1].to_arrow(), column)
+    searched = searched_segments(SnapshotIndices.of(snapshot), segments, vectors)
+    if not searched:
+        return None
+    fragments = union_of(one.segment for one in searched)
+    return ChosenIndex(entries[0].name, searched, fragments, searched[0].opened.metric)
+
+
+def measured_recall(
+    snapshot: Snapshot, column: str, index: ChosenIndex, queries: int | None
+) -> float | None:
+    """Recall of searches as they are by default.
+
+    None where nothing can be searched for, or where ``queries`` is None and the vectors are
+    more than 1 GiB, which would take long to compare.
+    """
+    opened = index.segments[0].opened
+    if queries is None:
+        size = snapshot.num_rows * opened.dimension * opened.centroids.itemsize
+        queries = _MEASURED_QUERIES if size <= _MEASURED_BYTES else 0
+    if not queries:
+        return None
+    every = snapshot.manifest.fragment_ids.tolist()
+    sample = RecallSample.of(Views(snapshot), column, index.metric, queries, every)
+    return None if sample is None else sample.recall(index)
+
+
+# --- The rows of a column, as builds of indices read them -------------------------------
+# Specification: "Building" in ``docs/format/indices.md``.
+
+CountRows: TypeAlias = Callable[[int], None]
+"""Called with the number of rows that were read since the last call."""
+
+_BATCH_ROWS = 256 * 1024
+_BATCH_BYTES, _LEAST_BATCH_BYTES = 16 * 1024 * 1024, 512 * 1024
+_COPIES = 8
+"""Memory that work on a batch takes, as a multiple of it, about."""
+
+_READ_SHARE = 4
+"""Rows that are read ahead take at most this part of the limit of memory, or are one window."""
+
+
+class ColumnSource:
+    """Live rows of some fragments of a version; an :class:`glaive.index.protocol.IndexSource`.
+
+    Parameters
+    ----------
+    path
+        Of the column.
+    fragment_ids
+        Fragments to read; None for all.
+    addresses
+        Whether rows are numbered by address; else by row id.
+    memory_limit
+        Bytes that a build may hold.
+    count_rows
+        Called with the number of rows that were read.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        path: str,
+        fragment_ids: Sequence[int] | None,
+        *,
+        addresses: bool,
+        memory_limit: int,
+        count_rows: CountRows | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._path, self._addresses = path, addresses
+        ids = snapshot.manifest.fragment_ids.tolist() if fragment_ids is None else fragment_ids
+        self._fragment_ids = tuple(ids)
+        self._count_rows = count_rows
+        self.memory_limit = memory_limit
+
+    @cached_property
+    def field(self) -> pa.Field[Any]:
+        """The column, with the type that batches have."""
+        stored = self._stored_type
+        if pa.types.is_dictionary(stored):
+            stored = stored.value_type
+        return pa.field(self._path, stored, metadata=self._column.metadata)
+
+    @cached_property
+    def _column(self) -> pa.Field[Any]:
+        return self._snapshot.manifest.schema.find(self._path)[-1].to_arrow()
+
+    @property
+    def _stored_type(self) -> Any:
+        kind: Any = self._column.type
+        return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+    @cached_property
+    def dictionary_type(self) -> pa.DataType | None:
+        """The type of the column if it has dictionaries; else None."""
+        stored = self._stored_type
+        return stored if pa.types.is_dictionary(stored) else None
+
+    @cached_property
+    def _positions(self) -> list[int]:
+        return list(self._snapshot.positions_of(self._fragment_ids))
+
+    @cached_property
+    def fragments(self) -> Sequence[FragmentExtent]:
+        """The fragments, in the order in which they are read."""
+        rows = self._snapshot.manifest.physical_rows[self._positions].tolist()
+        return [
+            FragmentExtent(number, count)
+            for number, count in zip(self._fragment_ids, rows, strict=True)
+        ]
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows have ids that are not their addresses."""
+        return self._snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows."""
+        return int(self._snapshot.live_counts[self._positions].sum())
+
+    def batches(self) -> Iterator[ValueBatch]:
+        """Read all rows, fragment by fragment."""
+        if not self._fragment_ids:
+            return
+        options = ScanOptions(
+            columns=(self._path,),
+            fragments=self._fragment_ids,
+            with_row_address=self._addresses,
+            with_row_id=not self._addresses,
+            batch_size=_BATCH_ROWS,
+            batch_size_bytes=self._batch_bytes,
+            batch_readahead=self._windows_ahead,
+            blob_handling="all_binary",
+        )
+        for batch in make_query(Views(self._snapshot), options).batches():
+            numbers: Any = batch.column(1)
+            rows: RowNumbers = items_of(
+                numbers.buffers()[1], np.uint64, len(numbers), numbers.offset * 8
+            )
+            yield ValueBatch(self._values(batch.column(0)), rows)
+            if self._count_rows is not None:
+                self._count_rows(batch.num_rows)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """Bytes of a batch: each thread may work on one."""
+        share = self.memory_limit // (_COPIES * (worker_count() + 1))
+        return max(_LEAST_BATCH_BYTES, min(_BATCH_BYTES, share))
+
+    @property
+    def _windows_ahead(self) -> int | None:
+        """Windows that are read ahead; None: as many as there are threads."""
+        most = max(1, self.memory_limit // _READ_SHARE // WINDOW_BYTES)
+        return most if most <= worker_count() else None
+
+    def sample(self, rows: int, seed: int = 0) -> Any:
+        """Values of so many random rows, or of all."""
+        total = self.num_rows
+        if rows >= total:
+            parts = [batch.values for batch in self.batches()]
+            return concat_arrays(parts) if parts else pa.array([], self.field.type)
+        chosen = np.sort(np.random.default_rng(seed).choice(total, rows, replace=False))
+        counts = self._snapshot.live_counts[self._positions]
+        ends = np.cumsum(counts)
+        at = np.searchsorted(ends, chosen, side="right")
+        starts = self._snapshot.row_starts[self._positions]
+        numbers = chosen - (ends - counts)[at] + starts[at]
+        table = take(Views(self._snapshot).take((self._path,)), numbers)
+        chunks = [self._values(self._member(chunk)) for chunk in table.column(0).chunks]
+        return concat_arrays(chunks) if chunks else pa.array([], self.field.type)
+
+    def _member(self, array: Any) -> Any:
+        """The column out of the structs that a take leaves it in; null where one of these is."""
+        for _ in self._snapshot.manifest.schema.find(self._path)[1:]:
+            (array,) = array.flatten()
+        return array
+
+    def _values(self, array: Any) -> Any:
+        """The values of a column in the type of :attr:`field`."""
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        if pa.types.is_dictionary(array.type):
+            array = decode_dictionary(array)
+        return array
+
+
+# --- Progress of a build, as it is reported to users ------------------------------------
+
+
+@dataclass(frozen=True)
+class IndexProgress:
+    """What happened while an index is built.
+
+    Parameters
+    ----------
+    event
+        ``start``, ``progress`` or ``complete``.
+    stage
+        What is done: ``load_data``.
+    completed, total
+        Units that were done, and of the whole stage, if known.
+    unit
+        What is counted: ``rows``.
+    """
+
+    event: Literal["start", "progress", "complete"]
+    stage: str
+    completed: int | None = None
+    total: int | None = None
+    unit: str = ""
+
+    @property
+    def fraction(self) -> float | None:
+        """Share that was done; None if it is not known."""
+        if self.completed is None or not self.total:
+            return None
+        return min(self.completed / self.total, 1.0)
+
+
+@contextmanager
+def reporting(
+    callback: Callable[[IndexProgress], object] | None, stage: str, total: int
+) -> Iterator[CountRows | None]:
+    """Report a stage that reads so many rows, perhaps several times, and show it on the line."""
+    line = current_line()
+    if callback is None and line is None:
+        yield None
+        return
+    done = 0
+
+    def tell(event: Literal["start", "progress", "complete"], rows: int) -> None:
+        if line is not None:
+            line.move_to(rows, total)
+        if callback is not None:
+            callback(IndexProgress(event, stage, rows, total, "rows"))
+
+    def count_rows(rows: int) -> None:
+        nonlocal done
+        done = min(total, done + rows)
+        tell("progress", done)
+
+    tell("start", 0)
+    yield count_rows
+    tell("complete", total)
+
 
 Entry = table_pb2.IndexMetadata
 
@@ -105,8 +551,6 @@ def build_segment(
     covered = [fragment.id for fragment in source.fragments]
     finish: Callable[[Entry], None] | None = None
     if kind.name == "vector" and "recall" in parameters:
-        from glaive.dataset.indexing.tuning import checked_recall, suited, tune
-
         recall = checked_recall(parameters)
         rows = int(dataset.snapshot.live_counts[list(dataset.snapshot.positions_of(covered))].sum())
         if recall is not None:

@@ -5,26 +5,133 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
 from glaive.config import memory_size, settings
-from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
+from glaive.dataset.merging.matches import is_word_type
+from glaive.dataset.merging.rows import bind_condition, is_complete, kept_columns, merge
+from glaive.dataset.merging.source import (
+    MergeClauses,
+    MergeSource,
+    WriteMode,
+    check_source,
+    primary_key,
+)
 from glaive.dataset.progress_line import showing
-from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
+from glaive.dataset.rows import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.expr.filters import bind_filter
 from glaive.file.versions import resolve_version
 from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
+from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.plan import plan_searched
 from glaive.table.configuration import string_map
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
-    from glaive.dataset.merging.source import MergeSource
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["MergeInsertBuilder", "key_names", "refuse_blob_keys"]
+
+# --- Reports of what a merge will do, and of what it did --------------------------------
+
+_STEPS: Final = {
+    "match": "read and match keys",
+    "find": "of that: find keys in encoded columns",
+    "decode": "of that: decode key columns",
+    "filter": "of that: look decoded keys up",
+    "columns": "of that: read keys of matching rows",
+    "look up": "of that: look up their rows of the source",
+    "condition": "evaluate the condition",
+    "write": "write rows",
+    "delete": "write deletions",
+}
+"""Labels of the times of a meter, in order of execution."""
+
+
+def explain(
+    dataset: OpenedVersion, clauses: MergeClauses, source: pa.Schema | None, *, verbose: bool
+) -> str:
+    """The steps of a merge as a tree, the last one first."""
+    schema = dataset.manifest.schema
+    given = schema.to_arrow() if source is None else source
+    fits = check_source(schema, given, clauses, where=dataset.uri)
+    lines = [f"MergeInsert: {clauses.describe()}"]
+    names = [name for name in fits.names if name not in clauses.on]
+    if clauses.mode == "rewrite_columns":
+        lines.append(f"write: columns in place: {', '.join(names)}")
+    elif clauses.update or clauses.insert:
+        kept = kept_columns(fits, schema)
+        old = f", old values of {', '.join(kept)}" if clauses.update and kept else ""
+        whole = "" if is_complete(fits, schema) else " nulls for what it lacks,"
+        lines.append(f"write: rows of the source,{whole} in new fragments{old}")
+    if clauses.by_source_condition is not None:
+        bound = bind_filter(clauses.by_source_condition, schema)
+        lines.append(f"scan for rows to delete: {bound.text}")
+    if clauses.update and clauses.update_condition is not None:
+        bound = bind_condition(schema, given, clauses.update_condition)
+        lines.append(f"condition on matched rows: {bound.text}, columns {', '.join(bound.columns)}")
+    arrow = schema.to_arrow()
+    encoded = [name for name in clauses.on if is_word_type(arrow.field(name).type)]
+    decoded = [name for name in clauses.on if name not in encoded]
+    if encoded:
+        lines.append(f"find keys in encoded pages: {', '.join(encoded)} [HashJoinExec]")
+    if decoded:
+        lines.append(f"look keys up by their values: {', '.join(decoded)} [HashJoinExec]")
+    ranges = plan_searched(dataset.snapshot, ScanOptions())
+    rows = dataset.snapshot.num_rows
+    on = ", ".join(clauses.on)
+    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, columns {on} [LanceRead]")
+    lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(lines)]
+    if verbose:
+        ids, indent = dataset.manifest.fragment_ids, "  " * len(lines)
+        lines += [f"{indent}fragment {ids[at]}: rows {start}..{stop}" for at, start, stop in ranges]
+    return "\n".join(lines)
+
+
+def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) -> str:
+    """Run a merge without a commit, and report rows, bytes, requests and time per step.
+
+    Times of steps are summed over threads, so they may exceed the total.
+    """
+    plan = explain(dataset, clauses, source.rows.schema, verbose=False)
+    meter, counters = Meter(), dataset.store.counters
+    before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
+    _, counts = merge(dataset, clauses, source, meter)
+    wall, cpu = perf_counter() - wall, process_time() - cpu
+    after = counters.snapshot()
+    lines = [
+        (
+            f"total: {_time(wall)}, {_time(cpu)} of processor time; nothing was committed "
+            "[AnalyzeExec verbose=true]"
+        ),
+        *(f"{name}={count}" for name, count in counts.items()),
+        f"bytes_read={after.read_bytes - before.read_bytes}",
+        f"iops={after.read_iops - before.read_iops}",
+        f"requests={after.read_iops - before.read_iops}",
+        f"bytes_written={after.written_bytes - before.written_bytes}",
+        f"num_files_written={meter.counts['files_written']}",
+        f"fragments_scanned={meter.counts['fragments_scanned']}",
+        f"rows_scanned={meter.counts['rows_scanned']}",
+        f"rows_matched={meter.counts['rows_matched']}",
+        f"source_on_disk: {'yes' if source.on_disk else 'no'}",
+        *_times(meter.times),
+    ]
+    return "\n".join([plan, "", *lines])
+
+
+def _times(times: Mapping[str, int]) -> list[str]:
+    return [
+        f"{label}: {_time(times[name] / 1e9)}" for name, label in _STEPS.items() if name in times
+    ]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
 
 _COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
 
@@ -206,10 +313,9 @@ class MergeInsertBuilder:
         a few windows of rows. With ``write_mode("rewrite_columns")`` also 16 bytes per match, and
         the new values of a fragment.
         """
-        from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
-        from glaive.dataset.tasks import JOB
-        from glaive.table.app_transactions import AppTransaction
+        from glaive.dataset.tasks import JOB, commit_operation
+        from glaive.table.named_jobs import AppTransaction
 
         transaction = AppTransaction.of(self._properties)
         with showing(progress, "merge"), self._read(data_obj, schema) as source:
@@ -235,7 +341,7 @@ class MergeInsertBuilder:
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
         """Write the files and return the transaction for ``LanceDataset.commit``."""
-        from glaive.dataset.commits.public_operation import public_operation
+        from glaive.dataset.commits.lance_operation import public_operation
         from glaive.dataset.commits.transactions import Transaction
         from glaive.dataset.merging.rows import merge
 
@@ -259,8 +365,6 @@ class MergeInsertBuilder:
         OptionError, ColumnNotFoundError, SchemaError, FilterError
             As for ``execute``.
         """
-        from glaive.dataset.merging.plan import explain
-
         return explain(self._dataset.opened, self._clauses, schema, verbose=verbose)
 
     def analyze_plan(self, data_obj: object, *, schema: pa.Schema | None = None) -> str:
@@ -268,8 +372,6 @@ class MergeInsertBuilder:
 
         No version refers to the files it writes; ``cleanup_old_versions`` removes them.
         """
-        from glaive.dataset.merging.plan import analyze
-
         with self._read(data_obj, schema) as source:
             return analyze(self._dataset.opened, self._clauses, source)
 

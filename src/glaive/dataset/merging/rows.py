@@ -8,57 +8,491 @@ rows, if a condition needs them or the source lacks them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import join_column
+from glaive.arrow.blocks import ascending, integer_array
+from glaive.arrow.chunked import in_parts, join_column, one_array
 from glaive.dataclass import dataclass
-from glaive.dataset.merging.by_source import unmatched_rows
-from glaive.dataset.merging.clauses import MergeClauses
-from glaive.dataset.merging.condition import holds
-from glaive.dataset.merging.inserted_keys import InsertedKeys
+from glaive.dataset.columns.column_files import (
+    physical_rows,
+    replace_files,
+    replaced_values,
+    view_of,
+    write_column_file,
+)
 from glaive.dataset.merging.matches import (
     Matches,
     SourceKeys,
     ambiguous_source,
     find_matches,
 )
-from glaive.dataset.merging.old_values import (
-    OldValues,
-    is_complete,
-    kept_columns,
-    padded_rows,
-    with_old_values,
-)
-from glaive.dataset.merging.row_windows import (
+from glaive.dataset.merging.source import (
+    HELD_SHARE,
     WINDOW_BYTES,
+    InsertedKeys,
+    MergeClauses,
+    MergeSource,
+    check_source,
     gather_rows,
     row_bytes,
     selected_rows,
 )
-from glaive.dataset.merging.source import HELD_SHARE, MergeSource, check_source
-from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
-from glaive.dataset.rows.selected_rows import delete_rows
+from glaive.dataset.rows import (
+    RelocatedIds,
+    RowsByFragment,
+    delete_rows,
+    rows_where,
+    write_relocated,
+)
 from glaive.dataset.writing.conform import conform
-from glaive.errors import SchemaError
+from glaive.errors import OptionError, SchemaError
+from glaive.expr.bind import check_column_texts
+from glaive.expr.coerce import is_list
+from glaive.expr.filters import Filter, bind_filter
+from glaive.expr.split import refuse_blob_uses
+from glaive.format.bitmaps import bitmap_of
+from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.scan.metrics import Meter
+from glaive.format.fragment import LEGACY, Fragment
+from glaive.format.manifest import Feature
+from glaive.format.rowids import check_at_once
+from glaive.scan.bound import PassedPages
+from glaive.scan.options import Meter
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID
+from glaive.scan.take import find_rows, take_physical
+from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["merge"]
+
+# --- Structs of which a source has only some members: the other members keep their values
+
+
+def is_partial(given: Any, full: Any) -> bool:
+    """Whether ``given`` lacks members of structs, at any depth, that ``full`` has."""
+    if pa.types.is_struct(given) and pa.types.is_struct(full):
+        if given.num_fields < full.num_fields:
+            return True
+        members = {field.name: field.type for field in full}
+        return any(
+            field.name in members and is_partial(field.type, members[field.name]) for field in given
+        )
+    if is_list(given, fixed=True) and is_list(full, fixed=True):
+        return is_partial(given.value_type, full.value_type)
+    return False
+
+
+def keep_members(new: Any, old: Any, name: str) -> Any:
+    """The values of ``new`` with the members that only ``old`` has.
+
+    A struct is null where both are null, as a null in ``new`` does not cover the missing members.
+    List items are matched by position, so lists must keep their lengths.
+
+    Parameters
+    ----------
+    new, old
+        Arrays of equal length; ``old`` has all members.
+    name
+        Name of the column, for the message.
+
+    Raises
+    ------
+    SchemaError
+        The length of a list of structs differs.
+    """
+    if not is_partial(new.type, old.type):
+        return new
+    if pa.types.is_struct(old.type):
+        return _structs(new, old, name)
+    return _lists(new, old, name)
+
+
+def _structs(new: Any, old: Any, name: str) -> Any:
+    given = dict(zip((field.name for field in new.type), new.flatten(), strict=True))
+    children = [
+        keep_members(given[field.name], had, f"{name}.{field.name}") if field.name in given else had
+        for field, had in zip(old.type, old.flatten(), strict=True)
+    ]
+    kinds = [field.with_type(child.type) for field, child in zip(old.type, children, strict=True)]
+    neither = pc.and_(new.is_null(), old.is_null())
+    return pa.StructArray.from_arrays(children, fields=kinds, mask=neither)
+
+
+def _lists(new: Any, old: Any, name: str) -> Any:
+    if pa.types.is_fixed_size_list(old.type):
+        # Null fixed-size lists have items, too.
+        size = old.type.list_size
+        given, had = (
+            array.values.slice(array.offset * size, len(array) * size) for array in (new, old)
+        )
+        items = keep_members(given, had, f"{name}.item")
+        data_type = pa.list_(old.type.value_field.with_type(items.type), size)
+        return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=_nulls(new))
+    counts = [pc.fill_null(pc.list_value_length(array), 0) for array in (new, old)]
+    differ = pc.index(pc.not_equal(*counts), True).as_py()
+    if differ >= 0:
+        lengths = " and ".join(str(count[differ].as_py()) for count in counts)
+        raise SchemaError(
+            f"column {name!r}: the source has only some members of structs in lists, {new.type}, "
+            f"and the dataset has {old.type}. Keeping the other members requires lists of the same "
+            f"length, found {lengths} items. Give all members, or leave the column out."
+        )
+    items = keep_members(new.flatten(), old.flatten(), f"{name}.item")
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[0].to_numpy())])
+    field = old.type.value_field.with_type(items.type)
+    if pa.types.is_list(old.type):
+        offsets: Any = pa.array(ends.astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, items, type=pa.list_(field), mask=_nulls(new))
+    data_type = pa.large_list(field)
+    return pa.LargeListArray.from_arrays(pa.array(ends), items, type=data_type, mask=_nulls(new))
+
+
+def _nulls(array: Any) -> Any:
+    return array.is_null() if array.null_count else None
+
+
+# --- Existing values of matched rows: for the condition of a merge, and those it keeps --
+
+Addresses = NDArray[np.uint64]
+
+_SAMPLED_FRAGMENTS: Final = 16
+"""Fragments whose files are looked at to estimate the size of a row."""
+
+_FEW_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a take whose pages may stay mapped."""
+
+
+class OldValues:
+    """Some columns of the dataset, as written, of any of its rows.
+
+    Parameters
+    ----------
+    names
+        The columns.
+    """
+
+    def __init__(self, dataset: OpenedVersion, names: Sequence[str]) -> None:
+        self._snapshot = dataset.snapshot
+        self._view = Views(dataset.snapshot).take(tuple(names), blobs="logical")
+        self._passed = PassedPages(searched=True)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, about: twice those in the files."""
+        manifest = self._snapshot.manifest
+        size = rows = 0
+        for position in range(min(manifest.num_fragments, _SAMPLED_FRAGMENTS)):
+            fragment = manifest.fragment(position)
+            size += sum(file.size or 0 for file in fragment.files)
+            rows += fragment.physical_rows
+        return 2 * size // max(1, rows)
+
+    def take(self, addresses: Addresses) -> pa.Table:
+        """The values of the rows at these addresses."""
+        selected = find_rows(self._snapshot, "addresses", addresses.astype(np.int64))
+        table = take_physical(self._view, selected.fragment, selected.row)
+        size = len(addresses) * self.row_bytes
+        if size > _FEW_BYTES:
+            fragments = ascending(selected.fragment).tolist()
+            for position in fragments:
+                self._passed.add(self._view.fragment(position), size // len(fragments))
+        return table
+
+
+def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
+    """Columns that the source lacks, fully or in some members; updated rows keep their values."""
+    given = {field.name: field.type for field in fits.to_arrow()}
+    return [
+        field.name
+        for field in schema.to_arrow()
+        if field.name not in given or is_partial(given[field.name], field.type)
+    ]
+
+
+def is_complete(fits: LanceSchema, schema: LanceSchema) -> bool:
+    """Whether a source with these columns has all columns, and all of their members."""
+    return not kept_columns(fits, schema)
+
+
+def with_old_values(new: pa.Table, old: pa.Table, schema: LanceSchema) -> pa.Table:
+    """Rows of the source with all columns of the dataset.
+
+    Parameters
+    ----------
+    old
+        Those of :func:`kept_columns`, of the same rows of the dataset.
+    """
+    whole = schema.to_arrow()
+    for field in old.schema:
+        name = field.name
+        if name not in new.schema.names:
+            new = new.append_column(field, old.column(name))
+        elif is_partial(new.schema.field(name).type, whole.field(name).type):
+            kept = _with_members(new.column(name), old.column(name), name)
+            at = new.schema.get_field_index(name)
+            new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
+    return new
+
+
+def _with_members(new: Any, old: Any, name: str) -> Any:
+    """The new structs of a column, with members that only ``old`` has, in chunks."""
+
+    def work(start: int, stop: int) -> Any:
+        rows = stop - start
+        parts = one_array(new.slice(start, rows)), one_array(old.slice(start, rows))
+        return keep_members(*parts, name)
+
+    return pa.chunked_array(list(in_parts(work, 0, len(new))))
+
+
+def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
+    """The rows, with nulls in the columns that they lack."""
+    for field in schema.to_arrow():
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
+# --- The condition of an update, over matched rows of the source and of the dataset -----
+
+_SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64())
+"""System columns of the target."""
+
+_WINDOW_ROWS: Final = 256 * 1024
+"""Matched rows for which a condition is evaluated at a time."""
+
+
+def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Filter:
+    """A condition over the columns of ``source`` and ``target``.
+
+    Raises
+    ------
+    FilterError
+        It is invalid; the message says what and where.
+    UnsupportedFeatureError
+        It looks into a blob column of the target.
+    """
+    sides = pa.schema(
+        [
+            pa.field("source", pa.struct(list(source))),
+            pa.field("target", pa.struct([*schema.to_arrow(), *_SYSTEM])),
+        ]
+    )
+    joined = LanceSchema.from_arrow(sides)
+    check_column_texts(joined, condition)
+    bound = bind_filter(condition, joined)
+    refuse_blob_uses(bound.expression, [joined.by_name["target"]], "the condition of a merge")
+    return bound
+
+
+def holds(
+    dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
+) -> NDArray[np.bool_]:
+    """The matches for which the condition over ``source`` and ``target`` holds.
+
+    Memory: the columns of the condition for some hundred thousand rows.
+    """
+    bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
+    sides = _Sides.of(dataset, bound, rows)
+    count = len(matches.source)
+    # In the order of the source where it is read in several parts.
+    order = np.arange(count) if count <= _WINDOW_ROWS else np.argsort(matches.source, kind="stable")
+    held = np.zeros(count, np.bool_)
+
+    def work(start: int, stop: int) -> None:
+        part = order[start:stop]
+        mask: Any = bound.mask(sides.of_matches(matches.only(part)))
+        held[part] = mask.to_numpy(zero_copy_only=False)
+
+    for start in range(0, count, _WINDOW_ROWS):
+        for _ in in_parts(work, start, min(start + _WINDOW_ROWS, count)):
+            pass
+    return held
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """The columns that a condition uses, of the source and of the dataset."""
+
+    rows: pa.Table
+    old: OldValues
+    stored: tuple[str, ...]
+    system: tuple[str, ...]
+
+    @classmethod
+    def of(cls, dataset: OpenedVersion, bound: Filter, rows: pa.Table) -> _Sides:
+        def used(side: str) -> list[str]:
+            paths = [path.split(".") for path in bound.columns]
+            return sorted({path[1] for path in paths if path[0] == side})
+
+        system = [field.name for field in _SYSTEM]
+        stored = tuple(name for name in used("target") if name not in system)
+        asked = tuple(name for name in used("target") if name in system)
+        return cls(rows.select(used("source")), OldValues(dataset, stored), stored, asked)
+
+    def of_matches(self, matches: Matches) -> pa.RecordBatch:
+        """A struct of either side."""
+        columns: dict[str, Any] = {}
+        if self.stored:
+            table: Any = self.old.take(matches.addresses)
+            columns = {name: one_array(table.column(name)) for name in self.stored}
+        numbers = {ROW_ID: matches.ids, ROW_ADDRESS: matches.addresses}
+        columns |= {name: integer_array(numbers[name]) for name in self.system}
+        new: Any = gather_rows(self.rows, matches.source)
+        given = {name: one_array(new.column(name)) for name in new.schema.names}
+        rows = len(matches.source)
+        return pa.RecordBatch.from_arrays(
+            [_struct(given, rows), _struct(columns, rows)], names=["source", "target"]
+        )
+
+
+def _struct(columns: Mapping[str, Any], rows: int) -> Any:
+    if not columns:
+        return pa.nulls(rows, pa.struct([]))
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+# --- Rows of the dataset that no row of the source matches ------------------------------
+
+
+def unmatched_rows(
+    dataset: OpenedVersion, condition: str | None, matched: RowsByFragment, *, into: RowsByFragment
+) -> tuple[int, list[int]]:
+    """Add the unmatched rows for which the condition holds, or all, to a set.
+
+    Returns
+    -------
+    tuple
+        The number of these rows; and ids of fragments in which all rows are unmatched, which are
+        not in the set.
+    """
+    if condition is not None:
+        selected = rows_where(dataset, condition)
+        count = 0
+        for fragment_id, offsets in selected.items():
+            known = matched[fragment_id] if fragment_id in matched else offsets[:0]
+            rest = np.setdiff1d(offsets, known, assume_unique=True)
+            if len(rest):
+                into.add_offsets(fragment_id, rest)
+            count += len(rest)
+        return count, []
+    snapshot, emptied, count = dataset.snapshot, [], 0
+    for position, fragment_id in enumerate(dataset.manifest.fragment_ids.tolist()):
+        live_count = int(snapshot.live_counts[position])
+        unmatched = live_count - matched.count_of(fragment_id)
+        count += unmatched
+        if unmatched == live_count:
+            emptied += [fragment_id] if live_count else []
+        elif unmatched:
+            fragment = dataset.manifest.fragment(position)
+            check_at_once(fragment.physical_rows, dataset.manifest.where)
+            live = snapshot.live_rows(fragment)
+            is_unmatched = np.ones(fragment.physical_rows, np.bool_)
+            is_unmatched[matched[fragment_id]] = False
+            if live is not None:
+                is_unmatched[live.deleted_between(0, live.rows)] = False
+            into.add_offsets(fragment_id, np.flatnonzero(is_unmatched).astype(np.uint32))
+    return count, emptied
+
+
+# --- A merge that replaces columns in place: matched rows keep their addresses ----------
+
+
+def replace_matched(
+    dataset: OpenedVersion,
+    clauses: MergeClauses,
+    fits: LanceSchema,
+    rows: pa.Table,
+    addresses: NDArray[np.uint64],
+    source: NDArray[np.int64],
+) -> tuple[Update, dict[str, int]]:
+    """Rewrite the source's columns for the fragments with matched rows.
+
+    Parameters
+    ----------
+    fits
+        The columns of the source, as the dataset has them.
+    rows
+        The source.
+    addresses, source
+        Matched pairs: address of a row of the dataset, position of a row of the source; shape
+        ``(pairs,)``.
+
+    Raises
+    ------
+    OptionError
+        The merge does more than update, or the source has no column to replace, or all columns.
+    """
+    schema = dataset.manifest.schema
+    names = [name for name in fits.names if name not in clauses.on]
+    faults = [
+        reason
+        for reason, applies in (
+            ("it has other clauses than an update of matched rows", not _only_updates(clauses)),
+            ("the source covers every column", len(fits.names) == len(schema.names)),
+            ("the source has no column but the keys", not names),
+            ("files of format 0.1 cannot be split", dataset.manifest.data_format == LEGACY),
+            ("the source has a blob column", any(map(is_blob, fits.fields))),
+        )
+        if applies
+    ]
+    if faults:
+        raise OptionError(
+            "write_mode 'rewrite_columns' cannot express this merge insert: "
+            f"{'; '.join(faults)}. Leave the mode out, or choose 'rewrite_rows'."
+        )
+    operation = replace_in_fragments(dataset, fits.project(names), rows, addresses, source)
+    counts = {"num_inserted_rows": 0, "num_updated_rows": len(source), "num_deleted_rows": 0}
+    return operation, counts
+
+
+def replace_in_fragments(
+    dataset: OpenedVersion,
+    columns: LanceSchema,
+    rows: pa.Table,
+    addresses: NDArray[np.uint64],
+    source: NDArray[np.int64],
+) -> Update:
+    """The operation that sets the rows at ``addresses`` to the rows ``source`` of ``rows``."""
+    order = np.argsort(addresses, kind="stable")
+    addresses, source = addresses[order], source[order]
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    updated: list[Fragment] = []
+    changed: dict[int, bytes] = {}
+    view = view_of(dataset.snapshot, columns.names)
+    for fragment_id in ascending(fragments).tolist():
+        in_fragment = fragments == fragment_id
+        position = dataset.manifest.position_of(fragment_id)
+        fragment = dataset.manifest.fragment(position)
+        new = gather_rows(rows.select(columns.names), source[in_fragment])
+        batches = replaced_values(physical_rows(view, position), offsets[in_fragment], new)
+        file = write_column_file(dataset.snapshot, fragment, columns, batches)
+        updated.append(replace_files(fragment, file))
+        changed[fragment_id] = bitmap_of(offsets[in_fragment].astype(np.uint32))
+    return Update(
+        updated=tuple(updated),
+        fields_modified=tuple(sorted(field.id for field in columns.walk())),
+        columns=True,
+        changed_offsets=changed,
+    )
+
+
+def _only_updates(clauses: MergeClauses) -> bool:
+    return clauses.update and not (clauses.insert or clauses.delete or clauses.delete_by_source)
+
 
 _KEY_BYTES: Final = 96
 """Bytes per row and key column of the tables in which keys are looked up, and of matches."""
@@ -122,9 +556,9 @@ class _Merge:
     source: MergeSource
     meter: Meter
     ids: RelocatedIds
-    matched: RowsByFragment = field(default_factory=RowsByFragment)
-    deleted: RowsByFragment = field(default_factory=RowsByFragment)
-    inserted: list[NDArray[np.uint8]] = field(default_factory=list)
+    matched: RowsByFragment = dataclasses.field(default_factory=RowsByFragment)
+    deleted: RowsByFragment = dataclasses.field(default_factory=RowsByFragment)
+    inserted: list[NDArray[np.uint8]] = dataclasses.field(default_factory=list)
     keys: InsertedKeys | None = None
     num_inserted: int = 0
     num_changed: int = 0
@@ -162,8 +596,6 @@ class _Merge:
 
     def replaced(self) -> tuple[Update, dict[str, int]]:
         """Write columns in place. All matches are in memory, as fragments are rewritten."""
-        from glaive.dataset.merging.columns import replace_matched
-
         addresses, source = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
         for block in self._matched_blocks():
             addresses.append(block.changed.addresses)

@@ -2,27 +2,297 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from glaive.arrow.chunked import empty_table, join_batches
-from glaive.arrow.coalesce import BATCH_BYTES, coalesced
-from glaive.arrow.views import cut_views
-from glaive.dataset.merging.clauses import MergeClauses
-from glaive.dataset.merging.spilled_rows import SpilledRows
+from glaive.arrow.blocks import inverse_permutation
+from glaive.arrow.chunked import BATCH_BYTES, coalesced, empty_table, join_batches, take_rows
+from glaive.arrow.widths import cut_views
+from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform, match_schema
+from glaive.dataset.writing.plan import WriteOptions
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
-from glaive.expr.names import check_column_texts
+from glaive.expr.bind import check_column_texts
+from glaive.format import field as declared_keys
 from glaive.format.fields import LanceSchema
+from glaive.io.failures import spilling
+from glaive.io.mapped import advise, map_file
+from glaive.table.key_filter import Filter, hash_keys, key_filter
+from glaive.types import ByteRange, Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["MergeSource", "check_source", "read_rows"]
+
+# --- The clauses of a merge: what it does with matched and unmatched rows ---------------
+
+WriteMode = Literal["auto", "rewrite_rows", "rewrite_columns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeClauses:
+    """What a merge does with matched and unmatched rows.
+
+    Parameters
+    ----------
+    on
+        Key columns.
+    update, update_condition
+        Update matched rows from the source, if the condition over ``source`` and ``target``
+        holds.
+    delete, fail
+        Delete matched rows; or fail if there are any.
+    insert
+        Insert unmatched rows of the source.
+    delete_by_source, by_source_condition
+        Delete unmatched rows of the dataset for which the condition holds.
+    mode
+        Whether updated rows are rewritten as new rows, or columns are replaced in place.
+    data_storage_version
+        Format of the new files; default: that of the dataset.
+    target_bases
+        Base paths for new files, used in turn; None for all of them.
+    primary_base
+        Whether "all" includes the dataset's own root.
+    use_index
+        Whether scalar indices may be searched for keys.
+    """
+
+    on: tuple[str, ...]
+    update: bool = False
+    update_condition: str | None = None
+    delete: bool = False
+    fail: bool = False
+    insert: bool = False
+    delete_by_source: bool = False
+    by_source_condition: str | None = None
+    mode: WriteMode = "auto"
+    data_storage_version: str | None = None
+    target_bases: tuple[str, ...] | None = ()
+    primary_base: bool = True
+    use_index: bool = True
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether there is no clause."""
+        return not (self.update or self.delete or self.fail or self.insert or self.delete_by_source)
+
+    def options(self, bases: Sequence[str]) -> WriteOptions:
+        """Write options for a dataset with these base paths.
+
+        Raises
+        ------
+        OptionError
+            The files must go to base paths, but there are none.
+        """
+        targets, everywhere = self.target_bases or (), self.target_bases is None
+        if everywhere and not self.primary_base:
+            if not bases:
+                raise OptionError("target_all_bases: the dataset has no base paths. Add one first")
+            targets, everywhere = tuple(bases), False
+        return WriteOptions(
+            mode="append",
+            data_storage_version=self.data_storage_version,
+            target_bases=targets,
+            target_all_bases=everywhere,
+        )
+
+    def describe(self) -> str:
+        """The clauses in one line."""
+        matched = "DoNothing"
+        if self.update:
+            matched = f"UpdateIf({self.update_condition})" if self.update_condition else "UpdateAll"
+        elif self.delete or self.fail:
+            matched = "Delete" if self.delete else "Fail"
+        by_source = "Keep"
+        if self.delete_by_source:
+            condition = self.by_source_condition
+            by_source = "Delete" if condition is None else f"DeleteIf({condition})"
+        return (
+            f"on=[{', '.join(self.on)}], when_matched={matched}, "
+            f"when_not_matched={'InsertAll' if self.insert else 'DoNothing'}, "
+            f"when_not_matched_by_source={by_source}"
+        )
+
+
+def primary_key(schema: LanceSchema) -> tuple[str, ...]:
+    """The primary key columns that the schema declares, in key order."""
+    return tuple(field.name for field in declared_keys.primary_key(schema.fields))
+
+
+# --- The keys that a merge inserts, by which other writers see that both insert the same
+
+
+class InsertedKeys:
+    """A filter of keys that are added block by block; its size does not depend on their number.
+
+    Parameters
+    ----------
+    field_ids
+        Ids of the columns of the primary key, in its order.
+    order
+        Where these are among the columns that are added.
+    """
+
+    def __init__(self, field_ids: Sequence[int], order: Sequence[int]) -> None:
+        self._filter = key_filter(field_ids, np.empty(0, np.uint64))
+        self._order = tuple(order)
+        self._count = 0
+        self._all_hashed = True
+
+    @classmethod
+    def of(cls, schema: LanceSchema, on: Sequence[str]) -> Self | None:
+        """Those of a merge on some columns; None unless these are the primary key."""
+        declared = primary_key(schema)
+        if not declared or set(declared) != set(on):
+            return None
+        ids = [schema.find(name)[-1].id for name in declared]
+        return cls(ids, [on.index(name) for name in declared])
+
+    def add(self, columns: Sequence[Any]) -> None:
+        """Add keys; arrays of the key columns, of equal length.
+
+        Those with nulls are equal to none, so they are left out.
+        """
+        given = [columns[at] for at in self._order]
+        if any(column.null_count for column in given):
+            mask: Any = pa.array(np.all([column.is_valid() for column in given], axis=0))
+            given = [column.filter(mask) for column in given]
+        self._count += len(given[0])
+        hashes = hash_keys(given) if self._all_hashed else None
+        if hashes is None:
+            self._all_hashed = False
+            return
+        more = key_filter(list(self._filter.field_ids), hashes)
+        self._filter.bloom.bitmap = (_bits_of(self._filter) | _bits_of(more)).tobytes()
+
+    def add_all(self, others: InsertedKeys) -> None:
+        """Add the keys of another filter of the same columns."""
+        self._all_hashed &= others._all_hashed
+        self._count += others._count
+        bits = _bits_of(self._filter) | _bits_of(others._filter)
+        self._filter.bloom.bitmap = bits.tobytes()
+
+    def message(self) -> Filter | None:
+        """The filter in wire format; None if there are no keys, or unsupported ones."""
+        return self._filter if self._all_hashed and self._count else None
+
+    @property
+    def lack_filter(self) -> bool:
+        """Whether there are keys that no filter tells of."""
+        return bool(self._count) and not self._all_hashed
+
+
+def _bits_of(made: Filter) -> NDArray[np.uint8]:
+    return np.frombuffer(made.bloom.bitmap, np.uint8)
+
+
+# --- Rows of a source, window by window: it may be on disk, or in many chunks -----------
+
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of rows that are taken at a time, about."""
+
+
+def row_bytes(rows: pa.Table) -> int:
+    """Bytes of a row, about."""
+    return max(1, rows.nbytes // max(1, rows.num_rows))
+
+
+def selected_rows(rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
+    """Rows at ascending positions, window by window; neighbours are not copied."""
+    step = max(1, WINDOW_BYTES // row_bytes(rows))
+    for start in range(0, len(positions), step):
+        part = positions[start : start + step]
+        first = int(part[0])
+        span = int(part[-1]) + 1 - first
+        window = rows.slice(first, span)
+        dense = span == len(part) and bool((part[1:] > part[:-1]).all())
+        yield window if dense else take_rows(window, part - first)
+
+
+def gather_rows(rows: pa.Table, positions: Int64s) -> pa.Table:
+    """Rows at positions in any order; each part of the source is read once, in its order."""
+    if all(column.num_chunks < 2 for column in rows.columns) or len(positions) < 2:
+        return take_rows(rows, positions)
+    order = np.argsort(positions, kind="stable")
+    ascending = pa.concat_tables(selected_rows(rows, positions[order]))
+    if bool((order[1:] > order[:-1]).all()):
+        return ascending
+    return take_rows(ascending, inverse_permutation(order))
+
+
+# --- Rows on disk for as long as a merge needs them: written once, read as views of the file
+# The file is in the system's temporary folder (``TMPDIR``) and has no name, so that it is removed
+# however the process ends. Its format is Arrow's stream format, uncompressed.
+#
+# Nothing waits in a buffer while rows are asked for: a child that is forked there, and ends, would
+# write it into the file of its parent.
+
+_ROWS: Final = "rows of the source, which exceed memory_limit,"
+
+
+class SpilledRows:
+    """A temporary file of record batches. Close it to release the disk space.
+
+    Raises
+    ------
+    StoreError
+        There is no temporary folder in which files can be made.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        with spilling(_ROWS):
+            self._file: Any = tempfile.TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by close()
+        self._writer: Any = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        with spilling(_ROWS):
+            self._file.flush()
+        self._map: pa.Buffer | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows.
+
+        Raises
+        ------
+        StoreError
+            They could not be written; the disk may be full.
+        """
+        with spilling(_ROWS):
+            self._writer.write_batch(batch)
+            self._file.flush()
+
+    def finish(self) -> pa.Table:
+        """All rows, as views of the file; no more can be written.
+
+        Raises
+        ------
+        StoreError
+            They could not be written; the disk may be full.
+        """
+        with spilling(_ROWS):
+            self._writer.close()
+            self._file.flush()
+            self._map = map_file(self._file.fileno(), self._file.tell())
+        return pa.ipc.open_stream(pa.BufferReader(self._map)).read_all()
+
+    def let_go(self) -> None:
+        """Take the pages of the file out of this process's memory; views stay valid."""
+        if self._map is not None:
+            advise(self._map, [ByteRange(0, self._map.size)], "dontneed")
+
+    def close(self) -> None:
+        """Release the file; its disk space is free once no view is left."""
+        self._map = None
+        with suppress(OSError):  # rows that were not written yet, which nobody needs
+            self._file.close()
+
 
 HELD_SHARE: Final = 2
 """The part of the memory limit for rows of the source; as much is for their keys."""

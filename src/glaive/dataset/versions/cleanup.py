@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.progress_line import current_line
+from glaive.dataset.tasks import TaskRunner
+from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
 from glaive.events import DATASETS, FILES, anyone_listens, emit
-from glaive.table.branches import list_branches
+from glaive.io.store import ObjectStore
 from glaive.table.cleanup.old_versions import (
     CleanupPlan,
     CleanupPolicy,
     delete_planned,
     plan_cleanup,
 )
-from glaive.table.cleanup.parts import HERE, CleanupWork
-from glaive.table.refs import name_in, root_store
-from glaive.table.replaced import check_not_replaced
+from glaive.table.cleanup.parts import HERE, CleanupWork, Division, FoundFiles, Part
+from glaive.table.load import check_not_replaced
+from glaive.table.refs import list_branches, name_in, root_store
 from glaive.table.versions import list_versions
 from glaive.types import integer_of
-
-if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
-
-__all__ = [
-    "CleanupCandidateFile",
-    "CleanupExplanation",
-    "CleanupReferencedBranch",
-    "CleanupStats",
-    "age_of",
-    "clean_up",
-    "explain",
-    "planned_cleanup",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +195,75 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     if isinstance(given, int | float) and 0 <= given <= most:
         return given * unit
     raise OptionError(f"{option}: expected a number from 0 to {most}, found {given!r:.80}")
+
+
+# --- Parts of a clean-up as tasks, which run in this process or in those of a cluster ---
+
+R = TypeVar("R")
+
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "path": pa.string(),
+    "kind": pa.string(),
+    "size_in_bytes": pa.int64(),
+    "unverified": pa.bool_(),
+}
+
+FILES_SCHEMA: Final = pa.schema(_COLUMNS)
+"""Columns of :class:`FileRows`."""
+
+FILES_DDL: Final = "path string, kind string, size_in_bytes bigint, unverified boolean"
+"""The same for Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupTask(Generic[R]):
+    """A part of a clean-up; can be pickled."""
+
+    part: Part[R]
+
+    def execute(self, dataset: OpenDataset) -> R:
+        """Do it in the branch that the dataset is at."""
+        return self.part.run(dataset.opened.store)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupTasks:
+    """Runs parts of a clean-up as tasks; a lone one in this process, where it costs less.
+
+    Parameters
+    ----------
+    dataset
+        The version that the clean-up keeps.
+    runner
+        Runs the tasks.
+    division
+        How much is one task.
+    """
+
+    dataset: OpenedVersion
+    runner: TaskRunner
+    division: Division | None = field(default_factory=Division)
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        """Run parts in any order; their results in the order of the parts."""
+        if len(parts) < 2:
+            return [part.run(store) for part in parts]
+        return self.runner.run(self.dataset, [CleanupTask(part) for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Files of a plan as rows: they are unpacked where somebody reads them. Can be pickled."""
+
+    found: FoundFiles
+
+    def rows(self, dataset: OpenDataset | None = None) -> Iterator[pa.RecordBatch]:
+        """One batch: ``path``, ``kind``, ``size_in_bytes``, ``unverified``."""
+        files = self.found.files
+        columns = [
+            [file.path for file in files],
+            [file.kind for file in files],
+            [file.size for file in files],
+            [file.unverified for file in files],
+        ]
+        yield pa.record_batch(columns, schema=FILES_SCHEMA)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
-from glaive.dataset.versions.branch_deletion import delete_branch
 from glaive.dataset.versions.references import Referenced, branch_of, resolve_again
-from glaive.dataset.writing.base_paths import DatasetBasePath
-from glaive.dataset.writing.bases import allowing
+from glaive.dataset.versions.refs import delete_branch
+from glaive.dataset.writing.plan import DatasetBasePath
+from glaive.dataset.writing.rows import allowing
 from glaive.entropy import random_bytes
 from glaive.errors import (
     DatasetExistsError,
@@ -25,27 +25,24 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, manifest_path
 from glaive.io.store import ObjectStore
-from glaive.table.branches import (
+from glaive.table.copying import begin_clone, copy_files, refuse_dataset
+from glaive.table.load import is_same, load_numbered, open_latest, read_transaction
+from glaive.table.operations.clone import Clone
+from glaive.table.protocol import BuildContext, read_operation
+from glaive.table.refs import (
     Branch,
     branch_exists,
+    branch_store,
     check_branch_name,
     create_branch_file,
+    name_in,
     read_branch,
+    root_store,
 )
-from glaive.table.cloning import begin_clone, refuse_dataset
-from glaive.table.copying import copy_files
-from glaive.table.load import load_numbered, open_latest, read_transaction
-from glaive.table.operations.clone import Clone
-from glaive.table.protocol import BuildContext
-from glaive.table.refs import branch_store, name_in, root_store
-from glaive.table.registry import read_operation
-from glaive.table.replaced import is_same
 from glaive.table.root import access_of, open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
-
-__all__ = ["clone_deep", "clone_shallow", "make_branch"]
 
 
 def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referenced:

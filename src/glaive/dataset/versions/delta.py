@@ -14,17 +14,15 @@ from glaive.dataset.commits.transactions import Transaction, transaction_of
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
 from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundError
-from glaive.format.flags import Feature
-from glaive.scan.session import Session
-from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT, refuse_taken
+from glaive.format.manifest import Feature
+from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT, refuse_taken
+from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.replaced import check_not_replaced
+from glaive.table.load import check_not_replaced
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["DatasetDelta", "compare_versions"]
 
 _IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64())])
 _BATCH: Final = 1024 * 1024

@@ -23,8 +23,13 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.format.manifest import Manifest
-from glaive.format.names import is_staged_manifest_name
-from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
+from glaive.format.paths import (
+    HINT,
+    VERSIONS,
+    is_staged_manifest_name,
+    manifest_path,
+    parse_manifest_name,
+)
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.load import (
     each_manifest,
@@ -48,7 +53,6 @@ from glaive.table.versions import (
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["all_files", "can_be_deleted", "drop_dataset", "migrate_manifest_names", "tracked_files"]
 
 _logger = logging.getLogger(__name__)
 

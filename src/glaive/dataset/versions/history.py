@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
-from glaive.dataset.versions.moments import sanitize_ts
 from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
@@ -12,7 +12,37 @@ from glaive.io.store import ObjectStore
 from glaive.table.load import VersionInfo, describe_versions, open_version
 from glaive.types import integer_of
 
-__all__ = ["describe", "describe_all", "find_version", "version_as_of"]
+# --- Points in time and durations as users write them -----------------------------------
+
+
+def sanitize_ts(ts: object) -> datetime:
+    """A point in time as a ``datetime``.
+
+    Parameters
+    ----------
+    ts
+        A ``datetime`` (also pandas' ``Timestamp``), or a text in ISO format.
+
+    Raises
+    ------
+    OptionError
+        It is no point in time.
+    """
+    if isinstance(ts, str):
+        try:
+            return datetime.fromisoformat(ts)
+        except ValueError as error:
+            raise OptionError(f"Failed to parse timestamp string {ts}: {error}") from error
+    if hasattr(ts, "to_pydatetime"):
+        ts = ts.to_pydatetime()
+    if not isinstance(ts, datetime):
+        raise OptionError(f"Unrecognized version timestamp {ts} of type {type(ts).__name__}")
+    return ts
+
+
+def td_to_micros(td: timedelta) -> int:
+    """Microseconds of a duration."""
+    return td // timedelta(microseconds=1)
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:

@@ -17,14 +17,9 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
-from glaive.table.branches import read_branch
-from glaive.table.load import open_latest, open_version
-from glaive.table.refs import MAIN, branch_store, root_store
-from glaive.table.replaced import is_same, replaced
-from glaive.table.tags import read_tag
+from glaive.table.load import is_same, open_latest, open_version, replaced
+from glaive.table.refs import MAIN, branch_store, read_branch, read_tag, root_store
 from glaive.types import integer_of
-
-__all__ = ["Referenced", "branch_of", "resolve", "resolve_again"]
 
 
 @dataclass(frozen=True, slots=True)

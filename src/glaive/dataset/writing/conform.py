@@ -13,18 +13,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.capacity import array_part, in_parts, too_large
+from glaive.arrow.chunked import array_part, in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
-from glaive.arrow.views import check_views
-from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
-from glaive.dataset.writing.lost_members import lost_member
-from glaive.dataset.writing.source import Rows
+from glaive.arrow.widths import check_views
+from glaive.dataset.blobs import as_blobs, can_become_blobs
+from glaive.dataset.writing.source import Rows, lost_member
 from glaive.errors import CapacityError, SchemaError
 from glaive.expr.coerce import is_binary, is_list, is_string
-from glaive.format.column_names import RESERVED
-from glaive.format.fields import Field, LanceSchema
-
-__all__ = ["check_names", "check_same_columns", "conform", "match_schema"]
+from glaive.format.field import Field
+from glaive.format.fields import RESERVED, LanceSchema
 
 _MOST_HINTS: Final = 10
 """Unknown columns for which similar names are looked for: each is compared with all known ones."""

@@ -3,57 +3,390 @@
 ``write_dataset``, ``write_fragments``, ``LanceFragment.create``, Spark, updates, merges,
 compaction and new columns all call :func:`plan_write`, so they make the same checks.
 :func:`glaive.dataset.writing.fragments.write_fragments` executes a plan, here or in other
-processes, and :func:`glaive.dataset.writing.commit.commit_plan` commits the result.
+processes, and :func:`glaive.dataset.writing.rows.commit_plan` commits the result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from glaive.arrow.nesting import check_schema
+from glaive.arrow.validation import check_schema, refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.dataset.blobs.columns import with_blob_type
-from glaive.dataset.writing.base_paths import (
-    DataLocation,
-    blob_bases,
-    find_locations,
-    numbered,
-)
+from glaive.dataset.blobs import with_blob_type
 from glaive.dataset.writing.conform import check_names, match_schema
-from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
+    GlaiveError,
     OptionError,
+    OptionRangeError,
 )
-from glaive.file.blob_options import BlobOptions
-from glaive.file.legacy.profile import LegacyProfile
+from glaive.file.blobs import BlobOptions
 from glaive.file.open import check_columns
-from glaive.file.versions import PROFILES, Profile, resolve_version
-from glaive.format.declared_keys import check_primary_key
+from glaive.file.versions import PROFILES, LegacyProfile, Profile, resolve_version
+from glaive.format.field import check_primary_key
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import check_writable
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest, check_writable
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
+from glaive.format.wire import MAX_BASE_PATH
 from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
-from glaive.table.checksums import wants_checksums
+from glaive.scan.snapshot import Session, Snapshot
+from glaive.scan.views import Views
+from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN, span_text
+from glaive.table.configuration import wants_checksums
 from glaive.table.dictionaries import load_dictionaries
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
-from glaive.table.root import access_of
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.protocol import BuildContext, CommitOptions
+from glaive.table.put_manifest import finish
+from glaive.table.root import access_of, open_base
 from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
-    from glaive.file.v2.writing.column_options import GivenOptions
+    from glaive.file.v2.writer import GivenOptions
 
-__all__ = ["WritePlan", "exists_already", "plan_write"]
+
+# --- Base paths: other locations with files of a dataset --------------------------------
+# Specification: "Base paths" in ``docs/format/manifest.md``.
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetBasePath:
+    """Another location with files of a dataset.
+
+    Parameters
+    ----------
+    path
+        A URI, or the absolute path of a directory.
+    name
+        An optional name, for users.
+    is_dataset_root
+        Whether it is organised like a dataset, with data files below ``data``; otherwise files
+        are directly below it, such as blobs.
+    id
+        Identity, by which files refer to it; 0 lets the commit choose.
+    """
+
+    path: str
+    name: str | None = None
+    is_dataset_root: bool = False
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        path: object = self.path
+        number: object = self.id
+        if not isinstance(path, str) or not path:
+            raise OptionError(f"path of a base: expected a URI or directory, found {path!r}")
+        if len(path) > MAX_BASE_PATH:
+            raise OptionError(
+                f"path of a base: expected at most {MAX_BASE_PATH} characters, found {len(path)}"
+            )
+        if not isinstance(number, int) or not 0 <= number < 2**32:
+            raise OptionError(f"id of base {path!r}: expected 0 or more, found {number!r}")
+        with refuse_half_characters("path or name of a base"):
+            f"{path}{self.name}".encode()
+
+    def __repr__(self) -> str:
+        path = GlaiveError.without_secrets(self.path)  # that of a stranger's dataset, too
+        rest = f"name={self.name!r}, is_dataset_root={self.is_dataset_root}, id={self.id}"
+        return f"DatasetBasePath(path={path!r}, {rest})"
+
+    def to_wire(self, number: int) -> table_pb2.BasePath:
+        """Make the wire message, with this id.
+
+        Raises
+        ------
+        OptionError
+            The path has a password or a key, which all who read the dataset would see.
+        """
+        if GlaiveError.without_secrets(self.path) != self.path:
+            raise OptionError(
+                f"path of a base: {self.path!r} has a password or a key, which would be written "
+                "into the dataset. Give the location itself, and credentials in base_store_params."
+            )
+        return table_pb2.BasePath(
+            id=number, name=self.name, is_dataset_root=self.is_dataset_root, path=self.path
+        )
+
+
+def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
+    """The messages of new bases; those without an id get the lowest free ids.
+
+    Raises
+    ------
+    OptionError
+        Two have the same id.
+    """
+    bases = tuple(bases)
+    taken: set[int] = set()
+    for base in bases:
+        if base.id in taken:
+            raise OptionError(f"two base paths have the id {base.id}; leave it out, or change one")
+        taken |= {base.id} - {0}
+    free = (number for number in count(1) if number not in taken)
+    return tuple(base.to_wire(base.id or next(free)) for base in bases)
+
+
+def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
+    """The base paths of a version, by id."""
+    return {
+        base.id: DatasetBasePath(
+            base.path, base.name if base.HasField("name") else None, base.is_dataset_root, base.id
+        )
+        for base in manifest.base_paths.values()
+    }
+
+
+def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
+    """Bases for URIs of blobs, by id: those that are no dataset roots."""
+    return {base.id: base.path for base in bases if not base.is_dataset_root}
+
+
+@dataclass(frozen=True, slots=True)
+class DataLocation:
+    """A location of data files, and its base path id; ``None`` for the dataset's root.
+
+    ``is_root`` specifies whether data files are below ``data`` there.
+    """
+
+    store: ObjectStore
+    base_id: int | None = None
+    is_root: bool = True
+
+    def path_of(self, name: str) -> str:
+        """Path of a data file."""
+        return data_file_path(name) if self.is_root else name
+
+
+_PLACES_BEGIN: Final = ("~", "./", "../")
+"""Beginnings of paths that are not absolute, and of no name."""
+
+
+def _is_place(target: str) -> bool:
+    """Whether a caller who gives this means a place, and not what a dataset calls another one."""
+    begins = target.startswith(_PLACES_BEGIN)
+    return begins or ":/" in target or Path(target).is_absolute()
+
+
+def find_locations(
+    store: ObjectStore,
+    bases: Sequence[table_pb2.BasePath],
+    targets: Sequence[str],
+    *,
+    everywhere: bool,
+) -> tuple[DataLocation, ...]:
+    """Locations for new files, to be used in turn; default: the dataset's root.
+
+    Parameters
+    ----------
+    bases
+        Base paths of the dataset.
+    targets
+        Names or paths of some of them; the URI of the dataset means its root. What is written as a
+        path, such as ``/x``, ``~/x`` and ``./x``, or as a URI is no name: who made the dataset
+        chose the names.
+    everywhere
+        Use the dataset's root and all base paths.
+
+    Raises
+    ------
+    OptionError
+        There is no such base path.
+    AccessError
+        The caller has not allowed it.
+    """
+    chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
+    for target in targets:
+        if target == store.uri:
+            chosen.append(None)
+            continue
+        matching = [base for base in bases if target == base.path]
+        if not matching and not _is_place(target):
+            matching = [base for base in bases if target == base.name]
+        if not matching:
+            known = ", ".join(base.name or base.path for base in bases) or "none"
+            raise OptionError(
+                f"Base reference {target!r} not found in available bases: target_bases: "
+                f"{store.uri} has no base path {target!r}; it has: {known}. Add it with "
+                "initial_bases or add_bases."
+            )
+        chosen.append(matching[0])
+    if everywhere or not chosen:
+        chosen.insert(0, None)
+    return tuple(
+        DataLocation(store)
+        if base is None
+        else DataLocation(open_base(store, base, store.uri), base.id, base.is_dataset_root)
+        for base in chosen
+    )
+
+
+# --- Options of writers, validated once -------------------------------------------------
+
+Mode = Literal["create", "append", "overwrite"]
+
+_NUMBERS = (
+    "max_rows_per_file",
+    "max_rows_per_group",
+    "max_bytes_per_file",
+    "max_page_bytes",
+    "data_cache_bytes",
+)
+
+
+DEFAULT_MAX_BYTES_PER_FILE: Final = 90 * 1024**3
+"""Bytes of a data file at most, unless ``max_bytes_per_file`` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Validated options of a write.
+
+    Options that are not listed here are documented in
+    :class:`glaive.dataset.writing.rows.WriteKeywords`.
+
+    Parameters
+    ----------
+    mode
+        ``create`` fails if there is a dataset; ``append`` and ``overwrite`` create one if there
+        is none.
+    expected_version
+        The version that an overwrite replaces; a newer one is a conflict.
+    full_files
+        Number of files with ``max_rows_per_file`` rows; later files have one row less.
+        Default: all.
+    compression
+        ``balanced``: the encoding option of this name for all columns without others, in formats
+        that have it. What is written on Spark has it, unless these options say ``automatic``.
+    auto_cleanup
+        Value of ``auto_cleanup_options``.
+    blobs
+        How blob values are stored, from three keywords.
+    """
+
+    mode: Mode = "create"
+    max_rows_per_file: int = 1024 * 1024
+    max_rows_per_group: int = 1024
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    max_page_bytes: int | None = None
+    data_cache_bytes: int | None = None
+    data_storage_version: str | None = None
+    enable_stable_row_ids: bool = False
+    enable_v2_manifest_paths: bool = True
+    transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    commit_message: str | None = None
+    initial_bases: tuple[DatasetBasePath, ...] = ()
+    auto_cleanup: Mapping[str, object] | None = field(default=None, hash=False)
+    target_bases: tuple[str, ...] = ()
+    target_all_bases: bool = False
+    progress: Any = None
+    shows_progress: bool = False
+    encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
+    compression: Literal["automatic", "balanced"] = "automatic"
+    blobs: BlobOptions = field(default_factory=BlobOptions)
+    full_files: int | None = None
+    expected_version: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("create", "append", "overwrite"):
+            raise OptionError(
+                f"Invalid mode {self.mode!s:.60}: expected 'create', 'append' or 'overwrite'"
+            )
+        if self.compression not in ("automatic", "balanced"):
+            raise OptionError(
+                f"compression: expected 'automatic' or 'balanced', found {self.compression!r:.60}. "
+                "Give others for columns: encoding_options={'*': {'compression': 'zstd'}}"
+            )
+        self._check_numbers()
+        for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        if self.target_bases and self.target_all_bases:
+            raise OptionError("target_bases and target_all_bases: choose one of the two")
+        for target in self.target_bases:
+            if not isinstance(target, str):
+                raise OptionError(f"target_bases: expected names or paths, found {target!r}")
+        for base in self.initial_bases:
+            if not isinstance(base, DatasetBasePath):
+                raise OptionError(
+                    f"initial_bases: expected glaive.DatasetBasePath objects, found {base!r}"
+                )
+        if self.initial_bases and self.mode == "overwrite":
+            raise OptionError(
+                "initial_bases: only possible for a new dataset; an overwritten one keeps its base "
+                "paths"
+            )
+        if self.auto_cleanup is not None:
+            self.cleanup_config()
+        entries: list[tuple[object, object]] = [
+            *self.transaction_properties.items(),
+            ("commit_message", self.commit_message or ""),
+        ]
+        for key, text in entries:
+            if not isinstance(key, str) or not isinstance(text, str):
+                raise OptionError(
+                    f"transaction_properties and commit_message: expected strings, found {key!r}: "
+                    f"{text!r}"
+                )
+
+    def _check_numbers(self) -> None:
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is None and name in ("max_page_bytes", "data_cache_bytes"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                kind = OptionRangeError if isinstance(value, int) else OptionError
+                raise kind(f"{name}: expected an integer ≥ 1, found {value!r}")
+
+    def page_bytes(self, columns: int) -> int | None:
+        """Maximum bytes of values per page, given the number of columns; ``None`` if unset."""
+        share = None if self.data_cache_bytes is None else self.data_cache_bytes // max(1, columns)
+        limits = [limit for limit in (self.max_page_bytes, share) if limit is not None]
+        return max(1, min(limits)) if limits else None
+
+    def cleanup_config(self) -> dict[str, str]:
+        """Entries of the table's configuration for ``auto_cleanup``.
+
+        Raises
+        ------
+        OptionError
+            It has other keys, or values that are no integers.
+        """
+        if not isinstance(self.auto_cleanup or {}, Mapping):
+            raise OptionError(f"auto_cleanup_options: expected a dict, found {self.auto_cleanup!r}")
+        given = dict(self.auto_cleanup or {})
+        config = {}
+        for name, key, written in (
+            ("interval", INTERVAL, str),
+            ("older_than_seconds", OLDER_THAN, span_text),
+        ):
+            if name not in given:
+                continue
+            value = given.pop(name)
+            if not isinstance(value, int) or value < (name == "interval"):
+                raise OptionError(
+                    f"auto_cleanup_options: expected an integer for {name!r}, found {value!r}"
+                )
+            config[key] = written(value)
+        if given:
+            raise OptionError(
+                "auto_cleanup_options: expected 'interval' and 'older_than_seconds', found "
+                f"{', '.join(map(repr, given))}"
+            )
+        return config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +448,7 @@ class WritePlan:
         if compression == "automatic" or isinstance(self.profile, LegacyProfile):
             return given
         # Imported here: few writes have options, and the format 0.1 has none.
-        from glaive.file.v2.writing.column_options import EVERY
+        from glaive.file.v2.writer import EVERY
 
         return {EVERY: {"compression": compression}, **(given or {})}
 
@@ -262,3 +595,26 @@ def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
     """Store and path of an external blob to be copied into the dataset."""
     policy = allow_copies(access_of(store))
     return open_external(store, uri, policy, subject="the URI of a blob to be copied")
+
+
+# --- Rows that were written to data files but not committed, readable like a version ----
+
+
+def staged_rows(
+    plan: WritePlan, fragments: Sequence[Fragment], bases: Sequence[table_pb2.BasePath] = ()
+) -> Views:
+    """The rows of uncommitted fragments, as a version with these rows only; nothing is written.
+
+    Parameters
+    ----------
+    plan
+        The plan by which they were written.
+    bases
+        Base paths of the dataset, where files may be.
+    """
+    context = BuildContext(1, CommitOptions(storage_version=plan.profile.version))
+    operation = Overwrite(fragments=tuple(fragments), schema=plan.schema, base_paths=tuple(bases))
+    draft = operation.apply(None, context)
+    finish(draft, 1)
+    manifest = Manifest(draft.wire, where=f"uncommitted files of {plan.store.uri}")
+    return Views(Snapshot(plan.store, manifest, Session()))

@@ -3,29 +3,451 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from inspect import Parameter, cleandoc, signature
+from typing import Any, Final, TypedDict, TypeVar
 
 import pyarrow as pa
 
-from glaive.dataset.opening import refuse_unknown
 from glaive.dataset.progress_line import showing
-from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.dataset.writing.bases import open_to_write
-from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.tasks import commit_operation
+from glaive.dataset.version import (
+    OpenDataset,
+    OpenedVersion,
+    check_options,
+    refuse_unknown,
+    warn_deprecated,
+)
+from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.keywords import WriteKeywords, write_options
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import DatasetBasePath, WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.source import read_source
-from glaive.errors import OptionError, SchemaError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    OptionError,
+    SchemaError,
+    VersionNotFoundError,
+)
 from glaive.events import DATASETS, emit
+from glaive.file.blobs import BlobOptions
+from glaive.format.fragment import Fragment, FragmentList
+from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path
+from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.io.access import AccessPolicy
-from glaive.scan.session import Session
+from glaive.io.pool import ordered_map
+from glaive.io.store import ObjectStore
+from glaive.scan.snapshot import Session
+from glaive.table.commit import commit_transaction
+from glaive.table.load import find_transaction, open_latest, open_version, replaced
 from glaive.table.manifest_store.protocol import ManifestStore
-from glaive.table.root import CommitLock, access_of, guarded
+from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.update_bases import UpdateBases
+from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.table.root import CommitLock, access_of, guarded, open_root
 
-__all__ = ["insert_rows", "write_rows"]
+# --- Keyword arguments of functions that write rows: defined and documented once --------
+# Type checkers see them in ``**options: Unpack[WriteKeywords]``; :func:`expose_keywords` adds them
+# to the signature and the docstring.
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FileKeywords(TypedDict, total=False):
+    """How rows become data files.
+
+    Parameters
+    ----------
+    max_rows_per_file, max_bytes_per_file
+        Limits of a file; each file is a fragment.
+    max_rows_per_group
+        Maximum rows per page in files of format 0.1; ignored in others.
+    max_page_bytes
+        Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
+    data_cache_bytes
+        Bytes of values that are buffered for pages, divided evenly among the columns, which
+        limits their pages to that share. Not in format 0.1.
+    progress
+        True shows the rows on a line of the terminal, if there is one. Of other objects the methods
+        ``begin(fragment)`` and ``complete(fragment)`` are called for each file.
+    data_storage_version
+        Format of the files: ``"0.1"``, ``"2.0"``, ``"2.1"``, ``"2.2"``, ``"2.3"``, ``"stable"``
+        or ``"next"``; by default that of the dataset, else 2.2.
+    use_legacy_format
+        Old spelling of ``data_storage_version``.
+    enable_stable_row_ids
+        Whether rows of a new dataset keep their ids when they are relocated.
+    encoding_options
+        Encoding of columns at or below a path in the new files, such as
+        ``{"text": {"compression": "zstd", "compression_level": 9}}``. They override
+        ``lance-encoding:`` keys in the metadata of a field, which have the same names. The path
+        ``"*"`` stands for columns without either.
+    initial_bases
+        Base paths of a new dataset; blobs below them may be given by URI.
+    target_bases
+        Names or paths of base paths for new data files, used in turn. A path, such as ``/x``,
+        ``~/x`` and ``./x``, or a URI means the base path that is written so, also where the dataset
+        gives another one that name.
+    target_all_bases
+        Write new data files to the dataset's own root and all base paths in turn.
+    external_blob_mode
+        For blobs given by URI: ``"reference"`` stores the URI, ``"ingest"`` copies the bytes.
+    allow_external_blob_outside_bases
+        Also accept URIs that are not below a base path.
+    blob_pack_file_size_threshold
+        Maximum bytes of a file that holds several blobs; 1 GiB by default.
+    """
+
+    max_rows_per_file: int
+    max_rows_per_group: int | None
+    max_bytes_per_file: int
+    data_cache_bytes: int | None
+    max_page_bytes: int | None
+    progress: Any
+    data_storage_version: str | None
+    use_legacy_format: bool | None
+    enable_stable_row_ids: bool
+    encoding_options: Mapping[str, Mapping[str, object]] | None
+    initial_bases: Sequence[DatasetBasePath] | None
+    target_bases: Sequence[str] | None
+    target_all_bases: bool | None
+    external_blob_mode: str
+    allow_external_blob_outside_bases: bool
+    blob_pack_file_size_threshold: int | None
+
+
+class WriteKeywords(FileKeywords, total=False):
+    """How rows become data files and a version.
+
+    Parameters
+    ----------
+    enable_v2_manifest_paths
+        Naming scheme of the manifests of a new dataset.
+    commit_message, transaction_properties
+        Stored with the version.
+    auto_cleanup_options
+        ``{"interval": 20, "older_than_seconds": 1209600}``: clean up older versions of a new
+        dataset every ``interval`` commits.
+    """
+
+    enable_v2_manifest_paths: bool
+    commit_message: str | None
+    transaction_properties: Mapping[str, str] | None
+    auto_cleanup_options: Mapping[str, int] | None
+
+
+_OPTIONS: Final = """**options
+    Those of :class:`glaive.dataset.writing.rows.{}`.
+"""
+"""Placeholder for the keywords in docstrings."""
+
+_DEFAULTS: Final = {
+    **{
+        entry.name: entry.default
+        for entry in fields(WriteOptions)
+        if isinstance(entry.default, int)
+    },
+    "external_blob_mode": "reference",
+    "allow_external_blob_outside_bases": False,
+}
+"""Default values other than ``None``."""
+
+
+def expose_keywords(*kinds: type) -> Callable[[F], F]:
+    """Decorate a function that takes ``**options``: add them to its signature and docstring.
+
+    Parameters
+    ----------
+    kinds
+        The typed dictionaries that document them; the last one has all keys.
+    """
+    return lambda function: _expose(function, kinds)
+
+
+def _expose(function: F, kinds: Sequence[type]) -> F:
+    own = signature(function)
+    named = [
+        parameter
+        for parameter in own.parameters.values()
+        if parameter.kind != Parameter.VAR_KEYWORD
+    ]
+    named += [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS.get(name),
+            annotation=getattr(kind, "__forward_arg__", kind),
+        )
+        for name, kind in kinds[-1].__annotations__.items()
+    ]
+    function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # functions have a __dict__
+    if function.__doc__:  # not under -OO
+        placeholder = _OPTIONS.format(kinds[-1].__name__)
+        parameters = [cleandoc(kind.__doc__ or "").partition("---\n")[2] for kind in kinds]
+        function.__doc__ = cleandoc(function.__doc__).replace(
+            placeholder, "\n".join([*parameters, ""])
+        )
+    return function
+
+
+def write_options(
+    function: Callable[..., Any], kind: type, mode: str, given: Mapping[str, Any]
+) -> WriteOptions:
+    """Convert keyword arguments of a function to options; ``None`` means the default."""
+    unknown = {name: value for name, value in given.items() if name not in kind.__annotations__}
+    check_options(function.__name__, unknown, function)
+    values = {name: value for name, value in given.items() if value is not None}
+    legacy = values.pop("use_legacy_format", None)
+    if legacy is not None:
+        warn_deprecated(
+            "use_legacy_format is deprecated, use data_storage_version instead", above=2
+        )
+        values.setdefault("data_storage_version", "legacy" if legacy else "stable")
+    for name in ("initial_bases", "target_bases"):
+        if name in values:
+            values[name] = tuple(values[name])
+    if isinstance(values.get("progress"), bool):
+        values["shows_progress"] = values.pop("progress")
+    if "auto_cleanup_options" in values:
+        values["auto_cleanup"] = values.pop("auto_cleanup_options")
+    blobs = BlobOptions(
+        pack_file_size=values.pop("blob_pack_file_size_threshold", None),
+        external=values.pop("external_blob_mode", "reference"),
+        outside_bases=values.pop("allow_external_blob_outside_bases", False),
+    )
+    return WriteOptions(mode=mode, blobs=blobs, **values)  # type: ignore[arg-type]  # checked there
+
+
+# --- ``add_bases``, and dataset roots with access to base paths -------------------------
+
+
+def add_bases(
+    dataset: OpenedVersion,
+    bases: Sequence[DatasetBasePath],
+    properties: Mapping[str, str] | None,
+) -> OpenedVersion:
+    """Commit new base paths, assigning missing ids; returns a version with access to them."""
+    for base in bases:
+        if not isinstance(base, DatasetBasePath):
+            raise OptionError(f"new_bases: expected glaive.DatasetBasePath objects, found {base!r}")
+    new = tuple(base.to_wire(base.id) for base in bases)
+    store = allowing(dataset.store, bases)
+    return dataset.at(commit_operation(dataset, UpdateBases(new), properties=properties), store)
+
+
+def open_to_write(
+    place: str | os.PathLike[str] | OpenDataset,
+    storage_options: Mapping[str, str] | None,
+    new_bases: Sequence[DatasetBasePath],
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    allow_external_blobs: bool | Sequence[str] | None = None,
+    **guards: Any,
+) -> ObjectStore:
+    """The root of a dataset to write to; an opened dataset keeps its permissions.
+
+    ``guards`` replace its commit lock and manifest store.
+
+    Raises
+    ------
+    OptionError
+        The URI or an option is invalid.
+    """
+    if not isinstance(place, str) and isinstance(place, OpenDataset):  # protocols are slow to ask
+        store = place.opened.store
+    else:
+        store = open_root(place, storage_options, **guards)
+    policy = AccessPolicy.of(base_store_params, allow_external_blobs, before=access_of(store))
+    return allowing(guarded(store, access=policy, **guards), new_bases)
+
+
+def allowing(
+    store: ObjectStore,
+    bases: Sequence[DatasetBasePath],
+    options: Mapping[str, str] | None = None,
+) -> ObjectStore:
+    """The root of a dataset with permission to access these base paths.
+
+    ``options`` are their storage options; those in the bucket of the root use its options.
+    """
+    access = access_of(store).naming(store, [base.path for base in bases], options)
+    return guarded(store, access=access)
+
+
+# --- Commit the fragments of a write plan as one version --------------------------------
+
+_READERS: Final = 16
+"""Threads that look for files."""
+
+
+def commit_plan(
+    plan: WritePlan, fragments: Iterable[Fragment], *, once: str | None = None
+) -> Manifest:
+    """Commit fragments as one new version, with retries.
+
+    Parameters
+    ----------
+    once
+        A transaction property that identifies this commit: if a version has the same value, it
+        is returned, and no new version is made.
+
+    Raises
+    ------
+    DatasetExistsError
+        ``create``, but another writer created the dataset first.
+    SchemaError
+        ``append`` to a missing dataset that another writer created concurrently, whose schema
+        the rows do not match. If they match, they are appended to it.
+    CommitConflictError
+        The same, and the rows match, but their files use other field ids; or another writer
+        made a conflicting change; or somebody removed the folder in which there was no dataset
+        yet, with files of these rows.
+    """
+    fragments = FragmentList.of(fragments)
+    # There is no version by which another dataset in this place is recognised.
+    if plan.identity is None and (missing := _removed(plan, fragments)):
+        done = _made(plan, once)
+        if done is not None:
+            return done
+        raise _without_files(plan, missing)
+    try:
+        return _commit(plan, fragments, once)
+    except DatasetExistsError as error:
+        # An earlier attempt of this commit may have switched to the other writer's dataset.
+        done = _made(plan, once)
+        if done is not None:
+            return done
+        if plan.options.mode == "create":
+            raise
+        if plan.options.mode == "overwrite":
+            raise CommitConflictError(
+                f"{plan.store.uri} was created by another writer while the rows of this overwrite "
+                "were written. Repeat the overwrite if it should replace that dataset."
+            ) from error
+        later = _created_meanwhile(plan)
+        if missing := _removed(plan, fragments, asks=True):
+            raise _without_files(plan, missing) from error
+        return _commit(later, fragments, once)
+
+
+def _made(plan: WritePlan, once: str | None) -> Manifest | None:
+    """The version that an earlier attempt of a commit made; ``None`` if there is none."""
+    if once is None:
+        return None
+    with suppress(DatasetNotFoundError):
+        return find_transaction(plan.store, 0, once, plan.options.transaction_properties[once])
+    return None
+
+
+def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False) -> list[str]:
+    """Files of new rows that are not there any more, as far as is seen without a request.
+
+    With ``asks``, there is one for each file.
+    """
+    store = plan.store
+    if not store.is_local and not asks:
+        return []
+    names = (
+        data_file_path(file.path)
+        for fragment in fragments
+        for file in fragment.files
+        if file.base_id is None
+    )
+
+    def is_missing(name: str) -> bool:
+        try:
+            store.head(name)
+        except ObjectNotFoundError:
+            return True
+        return False
+
+    if store.is_local:
+        return [name for name in names if store.is_free(name)]
+    wanted = list(names)
+    found = ordered_map(is_missing, wanted, workers=_READERS)
+    return [name for name, missing in zip(wanted, found, strict=True) if missing]
+
+
+def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
+    return CommitConflictError(
+        f"{len(missing)} files of these rows are not in {plan.store.uri} any more, such as "
+        f"{missing[0]}: somebody removed the folder while the rows were written. Nothing was "
+        "committed. Write them again.",
+        retryable=False,
+    )
+
+
+def _created_meanwhile(plan: WritePlan) -> WritePlan:
+    """The plan for the dataset that another writer created; the written files must match it."""
+    base = open_latest(plan.store)
+    where = plan.store.uri
+    schema = match_schema(plan.schema.to_arrow(), base.schema, where=where)
+    written = {(field.id, field.name, field.logical_type) for field in plan.schema.walk()}
+    needed = {(field.id, field.name, field.logical_type) for field in schema.walk()}
+    if written != needed or not all(
+        base.schema.field_by_id(field.id).nullable for field in plan.schema.walk() if field.nullable
+    ):
+        raise CommitConflictError(
+            f"{where} was created by another writer while these rows were written, with another "
+            "order or other physical types of columns. The rows are valid: append them again."
+        )
+    identity = base.identity
+    return replace(plan, read_version=identity[0], identity=identity, base=base, schema=schema)
+
+
+def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manifest:
+    options = plan.options
+    properties = dict(options.transaction_properties)
+    if options.commit_message is not None:
+        properties[LANCE_COMMIT_MESSAGE_KEY] = options.commit_message
+    operation: TableOperation = Append(fragments)
+    if not plan.appends:
+        operation = Overwrite(
+            fragments=fragments,
+            schema=plan.schema,
+            config=options.cleanup_config(),
+            base_paths=plan.new_bases,
+        )
+    transaction = Transaction(
+        read_version=plan.read_version, operation=operation, properties=properties
+    )
+    commit = CommitOptions(
+        storage_version=plan.profile.version,
+        enable_stable_row_ids=options.enable_stable_row_ids,
+        enable_v2_manifest_paths=options.enable_v2_manifest_paths,
+    )
+    if options.expected_version is not None:
+        commit = replace(commit, max_retries=0)
+    base = version_read(plan)
+    return commit_transaction(plan.store, transaction, base=base, once=once, options=commit)
+
+
+def version_read(plan: WritePlan) -> Manifest | None:
+    """The version that a plan was made for, also where the plan came from another process.
+
+    ``None`` if there was none, or if it was cleaned up since. One request, or none where the plan
+    was made.
+
+    Raises
+    ------
+    CommitConflictError
+        Another dataset is there: its columns may have the same field ids.
+    """
+    if plan.base is not None or plan.identity is None:
+        return plan.base
+    try:
+        there = open_version(plan.store, plan.read_version)
+    except VersionNotFoundError:
+        return None
+    if there.identity != plan.identity:
+        raise replaced(plan.store, plan.read_version)
+    return there
+
 
 _PLACE = (
     "storage_options",

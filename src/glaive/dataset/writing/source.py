@@ -6,29 +6,419 @@ except rows as mappings without a schema, whose types all of them decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, Union, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.layout import checked_layout
-from glaive.arrow.nesting import check_schema
-from glaive.arrow.own_memory import in_own_memory
-from glaive.arrow.utf8 import refuse_half_characters
-from glaive.dataset.writing.lost_members import lost_members_of
-from glaive.dataset.writing.lost_values import (
-    lost_values,
-    lost_values_of,
-    refuse_lost_times,
-    series_of,
+from glaive.arrow.validation import (
+    check_schema,
+    checked_layout,
+    in_own_memory,
+    refuse_half_characters,
 )
-from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
+from glaive.expr.coerce import is_list, is_number, is_string, plain
 
-__all__ = ["Rows", "batches_of", "read_source", "refuse_objects"]
+# --- Pydantic models as rows: their Arrow schema, and rows out of instances. Pydantic 2 -
+
+_PLAIN: dict[Any, Any] = {
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    float: pa.float64(),
+    int: pa.int64(),
+    str: pa.string(),
+}
+
+
+class FixedSizeListMixin(ABC):
+    """What types of vectors say of themselves; see :func:`glaive.pydantic.Vector`."""
+
+    @staticmethod
+    @abstractmethod
+    def dim() -> int:
+        """Numbers in a vector."""
+
+    @staticmethod
+    @abstractmethod
+    def value_arrow_type() -> pa.DataType:
+        """Arrow type of a number."""
+
+
+def is_model(value: object) -> bool:
+    """Whether this is an instance of a pydantic model; imports nothing."""
+    return any(str(base.__module__).startswith("pydantic.") for base in type(value).__mro__) and (
+        hasattr(value, "model_dump")
+    )
+
+
+def model_to_dict(obj: Any) -> dict[str, Any]:
+    """The fields of an instance as a dictionary."""
+    made: dict[str, Any] = obj.model_dump() if hasattr(obj, "model_dump") else obj.dict()
+    return made
+
+
+def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa.Table:
+    """Instances of a model as a table.
+
+    Raises
+    ------
+    OptionError
+        One is of another class.
+    SchemaError
+        A value does not fit the schema.
+    """
+    values = []
+    for position, row in enumerate(rows):
+        if type(row) is not model:
+            raise OptionError(
+                f"data[{position}] must be an instance of {model!r} exactly (subclasses are not "
+                f"accepted), got {type(row)!r}"
+            )
+        values.append(_plain(model_to_dict(row)))
+    try:
+        return pa.Table.from_pylist(values, schema=schema)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"instances of {model.__name__} do not fit its schema: {error}"
+        ) from error
+
+
+def pydantic_to_schema(model: Any) -> pa.Schema:
+    """Arrow schema of a pydantic model.
+
+    Numbers, texts, bytes, dates, times (``Field(json_schema_extra={"tz": …})`` for a time zone),
+    lists, nested models, enumerations (of texts: as dictionaries), ``Vector`` and ``MultiVector``.
+
+    Raises
+    ------
+    SchemaError
+        It is no model, or a field has a type without counterpart in Arrow.
+    """
+    return pa.schema(_fields(model, ()))
+
+
+def get_extras(field: Any, key: str) -> Any:
+    """An entry of ``json_schema_extra`` of a field; None if there is none."""
+    extras = getattr(field, "json_schema_extra", None)
+    return extras.get(key) if isinstance(extras, dict) else None
+
+
+def is_nullable(field: Any) -> bool:
+    """Whether a field may be None: ``Optional``, or a nullable vector."""
+    annotation = field.annotation
+    if type(None) in _members(annotation):
+        return True
+    return _is_vector(annotation) and bool(annotation.nullable())
+
+
+def _fields(model: Any, seen: tuple[Any, ...]) -> list[pa.Field[Any]]:
+    fields = getattr(model, "model_fields", None)
+    if not isinstance(model, type) or not isinstance(fields, dict):
+        raise SchemaError(f"expected a class derived from pydantic.BaseModel, found {model!r:.80}")
+    if model in seen:
+        raise SchemaError(f"{model.__name__} contains itself, which no Arrow type can")
+    return [
+        pa.field(name, _type(field.annotation, field, name, (*seen, model)), is_nullable(field))
+        for name, field in fields.items()
+    ]
+
+
+def _type(annotation: Any, field: Any, name: str, seen: tuple[Any, ...]) -> Any:
+    wanted = [one for one in _members(annotation) if one is not type(None)]
+    kind = wanted[0] if len(wanted) == 1 else annotation
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind is datetime:
+        return pa.timestamp("us", tz=get_extras(field, "tz"))
+    if _is_vector(kind):
+        vector = pa.list_(kind.value_arrow_type(), kind.dim())
+        return pa.list_(vector) if getattr(kind, "is_multi_vector", lambda: False)() else vector
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enumeration(kind)
+    if isinstance(kind, type) and hasattr(kind, "model_fields"):
+        return pa.struct(_fields(kind, seen))
+    if get_origin(kind) in (list, tuple) and get_args(kind):
+        item = get_args(kind)[0]
+        nullable = type(None) in _members(item) or get_origin(kind) is list
+        return pa.list_(pa.field("item", _type(item, field, name, seen), nullable))
+    hint = " Specify the type of items: list[int]." if kind in (list, tuple) else ""
+    if kind is Decimal:
+        hint = " Give the schema of the data, with its decimal type."
+    raise SchemaError(
+        f"Converting Pydantic type to Arrow Type: unsupported type {kind} of {name!r}.{hint}"
+    )
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union; the annotation itself if it is none."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return get_args(annotation)
+    return (annotation,)
+
+
+def _is_vector(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, FixedSizeListMixin)
+
+
+def _enumeration(kind: type[Enum]) -> Any:
+    values = {type(member.value) for member in kind}
+    if values == {str}:
+        return pa.dictionary(pa.int32(), pa.string())
+    return _PLAIN.get(values.pop(), pa.string()) if len(values) == 1 else pa.string()
+
+
+def _plain(value: Any) -> Any:
+    """A value without enumerations. Row by row: the rows are Python objects."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+# --- Members of structs that Arrow leaves out of values that become those of another type
+
+
+def lost_member(given: Any, wanted: Any) -> str | None:
+    """A member of structs, at any depth, that is not in the type to cast to: a cast leaves it out.
+
+    Returns its path, or None.
+    """
+    if isinstance(given, pa.BaseExtensionType):
+        return lost_member(given.storage_type, wanted)
+    if isinstance(wanted, pa.BaseExtensionType):
+        return lost_member(given, wanted.storage_type)
+    is_struct = pa.types.is_struct(given)
+    if is_struct != pa.types.is_struct(wanted) or given.equals(wanted):
+        return None
+    if is_struct:
+        known = {member.name: member for member in wanted}
+        pairs = [(member, known.get(member.name)) for member in given]
+    elif given.num_fields == wanted.num_fields:
+        pairs = [(given.field(at), wanted.field(at)) for at in range(given.num_fields)]
+    else:
+        return None
+    for member, other in pairs:
+        if other is None:
+            return str(member.name)
+        inner = lost_member(member.type, other.type)
+        if inner is not None:
+            return f"{member.name}.{inner}"
+    return None
+
+
+def lost_members_of(values: Any, wanted: Any) -> str | None:
+    """The same for a column of pandas, whose values may be mappings.
+
+    None also where no type holds all of them: these do not become others without an error.
+    """
+    if not _has_members(wanted):
+        return None
+    try:
+        given = pa.Array.from_pandas(values).type
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    return lost_member(given, wanted)
+
+
+def _has_members(kind: Any) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_members(kind.storage_type)
+    return pa.types.is_struct(kind) or any(
+        _has_members(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+# --- Types whose values Arrow makes those of another type without a word, though these say less
+# A time becomes its day, a double the nearest float, a number ``true``, the text ``007`` a 7. Who
+# names the type to store asks for that; who gives rows whose types differ does not.
+
+_ROWS = (list, tuple, np.ndarray)
+"""Values of Python that Arrow makes lists."""
+
+
+def lost_values(given: Any, wanted: Any) -> str | None:
+    """What values of one type would lose as those of another, though a cast is no error; or None.
+
+    Parameters
+    ----------
+    given, wanted
+        Types of a column.
+    """
+    if given.equals(wanted):
+        return None
+    member = lost_member(given, wanted)
+    if member is not None:
+        return f"a member {member!r}, which {wanted} lacks"
+    part = _changed(given, wanted)
+    return (
+        None if part is None else f"values of {part[0]}, which {part[1]} does not hold as they are"
+    )
+
+
+def lost_values_of(values: Any, wanted: Any) -> str | None:
+    """The same for a column of pandas; None where its type says nothing.
+
+    That of a column in which all are missing does not: pandas calls it one of floats, whatever it
+    would have. Objects have the type that Arrow finds for them, where it matters.
+    """
+    are_objects = _are_objects(values)
+    if are_objects and not _has(wanted, _takes_more):
+        return None
+    try:
+        given = pa.Array.from_pandas(values if are_objects else values.iloc[:0]).type
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    if are_objects and _has_times(values, given):
+        return f"times of day, which {wanted} does not hold as they are"
+    lost = lost_values(given, wanted)
+    return None if lost is None or values.isna().all() else lost
+
+
+def series_of(frame: Any) -> list[tuple[str, Any]]:
+    """Columns of pandas, then the levels of its index that have names: names, as Arrow has them."""
+    columns = [(f"{name}", frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
+    index = frame.index
+    if type(index).__name__ == "RangeIndex":
+        return columns
+    levels = [
+        (f"{name}", index.get_level_values(at).to_series())
+        for at, name in enumerate(index.names)
+        if name is not None
+    ]
+    return columns + levels
+
+
+def refuse_lost_times(columns: Callable[[], Mapping[str, Any]], made: pa.Schema) -> None:
+    """Refuse times of Python that Arrow has made days, as those of a column that begins with days.
+
+    Parameters
+    ----------
+    columns
+        Gives lists of values, or series of pandas with objects, by name; others are passed over.
+    made
+        The types that Arrow found for them.
+
+    Raises
+    ------
+    SchemaError
+        There is such a time.
+    """
+    with_days = [field for field in made if _has(field.type, pa.types.is_date)]
+    given = columns() if with_days else {}
+    for field in with_days:
+        values: Any = given.get(field.name)
+        is_typed = hasattr(values, "dtype") or isinstance(values, pa.Array | pa.ChunkedArray)
+        is_plain = isinstance(values, Collection) and not is_typed
+        if (is_plain or _are_objects(values)) and _has_times(values, field.type):
+            raise SchemaError(
+                f"column {field.name!r} has days and times: {field.type} would drop the time of "
+                "day. Make all of them datetime.datetime, or all datetime.date"
+            )
+
+
+def _are_objects(values: Any) -> bool:
+    return f"{getattr(values, 'dtype', '')}" == "object"
+
+
+def _has(kind: Any, test: Callable[[Any], bool]) -> bool:
+    """Whether a type, or a part of it, passes a test."""
+    kind = plain(kind)
+    return test(kind) or any(_has(kind.field(at).type, test) for at in range(kind.num_fields))
+
+
+def _takes_more(kind: Any) -> bool:
+    """Whether Arrow makes objects of other types values of this one, though these say less."""
+    types = pa.types
+    is_small = types.is_floating(kind) and kind.bit_width < 64
+    return is_small or types.is_date(kind) or types.is_timestamp(kind)
+
+
+def _has_times(values: Any, kind: Any) -> bool:
+    """Whether there is a time of day that the type, which Arrow found for the values, drops."""
+    if not _has(kind, pa.types.is_date):
+        return False
+    kinds = set(map(type, values))  # nearly always of days alone
+    if not any(issubclass(one, (datetime, Mapping, *_ROWS)) for one in kinds):
+        return False
+    return any(_is_time(one, kind) for one in values)
+
+
+def _is_time(value: Any, kind: Any) -> bool:
+    """Whether a value, or one within it, is no midnight, and the type has a day there."""
+    if isinstance(value, datetime):
+        is_missing = f"{value}" == "NaT"  # of pandas, a datetime by its class
+        is_day = not is_missing and value.tzinfo is None and value.time() == time.min
+        return bool(pa.types.is_date(kind) and not (is_missing or is_day))
+    if isinstance(value, Mapping) and pa.types.is_struct(kind):
+        return any(_is_time(value.get(one.name), one.type) for one in kind)
+    if isinstance(value, _ROWS) and is_list(kind, fixed=True):
+        return any(_is_time(one, kind.value_type) for one in value)
+    return False
+
+
+def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
+    """The first part of a type that Arrow changes without a word, and what it changes it to."""
+    given, wanted = plain(given), plain(wanted)
+    types = pa.types
+    parts: list[tuple[Any, Any]] = []
+    if types.is_struct(given) and types.is_struct(wanted):
+        known = {member.name: member.type for member in given}
+        parts = [(known[one.name], one.type) for one in wanted if one.name in known]
+    elif types.is_map(given) and types.is_map(wanted):
+        parts = [(given.key_type, wanted.key_type), (given.item_type, wanted.item_type)]
+    elif is_list(given, fixed=True) and is_list(wanted, fixed=True):
+        parts = [(given.value_type, wanted.value_type)]
+    elif _changes(given, wanted):
+        return given, wanted
+    return next(filter(None, (_changed(*part) for part in parts)), None)
+
+
+def _changes(given: Any, wanted: Any) -> bool:
+    """Whether a cast of values that are not nested may change them, and is no error then."""
+    types = pa.types
+    if types.is_boolean(wanted):
+        return is_number(given) or is_string(given)
+    if is_string(given):  # is parsed
+        return is_number(wanted) or types.is_temporal(wanted)
+    if is_number(given) and is_number(wanted):
+        return _rounds(given, wanted)
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) != (wanted.tz is None)
+    if types.is_date(given) and types.is_timestamp(wanted) and wanted.tz is None:
+        return False  # midnight
+    if types.is_temporal(given):
+        return is_number(wanted) or (types.is_temporal(wanted) and _kind(given) != _kind(wanted))
+    return is_number(given) and types.is_temporal(wanted)
+
+
+def _rounds(given: Any, wanted: Any) -> bool:
+    """Whether numbers are rounded; those that are out of range, or lose a fraction, are errors."""
+    types = pa.types
+    if types.is_decimal(wanted):
+        return types.is_floating(given)
+    if not types.is_floating(wanted):
+        return False
+    if types.is_integer(given):
+        return bool(wanted.bit_width == 16 and given.bit_width > 8)
+    return types.is_decimal(given) or given.bit_width > wanted.bit_width
+
+
+def _kind(data_type: Any) -> str:
+    """What kind of time it is."""
+    kinds = ("timestamp", "date", "time", "duration")
+    return next((kind for kind in kinds if getattr(pa.types, f"is_{kind}")(data_type)), "")
+
 
 Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""

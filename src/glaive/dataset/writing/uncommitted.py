@@ -14,15 +14,11 @@ from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.namespaces import reach_table
 from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset
-from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
-from glaive.dataset.writing.keywords import FileKeywords, expose_keywords, write_options
-from glaive.dataset.writing.options import Mode
-from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.dataset.writing.plan import Mode, WritePlan, plan_write
+from glaive.dataset.writing.rows import FileKeywords, expose_keywords, open_to_write, write_options
 from glaive.dataset.writing.source import read_source
-from glaive.scan.session import Session
-
-__all__ = ["write_fragments"]
+from glaive.scan.snapshot import Session
 
 
 @overload
@@ -90,7 +86,7 @@ def write_fragments(
     session
         Ignored.
     **options
-        Those of :class:`glaive.dataset.writing.keywords.FileKeywords`.
+        Those of :class:`glaive.dataset.writing.rows.FileKeywords`.
 
     Returns
     -------

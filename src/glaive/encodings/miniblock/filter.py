@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import FixedWidth, count_bits
 from glaive.arrow.build import to_array
-from glaive.arrow.slices import count_bits
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.miniblock.chunk_table import ChunkTable
-from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.levels import LevelReader
+from glaive.encodings.levels import Leaf
+from glaive.encodings.miniblock.chunks import ChunkReader, Items, LevelReader
+from glaive.encodings.miniblock.layout import ChunkTable, MiniBlockLayout
 from glaive.encodings.predicate import (
     PagePredicate,
     RowBits,
@@ -33,8 +30,6 @@ from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.kernels.compact import DeletionMask
-
-__all__ = ["Evaluated", "Loaded", "compact_chunks", "find_in_chunks"]
 
 
 class Evaluated(NamedTuple):

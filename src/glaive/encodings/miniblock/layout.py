@@ -2,21 +2,306 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from glaive.dataclass import dataclass
-from glaive.encodings.leaf import Layer
-from glaive.encodings.levels.layers import LevelLimits, level_limits, read_layers
+from glaive.encodings.levels import Layer, LevelLimits, level_limits, read_layers
 from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.chunks import header_size
-from glaive.types import Where
+from glaive.kernels.levels import count_starts
+from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
+from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where
 
-__all__ = ["MiniBlockLayout"]
+# --- The chunk table of mini-block pages: where chunks lie, and which values and rows they hold
+# Two small buffers of a page say it. The **chunk words**, 16 or 32 bits each::
+#
+#     word = (chunk bytes / 8 - 1) << 4 | log2(values)
+#
+# and, for pages with repetition, the **repetition index**: per chunk a pair of ``u64``, the rows
+# that finish in the chunk and the entries left over for a row that goes on in the next.
+#
+# Several pages are read like one: what a page costs to open is what matters where pages are many
+# and small.
+#
+# Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
+
+MAX_CHUNK_VALUES = 1 << 15
+"""Values of a chunk at most."""
+
+MAX_CHUNK_LEVELS = (1 << 16) - 1
+"""Levels of a chunk at most: their number has 16 bits."""
+
+_ONE_CHUNK = 62
+
+Border = slice | Int64s
+
+
+class RowIndex(NamedTuple):
+    """Which rows start in which chunk.
+
+    Rows ``starts[i]`` up to ``starts[i + 1]`` start in chunk i; ``enters[i]`` says whether it
+    begins with more entries of a row that started in an earlier chunk. Both have one item
+    more than there are chunks.
+    """
+
+    starts: Int64s
+    enters: Flags
+
+    def chunks_of(self, first: Int64s | int, last: Int64s | int) -> tuple[Int64s, Int64s]:
+        """Chunks that hold rows ``first`` to ``last`` (inclusive): from, and up to (exclusive)."""
+        begin = self.starts.searchsorted(first, "right") - 1
+        end = self.starts.searchsorted(np.add(last, 1), "right") - 1
+        # The row after the last one starts in chunk `end`: that chunk is needed only when the
+        # last row starts there too, or reaches into it from the chunk before.
+        shared = (self.starts[end] <= last) | self.enters[end]
+        return begin, end + ((end < len(self.starts) - 1) & shared)
+
+
+class PageClaims(NamedTuple):
+    """What pages say of themselves, for their chunk words to agree with; one number per page.
+
+    Parameters
+    ----------
+    word_sizes, index_sizes
+        Bytes of the chunk words, and of the repetition index.
+    starts, sizes
+        Where the chunks begin in the memory that holds those of all pages, and their bytes.
+    num_items, rows
+        Visible entries, and rows.
+    where_of
+        The place of page i, for messages.
+    """
+
+    word_sizes: Int64s
+    index_sizes: Int64s
+    starts: Int64s
+    sizes: Int64s
+    num_items: Int64s
+    rows: Int64s
+    where_of: Callable[[int], Where]
+
+    def wrong(self, what: str, page: int, expected: str, found: str) -> CorruptFileError:
+        """The error for one of the pages."""
+        return CorruptFileError(what, expected=expected, found=found, where=self.where_of(page))
+
+
+@dataclass(slots=True)
+class ChunkTable:
+    """Chunk i has ``sizes[i]`` bytes from ``offsets[i]`` and ``counts[i]`` values from
+    ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
+
+    ``shift`` is the power of two of the values in every chunk but the last of a page, or -1 when
+    they differ; with a single chunk it is larger than any value number. ``pages`` is None for
+    one page, and else has for each the number of its first chunk, and of the first of the page
+    behind the last. ``rows`` is None without repetition: then rows are values.
+    """
+
+    offsets: Int64s
+    sizes: Int64s
+    firsts: Int64s
+    counts: Int64s
+    shift: int
+    rows: RowIndex | None = None
+    pages: Int64s | None = None
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return len(self.sizes)
+
+    def find(self, values: Int64s) -> Int64s:
+        """Return the chunk that holds each value number."""
+        chunk: Int64s
+        if self.shift >= 0 and self.pages is None:
+            chunk = np.minimum(values >> self.shift, self.chunks - 1)
+        elif self.shift >= 0 and self.pages is not None:
+            # Few numbers to be searched, not one for every chunk.
+            starts = self.firsts[self.pages]
+            page = starts[1:-1].searchsorted(values, "right")
+            chunk = self.pages[page] + ((values - starts[page]) >> self.shift)
+            np.minimum(chunk, self.pages[page + 1] - 1, out=chunk)
+        else:
+            chunk = self.firsts[1:-1].searchsorted(values, "right")
+        return chunk
+
+    def ranges_of(self, ids: slice | Int64s, base: int) -> list[ByteRange]:
+        """The bytes of ascending chunks in a file where the first one begins at ``base``."""
+        if isinstance(ids, slice):
+            first, last = np.array([ids.start]), np.array([ids.stop])
+        else:
+            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+            first = ids[np.concatenate(([0], breaks))]
+            last = ids[np.concatenate((breaks - 1, [-1]))] + 1
+        begin, end = self.offsets[first], self.offsets[last]
+        return [
+            ByteRange(base + offset, size)
+            for offset, size in zip(begin.tolist(), (end - begin).tolist(), strict=True)
+        ]
+
+    def find_one(self, value: int) -> int:
+        """Return the chunk that holds one value number."""
+        if self.shift >= 0 and self.pages is None:
+            return min(value >> self.shift, len(self.sizes) - 1)
+        return int(self.firsts[1:-1].searchsorted(value, "right"))
+
+    @classmethod
+    def of_pages(
+        cls, words: pa.Buffer, word_bytes: int, pages: PageClaims, index: pa.Buffer | None = None
+    ) -> ChunkTable:
+        """Read the chunk words of pages: one table for the chunks of all of them.
+
+        Parameters
+        ----------
+        words
+            The chunk words of all pages, back to back.
+        word_bytes
+            Bytes of a word: 2 or 4.
+        index
+            The repetition indices of all pages, back to back; None for pages without lists.
+
+        Raises
+        ------
+        CorruptFileError
+            Words do not add up to the bytes and values of their page, a chunk has a number of
+            values that no chunk may have, or an index does not add up to the rows of its page.
+            Names the first such page.
+        """
+        chunks = pages.word_sizes // word_bytes
+        good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
+        if not good.all():
+            at = int(np.argmin(good))
+            expected, found = "at least one chunk", "none"
+            if pages.word_sizes[at]:
+                expected = f"a multiple of {word_bytes} bytes"
+                found = f"{pages.word_sizes[at]} bytes"
+            raise pages.wrong("chunk words", at, expected, found)
+        table = as_array(words, f"<u{word_bytes}").astype(np.int64)
+        first, last, after = _borders(chunks)
+        logs = table & 15
+        sizes = ((table >> 4) + 1) << 3
+        offsets = _sums(sizes)
+        held = offsets[after] - offsets[first]
+        counts = np.left_shift(1, logs)
+        firsts = _sums(counts)
+        before = firsts[after] - firsts[first] - counts[last]
+        remaining = pages.num_items - before
+        good = (held == pages.sizes) & (remaining >= 0)
+        good &= remaining <= np.maximum(MAX_CHUNK_VALUES, 8 * sizes[last])
+        good &= (logs[last] == 0) | (counts[last] == remaining)
+        # All chunks but the last of a page say how many values they have.
+        unstated = len(logs) - np.count_nonzero(logs)
+        if not good.all() or unstated > np.count_nonzero(logs[last] == 0):
+            logs[last] = 1
+            at = int(np.argmin(good & np.logical_and.reduceat(logs > 0, chunks.cumsum() - chunks)))
+            expected, found = f"chunks of {pages.sizes[at]} bytes in all", f"{held[at]} bytes"
+            if held[at] == pages.sizes[at]:
+                expected = f"{pages.num_items[at]} values in chunks of 2, 4, … 32768, the rest in "
+                expected += "the last"
+                found = f"{before[at]} values before the last of {chunks[at]} chunks"
+            raise pages.wrong("chunk words", at, expected, found)
+        counts[last] = remaining
+        counts.cumsum(out=firsts[1:])
+        rows = None if index is None else _row_index(index, chunks, pages)
+        if len(chunks) > 1:
+            offsets[:-1] += (pages.starts - offsets[first]).repeat(chunks)
+            offsets[-1] = offsets[-2] + sizes[-1]
+            logs[last] = logs[0]
+            shift = int(logs[0]) if chunks[0] > 1 and (logs == logs[0]).all() else -1
+            borders = np.append(0, chunks.cumsum())
+            return cls(offsets, sizes, firsts, counts, shift, rows, borders)
+        shift = _ONE_CHUNK
+        if len(table) > 1:
+            shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1
+        return cls(offsets + pages.starts, sizes, firsts, counts, shift, rows)
+
+
+def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
+    """The first and the last chunk of each page, and the one after it; slices for one page."""
+    if len(chunks) == 1:
+        return slice(0, 1), slice(-1, None), slice(-1, None)
+    after = chunks.cumsum()
+    return after - chunks, after - 1, after
+
+
+def _sums(numbers: Int64s) -> Int64s:
+    """The sums of so many of the first numbers, from none to all."""
+    sums = np.zeros(len(numbers) + 1, np.int64)
+    numbers.cumsum(out=sums[1:])
+    return sums
+
+
+def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
+    """Read the repetition indices of pages with so many chunks each."""
+    rows = pages.rows
+    good = (pages.index_sizes == 16 * chunks) & (rows <= MAX_CHUNK_LEVELS * chunks)
+    if not good.all():
+        at = int(np.argmin(good))
+        expected = f"16 bytes for each of {chunks[at]} chunks"
+        found = f"{pages.index_sizes[at]} bytes"
+        if pages.index_sizes[at] == 16 * chunks[at]:
+            expected = f"at most {MAX_CHUNK_LEVELS} rows per chunk"
+            found = f"{rows[at]} rows in {chunks[at]} chunks"
+        raise pages.wrong("repetition index", at, expected, found)
+    pairs = as_array(index, "<u8").reshape(-1, 2)
+    after = chunks.cumsum()
+    first, last = after - chunks, after - 1
+    goes_on = pairs[:, 1] > 0
+    # Checked before they are added up, so that nothing can wrap around.
+    most = np.maximum.reduceat(pairs[:, 0], first)
+    limit = np.minimum(rows, MAX_CHUNK_LEVELS + 1)  # one row may have begun before
+    good = (most <= limit.astype(np.uint64)) & ~goes_on[last]
+    if not good.all():
+        at = int(np.argmin(good))
+        expected = f"chunks with at most {limit[at]} rows, none unfinished in the end"
+        found = f"{most[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
+        raise pages.wrong("repetition index", at, expected, found)
+    begin = pairs[:, 0].astype(np.int64) + goes_on
+    begin[1:] -= goes_on[:-1]
+    least, held = np.minimum.reduceat(begin, first), np.add.reduceat(begin, first)
+    good = (least >= 0) & (held == rows)
+    if not good.all():
+        at = int(np.argmin(good))
+        found = f"{held[at]} rows, at least {least[at]} per chunk"
+        raise pages.wrong("repetition index", at, f"{rows[at]} rows", found)
+    enters = np.zeros(len(begin) + 1, np.bool_)
+    enters[1:] = goes_on
+    return RowIndex(_sums(begin), enters)
+
+
+def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.unsignedinteger]:
+    """Write the chunk words of chunks with these numbers of values and bytes.
+
+    ``counts`` are powers of two but for the last; ``sizes`` are multiples of 8, at most
+    32 KiB for words of 2 bytes and 2 GiB for words of 4.
+    """
+    logs = np.log2(np.maximum(counts, 1)).astype(np.int64)
+    logs[-1] = 0
+    words: NDArray[np.unsignedinteger] = (((sizes >> 3) - 1) << 4 | logs).astype(f"<u{word_bytes}")
+    return words
+
+
+def repetition_index(rep: UInt16s, cuts: Int64s, max_rep: int) -> UInt64s:
+    """Write the repetition index of chunks with the entries ``cuts[i]`` to ``cuts[i + 1]``."""
+    starts, behind = count_starts(rep, cuts, max_rep)
+    fresh = rep[cuts[:-1]] == max_rep
+    # Where the next chunk begins with a new row, the row before is finished after all.
+    done = np.append(fresh[1:], True)
+    pairs = np.empty((len(starts), 2), "<u8")
+    pairs[:, 0] = starts - fresh + done
+    pairs[:, 1] = np.where(done, 0, behind)
+    return pairs.reshape(-1)
+
 
 MAX_BUFFERS = 64
 """Value buffers per chunk at most; nothing that exists needs more than a handful."""

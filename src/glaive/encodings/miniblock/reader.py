@@ -3,36 +3,218 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block
-from glaive.arrow.slices import slice_block
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Leaf
-from glaive.encodings.miniblock.chunks import ValuePieces
-from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf, row_shapes
-from glaive.encodings.miniblock.opened import KeptOpened, Opened, without_chunks
-from glaive.encodings.miniblock.row_pages import row_pages
-from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
-from glaive.errors import RowIndexError
+from glaive.arrow.blocks import Block, block_bytes, slice_block
+from glaive.arrow.blocks import Variable as Texts
+from glaive.dataclass import dataclass
+from glaive.encodings.levels import Leaf
+from glaive.encodings.miniblock.chunks import (
+    NULL_BIT,
+    ChunkReader,
+    Items,
+    LevelReader,
+    ValuePieces,
+    empty_leaf,
+    level_form,
+    row_shapes,
+)
+from glaive.encodings.miniblock.layout import ChunkTable, MiniBlockLayout, PageClaims
+from glaive.encodings.protocol import (
+    NO_RANGES,
+    Fetch,
+    Kept,
+    MemoryRanges,
+    PageBytes,
+    PageParts,
+    PageReader,
+    PageSignature,
+    ValueEncoding,
+)
+from glaive.encodings.values.bitpack import InlineBitpacking
+from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.fsst import Fsst, FsstTables
+from glaive.encodings.values.variable import Variable
+from glaive.errors import CorruptFileError, RowIndexError
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.list_levels import LocatedRows, locate_rows
-from glaive.kernels.locate import locate_values
-
-__all__ = ["ONE_REQUEST", "MiniBlockReader"]
+from glaive.kernels.records import LevelPage
+from glaive.kernels.row_takes import CODES, STRINGS, RowItems, RowPages, join_symbols, locate_values
+from glaive.kernels.strings import Strings
+from glaive.named_tuple import NamedTuple
+from glaive.types import Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.miniblock.item_lists import ListCut
-    from glaive.encodings.miniblock.lists import ListReader, RowCut
+    from glaive.encodings.miniblock.filter import Evaluated
+    from glaive.encodings.miniblock.lists import ItemListReader, ListCut, ListReader, RowCut
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.kernels.compact import DeletionMask
-    from glaive.kernels.row_takes import RowPages
+
+
+# --- What the small buffers of mini-block pages say, and readers of their levels and values
+
+T = TypeVar("T")
+
+
+class Dictionaries(NamedTuple):
+    """The dictionary of page i: ``data[starts[i] : starts[i] + sizes[i]]``, ``counts[i]`` items."""
+
+    data: pa.Buffer
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What the small buffers say, and readers of levels and values; kept once read."""
+
+    table: ChunkTable
+    items: Items | None
+    chunks: ChunkReader
+    levels: LevelReader
+    lists: ListReader | None
+    item_lists: ItemListReader | None = None
+    evaluated: Evaluated | None = None
+    row_pages: RowPages | None = None
+
+    @classmethod
+    def of_pages(
+        cls,
+        layout: MiniBlockLayout,
+        claims: PageClaims,
+        words: pa.Buffer,
+        index: pa.Buffer | None,
+        dictionaries: Dictionaries | None,
+        where: Where,
+    ) -> Opened:
+        """Read and check the small buffers of pages; those of one kind lie back to back."""
+        table = ChunkTable.of_pages(words, layout.value_width, claims, index)
+        items = None
+        if layout.dictionary is not None and dictionaries is not None:
+            chunks = claims.word_sizes // layout.value_width
+            items = Items.of_pages(layout.dictionary, *dictionaries, chunks, where)
+        reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
+        if not layout.limits.max_rep:
+            return cls(table, items, reader, levels, None)
+        from glaive.encodings.miniblock.lists import ItemListReader, ListReader
+
+        lists = ListReader(layout, reader, levels, where)
+        item_lists = ItemListReader.of(layout, table, lists.page, items)
+        return cls(table, items, reader, levels, lists, item_lists)
+
+
+class KeptOpened(Kept[Opened]):
+    """What the small buffers of a page say; the dictionary may be out of proportion to them."""
+
+    __slots__ = ()
+
+    def of(self, load: Callable[[list[pa.Buffer]], Opened], buffers: list[pa.Buffer]) -> Opened:
+        """What was kept, else what ``load`` makes of the small buffers."""
+        found = self.get()
+        if found is None:
+            found = load(buffers)
+            size = 0 if found.items is None else block_bytes(found.items.block)
+            self.keep(found, size, sum(buffer.size for buffer in buffers))
+        return found
+
+
+def without_chunks(buffers: Sequence[T]) -> list[T]:
+    """The small buffers among those of a page."""
+    return [buffers[0], *buffers[2:]]
+
+
+# --- Pages without lists, as the kernel that takes rows of several columns at once reads them
+# What it does not support is taken by :mod:`glaive.encodings.miniblock.reader`, column by column,
+# which also says what is wrong with a damaged page.
+
+_WORD_BITS: Final = (1, 8, 16, 32, 64)
+_PLAIN, _INLINE = 1, 3
+
+
+def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPages | None:
+    """The pages of a layout with their chunks in memory, opened; None for others.
+
+    Strings of dictionaries become strings.
+    """
+    table, definition = small.table, (0, 0)
+    value = _value_form(layout.value)
+    if value is None or layout.rep is not None or layout.pieces != layout.level_buffers + 1:
+        return None
+    if layout.definition is not None:
+        form = level_form(layout.definition)
+        if form is None:
+            return None
+        definition = form
+    items = None
+    if layout.dictionary is not None:
+        items = _items(small)
+        if items is None or value[0] >= STRINGS or value[1] == 1:
+            return None
+    first_chunks = np.array([0, table.chunks]) if table.pages is None else table.pages
+    symbols = _symbols(layout.value, len(first_chunks) - 1)
+    page = LevelPage(
+        rep=0,
+        rep_width=0,
+        definition=definition[0],
+        def_width=definition[1],
+        value_buffers=1,
+        value_width=layout.value_width,
+        max_rep=0,
+        visible_max=0,
+        max_def=layout.limits.max_def,
+        null_item=int(layout.nullable_item),
+        values=value[0],
+        value_bits=value[1],
+    )
+    starts = np.ascontiguousarray(table.offsets[:-1])
+    shift, firsts = table.shift, table.firsts
+    return RowPages(
+        data, starts, table.sizes, firsts, table.counts, first_chunks, shift, page, symbols, items
+    )
+
+
+def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
+    """Number and width of an encoding of values in ``RowPages``; None for others."""
+    if isinstance(codec, Flat) and codec.bits in _WORD_BITS:
+        return _PLAIN, codec.bits
+    if isinstance(codec, InlineBitpacking):
+        return _INLINE, codec.bits
+    if isinstance(codec, Variable):
+        return STRINGS, codec.offset_bits
+    if isinstance(codec, FsstTables):
+        return CODES, codec.offset_bits
+    if isinstance(codec, Fsst) and codec.joins and isinstance(codec.values, Variable):
+        return CODES, codec.values.offset_bits
+    return None
+
+
+def _symbols(codec: ValueEncoding, pages: int) -> UInt8s | None:
+    """FSST symbols of each page."""
+    if isinstance(codec, FsstTables):
+        return join_symbols(codec.tables)
+    return join_symbols([codec.table] * pages) if isinstance(codec, Fsst) else None
+
+
+def _items(small: Opened) -> RowItems | None:
+    """The dictionaries of all pages, where their items are strings."""
+    items = small.items
+    if items is None or not isinstance(items.block, Texts):
+        return None
+    block, chunks = items.block, small.table.chunks
+    bases: Int64s = np.zeros(chunks, np.int64) if items.bases is None else items.bases
+    limits: Int64s = np.full(chunks, items.total) if items.limits is None else items.limits
+    strings = Strings(block.offsets, block.offset_bits, block.data)
+    return RowItems(strings, block.count, bases, limits)
+
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
@@ -255,7 +437,7 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        from glaive.encodings.miniblock.item_lists import ListCut
+        from glaive.encodings.miniblock.lists import ListCut
 
         table, layers = small.table, self.layout.layers
         cut: ListCut | RowCut | None = None
@@ -398,3 +580,188 @@ class MiniBlockReader(PageReader):
     def _no_row(self, rows: NDArray[np.int64]) -> RowIndexError:
         row = rows.min() if rows.min() < 0 else rows.max()
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
+
+
+# --- Several mini-block pages read as one: a run of pages -------------------------------
+# Small pages cost far more to open than to decode. Where many have the same encoding, their small
+# buffers are read and checked with one pass for each kind, a row is found by a number that counts
+# through all pages, and all their chunks are handed to one codec call. Three kinds of pages are
+# read like this:
+#
+# - those of many small files, which lie in one buffer;
+# - those of a list column in a mapped file: writers begin a new page every 65,535 levels or so,
+#   hence a column of a million lists has a hundred pages;
+# - those of a column in several mapped files, out of which rows are taken.
+#
+# A page that is damaged is named: the tables name it themselves, and when chunks cannot be read,
+# the pages are read one by one.
+
+PIECE_VALUES = 2048 * 1024
+"""Values after which a reader of all rows should cut.
+
+Threads share the pieces, each of which costs 0.1 ms beside its values.
+"""
+
+MAX_PAGES = 1024
+"""Pages of a file that are read as one at most: the first use of any loads the tables of all."""
+
+
+class PageRun(MiniBlockReader):
+    """Pages with equal signatures as one page, whose rows are theirs in order."""
+
+    def __init__(self, parts: PageParts[MiniBlockReader]) -> None:
+        self._parts = parts
+        self._rows = parts.each(lambda page: page.rows)
+        self._entries = parts.each(lambda page: page.num_items)
+        self._items = parts.each(lambda page: page.num_dictionary_items)
+        data, rows = parts.data, int(self._rows.sum())
+        page = PageBytes((), [data, data], rows, parts.where)
+        super().__init__(_layout(parts), page, int(self._entries.sum()), int(self._items.sum()))
+        pieces = (np.cumsum(self._entries) - 1) // PIECE_VALUES
+        self.cuts = np.cumsum(self._rows)[:-1][np.diff(pieces) > 0].tolist()
+
+    @property
+    def pages(self) -> Sequence[MiniBlockReader]:
+        """The pages, in the order of their rows, where they are of mapped files."""
+        return self._parts.pages
+
+    @property
+    def mapped_end(self) -> int | None:
+        """That of the page that ends last."""
+        ends = [page.mapped_end for page in self.pages]
+        return max(end for end in ends if end is not None) if None not in ends else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all pages."""
+        return sum(page.nbytes for page in self._parts.pages)
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """Rows ``start`` to ``stop``, over any number of pages."""
+        try:
+            return super().read(start, stop)
+        except CorruptFileError:
+            self._name_damaged()
+            raise
+
+    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+        """The rows at these positions of all pages."""
+        try:
+            return super().take(rows)
+        except CorruptFileError:
+            self._name_damaged()
+            raise
+
+    def _name_damaged(self) -> None:
+        """Raise the error of the first page that cannot be read alone."""
+        if len(self._rows) > 1:
+            for at in range(len(self._rows)):
+                page = PageRun(self._parts.only(at))
+                page.read(0, page.rows)
+
+    def opening_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
+        """All buffers of all pages but the chunks."""
+        if self.small is not None:
+            return NO_RANGES
+        starts, sizes = np.delete((self._parts.starts, self._parts.sizes), 1, axis=2)
+        return np.stack([self._parts.data.address + starts.ravel(), sizes.ravel()], axis=1)
+
+    def load(self, _buffers: list[pa.Buffer]) -> Opened:
+        """Read and check the small buffers of all pages, with one pass for each kind."""
+        layout, parts, where = self.layout, self._parts, self.page.where
+        data, starts, sizes = parts.data, parts.starts.T, parts.sizes.T
+        words = gather_ranges(data, starts[0], sizes[0], where)
+        index = dictionaries = None
+        if layout.rep is not None:
+            index = gather_ranges(data, starts[-1], sizes[-1], where)
+        if layout.dictionary is not None:
+            dictionaries = Dictionaries(data, starts[2], sizes[2], self._items)
+        numbers = (sizes[0], sizes[-1], starts[1], sizes[1], self._entries, self._rows)
+        claims = PageClaims(*numbers, parts.where_of)
+        return Opened.of_pages(layout, claims, words, index, dictionaries, where)
+
+
+def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
+    """The layout of all pages, with the FSST symbols of each where these may differ."""
+    layouts = [page.layout for page in parts.pages]
+    layout, *others = layouts
+    if layout.rep is not None or all(other is layout for other in others):
+        return layout
+    if not isinstance(layout.value, Fsst) or not layout.value.joins:
+        return layout
+    values = [layouts[at].value for at in parts.which.tolist()]
+    return replace(layout, value=FsstTables.of_pages(values, parts.starts[:, 1]))
+
+
+def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
+    """Neighbouring pages with lists of a mapped file, those of equal signatures as one.
+
+    Pages without lists stay apart: one is large enough, and its chunks stay in the cache.
+    """
+
+    def signature(page: PageReader) -> PageSignature | None:
+        lists = isinstance(page, MiniBlockReader) and page.layout.rep is not None
+        return page.page_signature() if lists else None
+
+    return list(pages) if len(pages) < 2 else _joined(pages, signature)
+
+
+def join_files(pages: Sequence[PageReader]) -> list[PageReader]:
+    """Neighbouring pages of mapped files, those of equal signatures as one.
+
+    Over-reads of kernels end before the memory of a file does: see ``file/v2/bound.py``.
+    """
+
+    def signature(page: PageReader) -> PageSignature | None:
+        found = page.page_signature()
+        if isinstance(page, MiniBlockReader) and found is not None:
+            return PageSignature(page.layout.signature, found.join)  # wherever it is mapped
+        return found
+
+    return _joined(_separate(pages), signature)
+
+
+def _joined(
+    pages: Sequence[PageReader], signature_of: Callable[[PageReader], PageSignature | None]
+) -> list[PageReader]:
+    joined: list[PageReader] = []
+    for signature, group in groupby(pages, signature_of):
+        neighbours = list(group)
+        if signature is None or len(neighbours) == 1:
+            joined += neighbours
+            continue
+        for first in range(0, len(neighbours), MAX_PAGES):
+            some = neighbours[first : first + MAX_PAGES]
+            parts = _parts(some)
+            joined += some if _share_bytes(parts) else [signature.join(parts)]
+    return joined
+
+
+def _share_bytes(parts: PageParts[Any]) -> bool:
+    """Whether pages have bytes in common: where a chunk lies says which page it is of."""
+    starts, sizes = parts.starts[parts.sizes > 0], parts.sizes[parts.sizes > 0]
+    order = np.argsort(starts)
+    starts, sizes = starts[order], sizes[order]
+    return bool((starts[1:] - starts[:-1] < sizes[:-1]).any())
+
+
+def _separate(pages: Sequence[PageReader]) -> list[PageReader]:
+    """The pages that runs among these were joined of, in their order."""
+    separated: list[PageReader] = []
+    for page in pages:
+        separated += page.pages if isinstance(page, PageRun) else [page]
+    return separated
+
+
+def _parts(pages: Sequence[Any]) -> PageParts[Any]:
+    """Mapped pages, counted from the lowest address of all; any of their buffers keeps a file."""
+    held = [page.page.at_hand or [] for page in pages]
+    starts = np.array([[part.address for part in buffers] for buffers in held], np.int64)
+    sizes = np.array([[part.size for part in buffers] for buffers in held], np.int64)
+    # An empty buffer may be anywhere.
+    low = int(starts[sizes > 0].min(initial=np.iinfo(np.int64).max))
+    starts = np.where(sizes > 0, starts - low, 0)
+    data = pa.foreign_buffer(low, int((starts + sizes).max()), held)
+    where = replace(pages[0].page.where, page=None)
+    which = np.arange(len(pages))
+    return PageParts(pages, which, data, starts, sizes, where, lambda at: pages[at].page.where)

@@ -17,21 +17,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
-from glaive.arrow.buffers import pack_flags
-from glaive.encodings.fetch import Fetch, and_then
-from glaive.encodings.leaf import Layer, Leaf
-from glaive.encodings.levels.layers import read_layers
-from glaive.encodings.protocol import PageBytes, PageReader
+from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable, pack_flags
+from glaive.encodings.levels import Layer, Leaf, read_layers
+from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, join_buffers
 from glaive.encodings.registry import open_page, page_layout
-from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bounds import check_apart
 from glaive.memory import as_buffer, items_of
 from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where
-
-__all__ = ["BlobPage", "value_ranges"]
 
 _PAIR = [64, 64]
 _LEVEL_SHIFT = np.uint64(16)

@@ -34,34 +34,37 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
-from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, spread
+from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS, Block, Constant, FixedWidth, Variable, spread
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.fetch import Fetch
 from glaive.encodings.integer_sequence import numbers_of
-from glaive.encodings.kept import Kept
-from glaive.encodings.leaf import Layer, Leaf
-from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
+from glaive.encodings.levels import (
+    Layer,
+    Leaf,
+    LevelLimits,
+    check_levels,
+    level_limits,
+    read_layers,
+)
 from glaive.encodings.predicate import PagePredicate, RowBits, leaf_matches
 from glaive.encodings.protocol import (
     NO_RANGES,
     EncodedPage,
+    Fetch,
+    Kept,
     MemoryRanges,
     PageBytes,
     PageReader,
     ValueEncoding,
+    rows_beyond,
 )
 from glaive.encodings.registry import page_layout, read_encoding
-from glaive.encodings.row_ranges import rows_beyond
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt16s, Where
-
-__all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]
 
 MAX_INLINE = 32
 """A longer scalar of fixed width is stored in a buffer, not in the message."""
@@ -252,7 +255,7 @@ class ConstantPage(PageReader):
         if loaded.scalar is not None and visible:
             values = Constant(loaded.scalar, visible)
             if fill and definition is not None and isinstance(loaded.scalar, Variable):
-                from glaive.arrow.repeated import where_valid
+                from glaive.arrow.build import where_valid
 
                 shown = definition[definition <= self.limits.visible_def]
                 values = where_valid(values, shown == 0)

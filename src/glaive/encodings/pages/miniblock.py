@@ -28,17 +28,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.memory import page_bytes
-from glaive.encodings.miniblock.chunk_table import PageClaims
-from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.opened import Dictionaries, Opened, without_chunks
-from glaive.encodings.miniblock.page_run import PageRun
-from glaive.encodings.miniblock.reader import MiniBlockReader
-from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageSignature
+from glaive.encodings.miniblock.layout import MiniBlockLayout, PageClaims
+from glaive.encodings.miniblock.reader import (
+    Dictionaries,
+    MiniBlockReader,
+    Opened,
+    PageRun,
+    without_chunks,
+)
+from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageSignature, page_bytes
 from glaive.encodings.registry import page_layout
 from glaive.types import Int64s
-
-__all__ = ["MiniBlockPage"]
 
 MAX_JOINED_DICTIONARY = 32 * 1024
 """Bytes of a dictionary at most in pages with lists that are joined: all are loaded."""

@@ -27,10 +27,8 @@ from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.bytesplit import WORD_BITS, join_bytes, split_bytes, take_bytes
+from glaive.kernels.flat import WORD_BITS, join_bytes, split_bytes, take_bytes
 from glaive.types import Int64s, Where
-
-__all__ = ["ByteStreamSplit"]
 
 CHUNK_BYTES = 4096
 

@@ -22,8 +22,6 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Int64s, Where
 
-__all__ = ["Constant"]
-
 
 @value_encoding
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,94 @@ from glaive.dataclass import dataclass
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.range import check_number_bits
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_array, as_buffer
 from glaive.types import Int64s, Where
 
-__all__ = ["Delta"]
+# --- Range: numbers at equal distances --------------------------------------------------
+# Value ``i`` of every block is ``start + step * i``. The blocks themselves are empty.
+#
+# Specification: "Range" in ``docs/format/encodings.md``; message ``Range``.
+
+_BITS = (32, 64)
+
+
+@value_encoding
+@dataclass(frozen=True, slots=True)
+class Range(ValueEncoding):
+    """Numbers of ``bits`` bits (32 or 64) from ``start`` on; sums wrap around."""
+
+    wire_name: ClassVar[str] = "range"
+
+    bits: int
+    start: int
+    step: int
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> Self:
+        """Parse a ``Range`` of numbers of 32 or 64 bits."""
+        bits = check_number_bits(message.uncompressed_bits_per_value, cls.wire_name, where)
+        if not message.step or max(message.start, message.step) >> bits:
+            raise CorruptFileError(
+                "range",
+                expected=f"a start and a step above 0 of {bits} bits",
+                found=f"start {message.start}, step {message.step}",
+                where=where,
+            )
+        return cls(bits, message.start, message.step)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Range``."""
+        numbers = pb.Range(uncompressed_bits_per_value=self.bits, start=self.start, step=self.step)
+        return pb.CompressiveEncoding(range=numbers)
+
+    @property
+    def has_payload(self) -> bool:
+        """Nothing is stored."""
+        return False
+
+    def decode_blocks(
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
+    ) -> FixedWidth:
+        """Count up; every block begins at ``start`` again."""
+        total = int(counts.sum())
+        dtype = np.dtype(f"<u{self.bits // 8}")
+        numbers = np.arange(total, dtype=np.uint64)
+        if len(counts) > 1:
+            numbers -= np.repeat(np.cumsum(counts) - counts, counts).astype(np.uint64)
+        numbers *= np.uint64(self.step)
+        numbers += np.uint64(self.start)
+        return FixedWidth(as_buffer(numbers.astype(dtype, copy=False)), self.bits, total)
+
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
+        """Check that the values are the range, and write nothing.
+
+        Raises
+        ------
+        SchemaError
+            There are other values.
+        """
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        zeros = np.zeros(len(counts), np.int64)
+        wanted = self.decode_blocks(fixed.values, zeros, zeros, counts, Where("range"))
+        size = wanted.count * self.bits // 8
+        if not np.array_equal(as_array(wanted.values)[:size], as_array(fixed.values)[:size]):
+            raise SchemaError(f"values other than {self.start}, + {self.step}, + {self.step}, …")
+        return EncodedBlocks(np.empty(0, np.uint8), zeros)
+
+
+def check_number_bits(bits: int, name: str, where: Where) -> int:
+    """Return ``bits`` if numbers of an encoding may have this width."""
+    if bits not in _BITS:
+        raise CorruptFileError(
+            f"width of numbers in a {name!r} encoding",
+            expected="32 or 64 bits",
+            found=f"{bits} bits",
+            where=where,
+        )
+    return bits
 
 
 @value_encoding

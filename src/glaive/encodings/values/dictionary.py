@@ -28,8 +28,6 @@ from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer
 from glaive.types import Int64s, UInt8s, Where
 
-__all__ = ["Dictionary"]
-
 _HEADER = 16
 _INDEX_BITS = 32
 _MAX_IMPLIED = 65_536  # items without payload: no bytes limit their number

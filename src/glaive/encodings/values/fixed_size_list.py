@@ -40,8 +40,6 @@ from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, Where
 
-__all__ = ["FixedSizeList"]
-
 MAX_ITEMS = 2**31 - 1
 CHUNK_BYTES = 8186
 CHUNK_VALUES = 4096

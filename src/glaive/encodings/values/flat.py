@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
-__all__ = ["COMPRESSED_CHUNK_BYTES", "Flat"]
 
 CHUNK_BYTES = 8186
 CHUNK_VALUES = 4096

@@ -23,9 +23,14 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Variable
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme, compress, decompress
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    join_buffers,
+)
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
@@ -33,9 +38,8 @@ from glaive.memory import as_array
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
-    from glaive.kernels.fsst_search import StringTest
+    from glaive.kernels.fsst import StringTest
 
-__all__ = ["General"]
 
 _SCHEMES: dict[int, Scheme] = {1: "lz4", 2: "zstd"}
 

@@ -18,11 +18,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.dataclass import dataclass
+from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import (
     ChunkBuffers,
     EncodedBlocks,
@@ -31,15 +33,126 @@ from glaive.encodings.protocol import (
     ValueEncoding,
     newer_lance,
 )
-from glaive.encodings.registry import value_encoding
-from glaive.encodings.values.split_strings import SplitStrings, checked_offset_bits, stored_strings
-from glaive.errors import SchemaError
+from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
-from glaive.types import Int64s, Where
+from glaive.memory import as_buffer
+from glaive.types import MAX_OFFSET, Int64s, Where
 
-__all__ = ["Variable", "one_string", "strings_of"]
+# --- Variable with encoded offsets, in mini-block chunks; from 2.3 on -------------------
+# The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the bytes.
+# Under an encoding without payload there is none: values of equal length need no offsets.
+#
+# Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStrings(ValueEncoding):
+    """Bytes after offsets of ``offset_bits`` bits, encoded by ``offsets``. Read only."""
+
+    wire_name: ClassVar[str] = "variable"
+
+    offset_bits: int
+    offsets: ValueEncoding
+
+    @classmethod
+    def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
+        """Parse a ``Variable`` whose offsets are encoded."""
+        offsets = read_encoding(message.offsets, where)
+        return cls(checked_offset_bits(offsets.number_bits, where), offsets)
+
+    def to_wire(self) -> pb.CompressiveEncoding:
+        """Write a ``Variable``."""
+        return pb.CompressiveEncoding(variable=pb.Variable(offsets=self.offsets.to_wire()))
+
+    @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.offsets,)
+
+    @property
+    def num_buffers(self) -> int:
+        """Offsets, if they have a payload, and bytes."""
+        return 1 + self.offsets.has_payload
+
+    def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
+        """Decode the offsets of all chunks, and join their bytes."""
+        total = int(chunks.counts.sum())
+        first, last = self._bounds(chunks)
+        sizes = np.zeros(len(chunks.counts), np.int64)
+        ends = np.cumsum(chunks.counts)
+        filled = chunks.counts > 0
+        sizes[filled] = last[ends[filled] - 1]
+        data = gather_ranges(chunks.data, chunks.starts[-1], sizes, chunks.where)
+        bits = 64 if data.size > MAX_OFFSET else self.offset_bits
+        offsets = np.empty(total + 1, f"<i{bits // 8}")
+        offsets[:total] = first
+        if len(chunks.counts) > 1:
+            offsets[:total] += np.repeat(np.cumsum(sizes) - sizes, chunks.counts).astype(
+                offsets.dtype
+            )
+        offsets[total] = data.size
+        return blocks.Variable(as_buffer(offsets), bits, data, total)
+
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
+        """Decode the offsets of the chunks, and copy the bytes of the wanted values."""
+        first, last = self._bounds(chunks)
+        at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
+        starts, sizes = first[at], last[at] - first[at]
+        starts += chunks.starts[-1][chunk]
+        data = gather_ranges(chunks.data, starts, sizes, chunks.where, at)
+        return blocks.Variable.of_sizes(data, sizes, self.offset_bits)
+
+    def _bounds(self, chunks: MiniChunks) -> tuple[Int64s, Int64s]:
+        """Start and end of every value within the bytes of its chunk, checked."""
+        counts, where = chunks.counts + 1, chunks.where
+        ends = np.cumsum(counts)
+        sizes = chunks.sizes[0] if self.offsets.has_payload else np.zeros_like(counts)
+        block = self.offsets.decode_blocks(chunks.data, chunks.starts[0], sizes, counts, where)
+        numbers = numbers_of(block, self.offset_bits, int(ends[-1]), "offsets", where)
+        offsets = numbers.astype(np.int64)
+        inside = np.ones(len(offsets), np.bool_)
+        inside[ends - 1] = False
+        begins = np.flatnonzero(inside)
+        first, last = offsets[begins], offsets[begins + 1]
+        bad = offsets[ends - counts] != 0
+        bad |= offsets[ends - 1] > chunks.sizes[-1]
+        if bad.any() or (last < first).any():
+            raise CorruptFileError(
+                "offsets of a mini-block chunk",
+                expected="ascending from 0, within the bytes of the chunk",
+                found="others",
+                where=where,
+            )
+        return first, last
+
+    def decode_values(self, block: Block, where: Where) -> blocks.Variable:
+        """Return the values: in a full-zip page each has a length instead."""
+        return stored_strings(block, where)
+
+
+def checked_offset_bits(bits: int | None, where: Where) -> int:
+    """The width of offsets; ``CorruptFileError`` for an invalid one."""
+    if bits not in (32, 64):
+        raise CorruptFileError(
+            "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
+        )
+    return bits
+
+
+def stored_strings(block: Block, where: Where) -> blocks.Variable:
+    """The values of a full-zip page, which are plain."""
+    if not isinstance(block, blocks.Variable):
+        raise CorruptFileError(
+            "values of a full-zip page",
+            expected="variable width",
+            found="a fixed width",
+            where=where,
+        )
+    return block
 
 
 @value_encoding

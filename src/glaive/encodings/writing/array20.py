@@ -20,20 +20,20 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import FixedWidth, slice_bits
 from glaive.arrow.build import block_from_array, offset_bits
-from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet
-from glaive.encodings.arrays.binary import Binary
-from glaive.encodings.arrays.dictionary import Dictionary
-from glaive.encodings.arrays.fixed_size_list import FixedSizeList
-from glaive.encodings.arrays.flat import Flat, fixed_bits
-from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.arrays.packed_struct import PackedStruct, packed_width
+from glaive.encodings.arrays.plain import (
+    Binary,
+    Dictionary,
+    FixedSizeList,
+    Flat,
+    Nullable,
+    fixed_bits,
+)
+from glaive.encodings.arrays.rare import PackedStruct, packed_width
 from glaive.encodings.compression import Scheme
 from glaive.errors import SchemaError
-
-__all__ = ["encode_values"]
 
 _MIN_DICTIONARY_ROWS: Final = 100
 """A page with fewer strings gets no dictionary."""

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
-from glaive.kernels.bitpack import BLOCK, chunk_widths
+from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels.bitpack import chunk_widths
 from glaive.memory import as_array
 from glaive.types import UInt8s
 
 if TYPE_CHECKING:
-    from glaive.kernels.framed_chunks import FramedChunks
+    from glaive.kernels.chunks import FramedChunks
     from glaive.kernels.runs import RunPlan
 
-__all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
 
 CHUNK_OVERHEAD = 12
 """Bytes of a mini-block chunk besides its values: chunk word, header, half of the padding."""
@@ -91,7 +91,7 @@ class FixedStats:
 
     def frame(self, value_width: int) -> FramedChunks:
         """Pack the values into chunks, which are kept; words only."""
-        from glaive.kernels.framed_chunks import frame_inline
+        from glaive.kernels.chunks import frame_inline
 
         if self.framed is None:
             values, count = self.block.values, self.block.count

@@ -9,42 +9,146 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
-from glaive.arrow.buffers import integer_array
+from glaive.arrow.blocks import (
+    Block,
+    Dictionary,
+    FixedList,
+    FixedWidth,
+    Struct,
+    Variable,
+    integer_array,
+)
 from glaive.arrow.build import block_from_array, leaf_bits
-from glaive.arrow.decimals import unscaled
-from glaive.encodings.leaf import Layer
-from glaive.encodings.levels.repdef import Levels
-from glaive.encodings.miniblock.writer import encode_framed_page, encode_mini_page
-from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.encodings.page_options import PageOptions
+from glaive.arrow.conditions import unscaled
+from glaive.encodings.levels import Layer, Levels
+from glaive.encodings.miniblock.writer import (
+    choose_level_encoding,
+    encode_framed_page,
+    encode_mini_page,
+)
+from glaive.encodings.options import AUTOMATIC, EncodingOptions, PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
-from glaive.encodings.writing.dictionary import choose_dictionary
-from glaive.encodings.writing.fixed_stats import FixedStats
-from glaive.encodings.writing.fixed_width import fixed_encoding, with_packed_runs
-from glaive.encodings.writing.levels import choose_level_encoding
-from glaive.encodings.writing.packed_struct import encode_packed_page
+from glaive.encodings.values.packed_struct import Member, PackedStruct, VariablePackedStruct
+from glaive.encodings.writing.choice import (
+    MIN_GAIN,
+    choose_dictionary,
+    fixed_encoding,
+    mini_text_encoding,
+    with_packed_runs,
+    zip_text_encoding,
+)
+from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats
 from glaive.encodings.writing.small_pages import MINIBLOCK_MAX_VALUE, encode_tiny_page
-from glaive.encodings.writing.string_stats import VariableStats
-from glaive.encodings.writing.symbol_table import PageSymbols
-from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
+from glaive.encodings.writing.string_stats import (
+    UNIQUE_SHARE,
+    PageSymbols,
+    VariableStats,
+    likely_items,
+    sample_distinct,
+    spread_rows,
+)
 from glaive.errors import SchemaError
-from glaive.kernels.framed_chunks import FramedChunks
-from glaive.memory import as_array
+from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels.chunks import FramedChunks
+from glaive.kernels.strings import as_offsets
+from glaive.memory import as_array, as_buffer
 from glaive.types import UInt16s
 
-__all__ = ["encode_page", "single_value"]
+# --- Write a page of packed structs: mini-blocks for rows of a fixed width, else full-zip
+# Specification: "Writer choices" in ``docs/format/pages.md``.
+
+_LENGTH_BITS = 32
+"""Width of the length in front of a nested packed struct."""
+
+
+def encode_packed_page(
+    block: Struct,
+    kind: pa.DataType,
+    levels: Levels,
+    rows: int,
+    wanted: EncodingOptions,
+    *,
+    large_chunks: bool,
+    level_runs: bool,
+) -> EncodedPage | None:
+    """Encode one page; ``wanted.members`` are the options of each member.
+
+    Returns
+    -------
+    EncodedPage or None
+        None when the page has more levels than its layout can hold: split it.
+
+    Raises
+    ------
+    SchemaError
+        Rows are too wide for mini-blocks.
+    """
+    fixed = [member.bits for member in block.members if isinstance(member, FixedWidth)]
+    if len(fixed) == len(block.members):
+        encoding = PackedStruct(tuple(fixed))
+        page = encode_mini_page(
+            block,
+            encoding,
+            levels.rep,
+            levels.definition,
+            levels.layers,
+            rows,
+            large_chunks=large_chunks,
+            level_runs=level_runs,
+        )
+        if page is None and rows == 1:
+            raise SchemaError(
+                f"rows of {sum(fixed) // 8} bytes are too wide for packed structs, or a row has "
+                "too many of them. Remove 'packed' from the metadata of the column."
+            )
+        return page
+    return encode_full_zip_page(
+        block,
+        _variable(block, kind, wanted),
+        layers=levels.layers,
+        rows=rows,
+        rep=levels.rep,
+        definition=levels.definition,
+    )
+
+
+def _variable(block: Struct, kind: pa.DataType, wanted: EncodingOptions) -> VariablePackedStruct:
+    options = wanted.members or (AUTOMATIC,) * len(block.members)
+    members = [_member(block, at, kind.field(at).type, own) for at, own in enumerate(options)]
+    return VariablePackedStruct(tuple(members))
+
+
+def _member(block: Struct, at: int, kind: pa.DataType, wanted: EncodingOptions) -> Member:
+    values = block.members[at]
+    if isinstance(values, FixedWidth):
+        return Member(Flat(values.bits), values.bits, is_variable=False)
+    if isinstance(values, FixedList):
+        lists = FixedSizeList.for_block(values)
+        return Member(lists, lists.bits_per_value, is_variable=False)
+    if isinstance(values, Variable):
+        encoding: ValueEncoding = zip_text_encoding(VariableStats.of(values), kind, wanted)
+        return Member(encoding, values.offset_bits, is_variable=True)
+    if isinstance(values, Struct):
+        fixed = [member.bits for member in values.members if isinstance(member, FixedWidth)]
+        if len(fixed) == len(values.members):
+            return Member(PackedStruct(tuple(fixed)), sum(fixed), is_variable=False)
+        return Member(_variable(values, kind, wanted), _LENGTH_BITS, is_variable=True)
+    raise SchemaError(f"values of type {kind} cannot be members of packed structs")
+
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
@@ -300,3 +404,163 @@ def _zip_encoding(
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
     return zip_text_encoding(stats, kind, wanted)
+
+
+# --- The number of pages of an array, where each page would repeat a dictionary ---------
+# Pages of about 8 MiB are encoded in parallel and read independently. A column of few distinct,
+# long values is little more than its dictionary, which every page repeats: such arrays get fewer
+# pages.
+#
+# Specification: "Writer choices" in ``docs/format/pages.md``.
+
+MAX_REPEATED_SHARE = 0.01
+"""Share of a column that repeated dictionaries may take."""
+
+MAX_MERGED_PAGES = 64
+"""Pages that become one at most, to limit the memory of a page."""
+
+_BITS = (64, 128)
+"""Widths of numbers that become dictionaries."""
+
+
+def page_count(array: pa.Array, wanted: int) -> int:
+    """Return the number of pages to write ``array`` in, at most ``wanted``.
+
+    Cost: samples some thousand values of each leaf, or none if ``wanted`` is 1.
+    """
+    pages = wanted
+    fewest = -(-wanted // MAX_MERGED_PAGES)
+    for leaf in _leaves(array):
+        if pages <= fewest:
+            return fewest
+        items, indices = _dictionary_bytes(leaf)
+        if items:
+            more = int(MAX_REPEATED_SHARE * (items + indices) / items)
+            pages = min(pages, max(fewest, 1 + more))
+    return pages
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    """Arrays of values, which may include those of null lists and structs."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaves(array.storage)
+    elif pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield from _leaves(array.field(at))
+    elif pa.types.is_fixed_size_list(kind):
+        return
+    elif isinstance(array, pa.MapArray):
+        first, length = _extent(array)
+        yield from _leaves(array.keys.slice(first, length))
+        yield from _leaves(array.items.slice(first, length))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(array.values.slice(*_extent(array)))
+    else:
+        yield array
+
+
+def _extent(array: Any) -> tuple[int, int]:
+    """Position of the first item, and the number of items of all lists."""
+    if not len(array):
+        return 0, 0
+    first = array.offsets[0].as_py()
+    return first, array.offsets[len(array)].as_py() - first
+
+
+def _dictionary_bytes(leaf: Any) -> tuple[int, int]:
+    """Estimate the bytes of a dictionary's items and of its indices; zeros without one."""
+    if pa.types.is_dictionary(leaf.type):
+        return leaf.dictionary.nbytes, _index_bytes(len(leaf), len(leaf.dictionary))
+    if pa.types.is_null(leaf.type) or not len(leaf):
+        return 0, 0
+    block = block_from_array(leaf)
+    if isinstance(block, Variable):
+        offsets = as_offsets(block.offsets, block.offset_bits)
+        width = (int(offsets[block.count]) - int(offsets[0])) / block.count + block.offset_bits // 8
+    elif isinstance(block, FixedWidth) and block.bits in _BITS:
+        width = block.bits / 8
+    else:
+        return 0, 0
+    items = likely_items(block)
+    return (0, 0) if items is None else (int(items * width), _index_bytes(block.count, items))
+
+
+def _index_bytes(count: int, items: int) -> int:
+    return count * max(items - 1, 1).bit_length() // 8
+
+
+# --- Pages out of several arrays that are packed one by one, without being joined -------
+# Rows often come in windows, of which several fill a page. Joining them copies all values into
+# fresh memory. Bit-packed chunks do not depend on each other, so where the values of a page would
+# be packed anyway, each array is, and the page is written in parts.
+#
+# Specification: "Writer choices" in ``docs/format/pages.md``.
+
+
+def can_be_windows(arrays: Sequence[pa.Array]) -> bool:
+    """Whether there are several arrays of numbers or times, without nulls, of whole chunks each.
+
+    The last one may have any number of values.
+    """
+    kind = arrays[0].type
+    return (
+        len(arrays) > 1
+        and pa.types.is_primitive(kind)
+        and int(kind.bit_width) in WORD_BITS
+        and not any(array.null_count or array.type != kind for array in arrays)
+        and not any(len(array) % BLOCK for array in arrays[:-1])
+    )
+
+
+def encode_windows(
+    arrays: Sequence[pa.Array], options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    """Encode arrays for which :func:`can_be_windows` holds as one page of packed values.
+
+    Returns
+    -------
+    EncodedPage or None
+        None where their values, joined, may be encoded in another way.
+    """
+    if wanted != AUTOMATIC:
+        return None
+    blocks: list[FixedWidth] = []
+    for array in arrays:
+        block = block_from_array(array)
+        if not isinstance(block, FixedWidth) or block.bits not in WORD_BITS:
+            return None
+        blocks.append(block)
+    bits, rows = blocks[0].bits, sum(block.count for block in blocks)
+    if single_value(arrays[0]) is not None or (
+        bits in options.dictionary_bits and _may_repeat(blocks, rows)
+    ):
+        return None
+    value_width = 4 if options.large_chunks else 2
+    stats = [FixedStats(block, value_width) for block in blocks]
+    if not stats[0].is_likely_packed():
+        return None
+    parts: list[FramedChunks] = []
+    for own in stats:
+        parts.append(own.frame(value_width))
+        if own.runs is not None:
+            return None
+    framed = FramedChunks.joined(parts)
+    if int(framed.sizes.sum()) > (1 - MIN_GAIN) * (rows * bits // 8):
+        return None
+    layers, large = (Layer.ALL_VALID_ITEM,), options.large_chunks
+    return encode_framed_page(framed, InlineBitpacking(bits), layers, rows, large_chunks=large)
+
+
+def _may_repeat(blocks: Sequence[FixedWidth], rows: int) -> bool:
+    """Whether values repeat in a sample of all blocks, so that a dictionary may save bytes."""
+    wanted, first = spread_rows(rows), 0
+    sample: list[NDArray[Any]] = []
+    for block in blocks:
+        stop = first + block.count
+        begin, end = np.searchsorted(wanted, (first, stop)).tolist()
+        sample.append(as_array(block.values, f"<u{block.bits // 8}")[wanted[begin:end] - first])
+        first = stop
+    values = FixedWidth(as_buffer(np.concatenate(sample)), blocks[0].bits, len(wanted))
+    sampled, seen = sample_distinct(values)
+    return seen < UNIQUE_SHARE * sampled

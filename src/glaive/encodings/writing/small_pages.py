@@ -9,9 +9,9 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from operator import sub
-from struct import Struct
 from typing import Any, cast
 
 import numpy as np
@@ -19,28 +19,15 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
-from glaive.encodings.leaf import Layer
-from glaive.encodings.levels.layers import level_limits
-from glaive.encodings.levels.repdef import Levels, flat_levels
-from glaive.encodings.miniblock.chunk_table import repetition_index
-from glaive.encodings.options import EncodingOptions
-from glaive.encodings.page_options import PageOptions
+from glaive.encodings.levels import Layer, Levels, flat_levels, level_limits
+from glaive.encodings.miniblock.layout import repetition_index
+from glaive.encodings.options import EncodingOptions, PageOptions
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import UInt8s
-
-__all__ = [
-    "MAX_TINY_BYTES",
-    "MAX_TINY_VALUES",
-    "MINIBLOCK_MAX_VALUE",
-    "encode_small",
-    "encode_tiny_page",
-    "plain_page",
-    "whole_bytes",
-]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
@@ -255,8 +242,8 @@ def _all_same(raw: bytes, longest: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _offsets(count: int, width: int) -> Struct:
-    return Struct(f"<{count + 1}{'i' if width == 4 else 'q'}")
+def _offsets(count: int, width: int) -> struct.Struct:
+    return struct.Struct(f"<{count + 1}{'i' if width == 4 else 'q'}")
 
 
 def _one_chunk(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from glaive.arrow.capacity import too_large
-from glaive.arrow.decimals import decimal_type
-from glaive.arrow.nesting import MAX_NESTING
+from glaive.arrow.chunked import too_large
+from glaive.arrow.conditions import decimal_type
+from glaive.arrow.validation import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
@@ -15,8 +15,6 @@ from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import array_of, broadcast, count_rows
 from glaive.types import MAX_WIDTH
-
-__all__ = ["named_type", "type_name"]
 
 is_kind = pa.types
 

@@ -11,8 +11,6 @@ from glaive.expr.functions.library import library
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.sizes import bytes_of, check_bytes
 
-__all__ = ["hex_text"]
-
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 

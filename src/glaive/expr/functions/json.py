@@ -1,7 +1,7 @@
 """Members of JSON columns, and JSON paths.
 
 Members, elements, numbers and strings are found with numpy in all rows at once, without
-parsing. Formatting and parsing numbers is a loop over distinct values.
+parsing. Formatting and parsing numbers goes row by row over distinct values.
 
 A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, ``[last]``,
 ``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are not supported.
@@ -9,35 +9,409 @@ A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, `
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
-from glaive.errors import FilterError
+from glaive.arrow.chunked import concat_arrays
+from glaive.arrow.jsonb import BEYOND, decode_jsonb, encode_jsonb
+from glaive.dataclass import dataclass
+from glaive.errors import CorruptFileError, FilterError
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
-from glaive.expr.functions.json_numbers import numbers_of, strings_of
-from glaive.expr.functions.jsonb_views import (
-    ARRAY,
-    FALSE,
-    NULL,
-    NUMBER,
-    OBJECT,
-    STRING,
-    TRUE,
-    JsonItems,
-    items_of,
-)
 from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size, whole_letters
-from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants, row_values
+from glaive.kernels.full_zip import gather_ranges
+from glaive.kernels.offsets import find_members
+from glaive.memory import as_buffer
 
-__all__: list[str] = []
+# --- Find values inside JSONB bytes in all rows at once ---------------------------------
+# A ``JsonItems`` holds any number of values, each with the range of its bytes in the JSONB, its
+# type and its row. The steps of a path return items of items; only headers, and the keys of
+# objects in which a member is searched, are parsed.
+#
+# Specification: "JSON" in ``docs/format/jsonb.md``.
+
+NULL, STRING, NUMBER, FALSE, TRUE, _CONTAINER = range(6)
+OBJECT, ARRAY = 6, 7
+"""Types of items: those of the entries, where a container is an object or an array."""
+
+_SIZE = 0x0FFF_FFFF
+_HEADERS = {4: OBJECT, 8: ARRAY}
+
+Longs = NDArray[np.int64]
+
+
+def _corrupt(expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError("JSONB", expected=expected, found=found, where="a JSON column")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonItems:
+    """Items, in the order of their rows.
+
+    Parameters
+    ----------
+    raw
+        Bytes of all rows.
+    rows
+        The row of each item, ascending. Shape ``(n,)``.
+    kinds
+        ``NULL`` … ``ARRAY``. Shape ``(n,)``.
+    begin, end
+        The byte range of each item's payload. Shape ``(n,)``.
+    """
+
+    raw: NDArray[np.uint8]
+    rows: Longs
+    kinds: Longs
+    begin: Longs
+    end: Longs
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def keep(self, wanted: Any) -> JsonItems:
+        """Return the items at these positions, or where a mask is true."""
+        return JsonItems(
+            self.raw, self.rows[wanted], self.kinds[wanted], self.begin[wanted], self.end[wanted]
+        )
+
+    def words(self, at: Longs) -> Longs:
+        """Return the big-endian 32-bit words at these byte positions."""
+        if not len(at):
+            return np.zeros(0, np.int64)
+        # Words are not aligned: view a word at every byte.
+        windows = np.ndarray(len(self.raw) - 3, ">u4", self.raw, strides=(1,))
+        return windows[at].astype(np.int64)
+
+    def counts(self) -> Longs:
+        """Return the number of children of each container: members or elements."""
+        if np.any(self.end - self.begin < 4):
+            raise _corrupt("a header of 4 bytes", "fewer")
+        counts = self.words(self.begin) & _SIZE
+        entries = np.where(self.kinds == OBJECT, 2, 1) * counts
+        if np.any(self.begin + 4 + 4 * entries > self.end):
+            raise _corrupt("an entry for each child", "a shorter value")
+        return counts
+
+    def entries(self, counts: Longs) -> tuple[Longs, Longs, Longs]:
+        """Return all entries: index of the container, entry word, start of the payload."""
+        which = np.repeat(np.arange(len(self)), counts)
+        last = np.cumsum(counts)
+        first = last - counts
+        # Entries of a container are 4 bytes apart.
+        at = np.arange(len(which)) * 4 + (self.begin + 4 - 4 * first)[which]
+        words = self.words(at)
+        sizes = words & _SIZE
+        after = np.cumsum(sizes)
+        before = after - sizes
+        inner = np.flatnonzero(counts)
+        start = np.zeros(len(self), np.int64)
+        start[inner] = before[first[inner]]
+        total = np.zeros(len(self), np.int64)
+        total[inner] = after[last[inner] - 1] - start[inner]
+        payloads = self.begin + 4 + 4 * counts
+        if np.any(payloads + total > self.end):
+            raise _corrupt("payloads inside the value", "one that is longer")
+        return which, words, before + (payloads - start)[which]
+
+    def children(self, which: Longs, words: Longs, positions: Longs) -> JsonItems:
+        """Return the items of some entries of these containers."""
+        kinds, sizes = words >> 28, words & _SIZE
+        if np.any(kinds > _CONTAINER):
+            raise _corrupt(f"types 0 to {_CONTAINER}", f"{int(kinds.max())}")
+        return _typed(self.raw, self.rows[which], kinds, positions, positions + sizes)
+
+    def members(self, key: str) -> JsonItems:
+        """Return the member of this name of each object that has it."""
+        is_object = self.kinds == OBJECT
+        objects = self if is_object.all() else self.keep(is_object)
+        wanted = key.encode("utf-8", "surrogatepass")
+        words, positions = find_members(self.raw, objects.begin, objects.end, wanted)
+        present = np.flatnonzero(positions >= 0)
+        return objects.children(present, words[present], positions[present])
+
+    def all_members(self) -> JsonItems:
+        """Return the values of all members of each object."""
+        objects = self.keep(self.kinds == OBJECT)
+        counts = objects.counts()
+        which, words, positions = objects.entries(2 * counts)
+        first = np.concatenate([[0], np.cumsum(2 * counts)])[:-1]
+        values = np.arange(len(which)) - first[which] >= counts[which]
+        return objects.children(which[values], words[values], positions[values])
+
+    def elements(self) -> JsonItems:
+        """Return all elements of each array, and other items unchanged."""
+        arrays = np.flatnonzero(self.kinds == ARRAY)
+        others = self.keep(self.kinds != ARRAY)
+        inner = self.keep(arrays)
+        elements = inner.children(*inner.entries(inner.counts()))
+        return _merged(elements, others)
+
+    def element(self, number: Any) -> JsonItems:
+        """Return one element of each array that has it.
+
+        Parameters
+        ----------
+        number
+            Index from 0, or a function from the lengths of the arrays to indices.
+        """
+        arrays = self.keep(self.kinds == ARRAY)
+        counts = arrays.counts()
+        wanted = number(counts) if callable(number) else np.full(len(arrays), number)
+        present = (wanted >= 0) & (wanted < counts)
+        which, words, positions = arrays.entries(counts)
+        first = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        at = (first + wanted)[present]
+        return arrays.children(which[at], words[at], positions[at])
+
+    def chosen(self, owners: Longs, positions: Longs) -> JsonItems:
+        """Return elements of these items, which are arrays: of which, and at which positions."""
+        counts = self.counts()
+        which, words, starts = self.entries(counts)
+        at = (np.cumsum(counts) - counts)[owners] + positions
+        return self.children(which[at], words[at], starts[at])
+
+    def documents(self) -> tuple[Longs, Any]:
+        """Return the items' rows, and each item as a JSONB document (``large_binary``)."""
+        scalar = self.kinds < OBJECT
+        sizes = self.end - self.begin
+        heads = np.where(scalar, 8, 0)
+        offsets = np.concatenate([[0], np.cumsum(sizes + heads)])
+        content = np.empty(offsets[-1], np.uint8)
+        at = offsets[:-1][scalar]
+        words = self.kinds[scalar] << 28 | sizes[scalar]
+        for index, byte in enumerate((0x20, 0, 0, 0)):
+            content[at + index] = byte
+            content[at + 4 + index] = words >> 24 - 8 * index & 0xFF
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        inside = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
+        content[np.repeat(offsets[:-1] + heads, sizes) + inside] = self.raw[
+            np.repeat(self.begin, sizes) + inside
+        ]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(content)]
+        return self.rows, pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+    def payloads(self) -> Any:
+        """Return the payload of each item, as ``large_binary``."""
+        sizes = self.end - self.begin
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        content = gather_ranges(as_buffer(self.raw), self.begin, sizes, "a JSON column")
+        buffers = [None, pa.py_buffer(offsets), content]
+        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+
+def _typed(
+    raw: NDArray[np.uint8], rows: Longs, kinds: Longs, begin: Longs, end: Longs
+) -> JsonItems:
+    """Items whose containers are typed as objects or arrays."""
+    items = JsonItems(raw, rows, kinds.copy(), begin, end)
+    inner = np.flatnonzero(kinds == _CONTAINER)
+    if len(inner):
+        if np.any(end[inner] - begin[inner] < 4):
+            raise _corrupt("a header of 4 bytes", "fewer")
+        heads = raw[begin[inner]] >> 4
+        items.kinds[inner] = np.where(heads == 4, OBJECT, ARRAY)
+        if np.any((heads != 4) & (heads != 8)):
+            raise _corrupt("an object or an array", "another header")
+    return items
+
+
+def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
+    rows = np.concatenate([left.rows, right.rows])
+    order = np.argsort(rows, kind="stable")
+    return JsonItems(
+        left.raw,
+        rows[order],
+        np.concatenate([left.kinds, right.kinds])[order],
+        np.concatenate([left.begin, right.begin])[order],
+        np.concatenate([left.end, right.end])[order],
+    )
+
+
+def items_of(values: Any) -> JsonItems:
+    """Return the top-level value of each row that is not null and is JSONB.
+
+    Parameters
+    ----------
+    values
+        ``large_binary`` with JSONB.
+    """
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    begin, end = bounds[:-1][rows], bounds[1:][rows]
+    long = end - begin >= 4
+    heads = np.zeros(len(rows), np.int64)
+    heads[long] = raw[begin[long]] >> 4
+    # A scalar follows a header and its entry.
+    scalar = (heads == 2) & (end - begin >= 8)
+    items = JsonItems(raw, rows, np.full(len(rows), NULL), begin, end)
+    words = items.words(begin[scalar] + 4)
+    items.kinds[scalar] = words >> 28
+    if np.any(items.kinds[scalar] >= _CONTAINER) or np.any(
+        (words & _SIZE) + 8 != (end - begin)[scalar]
+    ):
+        raise _corrupt("one scalar after its header", "other bytes")
+    items.kinds[heads == 4], items.kinds[heads == 8] = OBJECT, ARRAY
+    known = scalar | (heads == 4) | (heads == 8) | (end == begin)
+    begin = np.where(scalar, begin + 8, begin)
+    result = JsonItems(raw, rows, items.kinds, begin, end)
+    return result if known.all() else result.keep(known)
+
+
+# --- Scalars of JSONB as numbers and strings: integers with numpy, strings row by row ---
+
+_ZERO, _INT, _UINT, _FLOAT = 0x00, 0x40, 0x50, 0x60
+_WIDTHS = (1, 2, 4, 8)
+
+
+_ESCAPED = r'["\\\x00-\x1f\x7f]'
+"""Characters that JSON escapes."""
+
+
+def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
+    """Scalars as JSON; strings only with ``quoted`` in quotes, and infinity a number only then."""
+    strings = items.kinds == STRING
+    integers, numbers = _small_integers(items)
+    written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
+    if quoted:
+        plain = pc.invert(pc.match_substring_regex(written, _ESCAPED))
+        written = pc.binary_join_element_wise('"', written, '"', "")
+        escaped = np.flatnonzero(strings)[~plain.to_numpy(zero_copy_only=False)]
+        written = written.filter(plain)
+        strings[escaped] = False
+    floats, fractions = _plain_floats(items)
+    rest = ~(strings | integers | floats)
+    _, documents = items.keep(rest).documents()
+    others: Any = decode_jsonb(documents, "a JSON column")
+    if not quoted:
+        others = pc.replace_substring_regex(others, f"^(-?){BEYOND}$", r"\1inf")
+    parts = [
+        written,
+        pa.array(numbers).cast(pa.string()),
+        pa.array(fractions).cast(pa.string()),
+        others,
+    ]
+    positions = [np.flatnonzero(mask) for mask in (strings, integers, floats, rest)]
+    return concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(positions))))
+
+
+def _small_integers(items: JsonItems) -> tuple[Any, Any]:
+    """Which items are integers of at most 32 bits, and these integers."""
+    numbers = np.zeros(len(items), np.int64)
+    widths = items.end - items.begin - 1
+    positions = np.flatnonzero((items.kinds == NUMBER) & (widths >= 1) & (widths <= 4))
+    tags = items.raw[items.begin[positions]] & 0xF0
+    chosen = np.zeros(len(items), bool)
+    for tag, letter in ((_INT, "i"), (_UINT, "u")):
+        for width in _WIDTHS[:3]:
+            same_width = positions[(tags == tag) & (widths[positions] == width)]
+            numbers[same_width] = _read(items, same_width, f">{letter}{width}")
+            chosen[same_width] = True
+    return chosen, numbers[chosen]
+
+
+def _plain_floats(items: JsonItems) -> tuple[Any, Any]:
+    """Which items are fractions that Arrow formats like JSON, and these numbers."""
+    positions = np.flatnonzero((items.kinds == NUMBER) & (items.end - items.begin == 9))
+    positions = positions[items.raw[items.begin[positions]] & 0xF0 == _FLOAT]
+    numbers = _read(items, positions, ">f8").astype(np.float64)
+    size = np.abs(numbers)
+    with np.errstate(invalid="ignore"):
+        plain = (size >= 1e-3) & (size < 1e9) & (numbers != np.floor(numbers))
+    chosen = np.zeros(len(items), bool)
+    chosen[positions[plain]] = True
+    return chosen, numbers[plain]
+
+
+def _read(items: JsonItems, positions: Any, dtype: str) -> Any:
+    """Numbers of one type, which follow the first byte of their payloads."""
+    size = np.dtype(dtype).itemsize
+    if not len(positions):
+        return np.zeros(0, dtype)
+    windows = np.ndarray(len(items.raw) - size + 1, dtype, items.raw, strides=(1,))
+    return windows[items.begin[positions] + 1]
+
+
+def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
+    """Scalars as ``int64`` or ``float64``: booleans as 0 and 1, strings are parsed.
+
+    Raises
+    ------
+    FilterError
+        A value is not a number, or an integer too large; ``name`` is used in the message.
+    """
+    if np.any(items.kinds >= OBJECT):
+        raise FilterError(f"{name} of a row is an object or an array, not a number")
+    integer = kind == pa.int64()
+    result = np.zeros(len(items), np.int64 if integer else np.float64)
+    result[items.kinds == TRUE] = 1
+    done = (items.kinds == TRUE) | (items.kinds == FALSE)
+    numbers = np.flatnonzero((items.kinds == NUMBER) & (items.end > items.begin))
+    tags = items.raw[items.begin[numbers]] & 0xF0
+    widths = items.end[numbers] - items.begin[numbers] - 1
+    done[numbers[(tags == _ZERO) & (widths == 0)]] = True
+    for tag, letter in ((_INT, "i"), (_UINT, "u"), (_FLOAT, "f")):
+        for width in _WIDTHS if tag != _FLOAT else (8,):
+            same_width = numbers[(tags == tag) & (widths == width)]
+            if not len(same_width):
+                continue
+            values = _read(items, same_width, f">{letter}{width}")
+            if integer:
+                values = _rounded(values, name)
+            result[same_width] = values
+            done[same_width] = True
+    rest = np.flatnonzero(~done)
+    if len(rest):
+        strings = strings_of(items.keep(rest))
+        result[rest] = row_values(lambda text: _parsed(text, name, integer=integer), strings)
+    return pa.array(result, kind)
+
+
+def _rounded(values: Any, name: str) -> Any:
+    """Integers; halves are rounded away from zero."""
+    if values.dtype.kind == "f":
+        outside = ~(np.abs(values) < 2.0**63)
+    else:
+        outside = (
+            values > np.uint64(2**63 - 1)
+            if values.dtype.itemsize == 8 and (values.dtype.kind == "u")
+            else np.zeros(len(values), bool)
+        )
+    if outside.any():
+        raise FilterError(f"{name} of a row is {values[outside.argmax()]}, too large for int64")
+    if values.dtype.kind == "f":  # finite here: infinity less infinity is a warning of NumPy
+        whole = np.trunc(values)
+        values = whole + np.where(np.abs(values - whole) >= 0.5, np.sign(values), 0)
+    return values.astype(np.int64)
+
+
+def _parsed(text: str, name: str, *, integer: bool) -> float:
+    try:
+        if "_" in text or text != text.strip():
+            raise ValueError(text)
+        if integer and text.lstrip("+-").isdigit():
+            number: float = int(text)
+        else:
+            number = float(text)
+            if integer:
+                number = math.trunc(number + math.copysign(0.5, number))
+    except (ValueError, OverflowError):
+        raise FilterError(f"{name} of a row is {text[:40]!r}, not a number") from None
+    if integer and not -(2**63) <= number < 2**63:
+        raise FilterError(f"{name} of a row is {text[:40]}, too large for int64")
+    return number
+
 
 _WHERE = "a JSON column"
 

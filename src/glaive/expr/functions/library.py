@@ -16,8 +16,6 @@ from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import broadcast, count_rows
 from glaive.expr.sizes import check_values, values_within
 
-__all__ = ["compute", "library"]
-
 
 @cache
 def _engine() -> Any:

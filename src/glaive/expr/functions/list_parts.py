@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.dictionaries import decode_dictionary
+from glaive.arrow.chunked import decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.expr.compare import compare, same
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import repeat
 from glaive.expr.sizes import check_list_items
-
-__all__ = ["ListParts", "bracketed", "lists_of", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)

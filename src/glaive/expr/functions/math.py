@@ -29,8 +29,6 @@ from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import broadcast, count_rows, is_constant
 from glaive.expr.sizes import check_bytes
 
-__all__: list[str] = []
-
 is_kind = pa.types
 
 

@@ -21,8 +21,6 @@ from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import broadcast
 
-__all__ = ["AGGREGATES", "Call", "Function", "Resolve", "Types", "find", "function", "functions"]
-
 AGGREGATES = frozenset(
     """
     approx_distinct approx_median approx_percentile_cont array_agg avg bit_and bit_or

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
+    BINARY,
     INTEGER,
     LOOSE_TEXT,
     TEXT,
@@ -18,11 +20,24 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.library import compute, library
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_joined, check_size, patch, whole_end, whole_letters
+from glaive.expr.functions.values import (
+    check_growth,
+    check_joined,
+    check_size,
+    compute_strings,
+    patch,
+    whole_end,
+    whole_letters,
+)
 from glaive.expr.rows import broadcast, count_rows, is_constant
-from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of
-
-__all__: list[str] = []
+from glaive.expr.sizes import (
+    MAX_BATCH_BYTES,
+    MAX_VALUE_BYTES,
+    bytes_of,
+    check_bytes,
+    check_list_items,
+    scalar_bytes,
+)
 
 _LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
 _OTHER_LOWER = "[İΣ]"
@@ -174,3 +189,213 @@ def _check_pairs(left: Any, right: Any) -> None:
 
 
 library("levenshtein", takes=signature(TEXT, TEXT, result=_distance_type), check=_check_pairs)
+
+
+# --- Substrings: extract, search, replace, split. Positions count characters from 1 -----
+
+_FAR = 2**31 - 1
+"""A position beyond the end of every string."""
+
+_LONG = 256
+"""Bytes of a pattern that Arrow compares with a text at each place."""
+
+_MOST_WORDS = 1_000
+"""Different words that `contains_tokens` looks for: each text is passed over once for each."""
+
+
+def _is_short(pattern: Any) -> bool:
+    """Whether a pattern is a constant that Arrow may look for."""
+    return is_constant(pattern) and 0 < scalar_bytes(pattern) < _LONG
+
+
+_COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
+
+
+@function("left", takes=_COUNTED)
+def _left(text: Any, count: Any) -> Any:
+    if is_constant(count) and count.is_valid and 0 <= count.as_py() <= _FAR:
+        return pc.utf8_slice_codeunits(whole_end(text), 0, count.as_py())
+    return compute("left", text, count)
+
+
+library("right", takes=_COUNTED)
+
+
+@function(
+    "substr",
+    "substring",
+    takes=signature(TEXT, INTEGER, INTEGER, result=pa.string_view(), optional=1),
+)
+def _substr(text: Any, start: Any, count: Any = None) -> Any:
+    whole = is_constant(start) and start.is_valid
+    if not whole or not (count is None or (is_constant(count) and count.is_valid)):
+        return compute("substr", text, start, *([] if count is None else [count]))
+    if count is not None and count.as_py() < 0:
+        raise FilterError(f"substr: the count must not be negative, found {count}")
+    first = min(start.as_py(), _FAR) - 1
+    last = None if count is None else max(first + min(count.as_py(), _FAR), 0)
+    return pc.utf8_slice_codeunits(whole_end(text), max(first, 0), last)
+
+
+library(
+    "overlay",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, INTEGER, result=pa.string(), optional=1),
+)
+
+
+_SEARCH = signature(TEXT, TEXT, result=pa.bool_())
+
+
+def _search(match: Any, name: str, text: Any, pattern: Any) -> Any:
+    if not is_constant(pattern):
+        return compute(name, text, pattern)
+    if not pattern.is_valid:
+        return pa.nulls(count_rows((text,)), pa.bool_())
+    return match(text, pattern.as_py())
+
+
+function("contains", takes=_SEARCH)(partial(_search, pc.match_substring, "contains"))
+function("starts_with", takes=_SEARCH)(partial(_search, pc.starts_with, "starts_with"))
+function("ends_with", takes=_SEARCH)(partial(_search, pc.ends_with, "ends_with"))
+
+
+library("strpos instr position", takes=signature(TEXT, TEXT, result=length_type))
+library("find_in_set", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.int32()))
+
+
+@function("contains_tokens", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
+def _contains_tokens(text: Any, tokens: Any) -> Any:
+    if not is_constant(tokens):
+        raise FilterError("contains_tokens: the words must be a constant, not a column")
+    passing = pc.if_else(pc.is_valid(text), True, pa.scalar(None, pa.bool_()))
+    words = dict.fromkeys(words_of(tokens.as_py() or ""))
+    if len(words) > _MOST_WORDS:
+        raise FilterError(
+            f"contains_tokens: {len(words)} different words, at most {_MOST_WORDS} are supported"
+        )
+    other = f"[^{alphanumeric_class()}]"
+    for word in words:
+        # Words consist of letters and digits, which need no escape.
+        passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{other}){word}($|{other})"))
+    return passing
+
+
+def _replaced_type(counted: Any) -> Any:
+    wide = pa.large_string() in counted and pa.string_view() not in counted
+    return pa.large_string() if wide else pa.string()
+
+
+@function("replace", takes=signature(TEXT, TEXT, TEXT, result=_replaced_type))
+def _replace(text: Any, pattern: Any, other: Any) -> Any:
+    if _is_short(pattern) and is_constant(other) and other.is_valid:
+        size, added = bytes_of(text, len(text)), scalar_bytes(other)
+        if size * (1 + added) > MAX_BATCH_BYTES:
+            size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
+        replace = partial(pc.replace_substring, pattern=pattern.as_py(), replacement=other.as_py())
+        check_growth("replace", len(text), bytes_of(text, len(text)), size)
+        return compute_strings("replace", replace, text, size)
+    rows = count_rows((text, pattern, other))
+    letters = pc.add(pc.utf8_length(broadcast(text, rows)).cast(pa.int64()), 1)
+    added = pc.sum(pc.multiply(letters, pc.binary_length(broadcast(other, rows)))).as_py() or 0
+    before = bytes_of(text, rows)
+    if rows == 1 and before + added > MAX_BATCH_BYTES:
+        one, searched, laid = (broadcast(given, 1)[0].as_py() for given in (text, pattern, other))
+        added = one.count(searched) * len(laid.encode())
+    check_bytes("replace", before + added, rows, text.type)
+    check_growth("replace", rows, before, before + added)
+    return compute("replace", text, pattern, other)
+
+
+library("split_part", takes=signature(TEXT, TEXT, INTEGER, result=like_first))
+
+
+def _cut_type(counted: Any) -> Any:
+    exact = counted == [pa.string(), pa.string(), pa.int64()]
+    return pa.string() if exact else pa.string_view()
+
+
+library(
+    "substr_index substring_index",
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, result=_cut_type),
+)
+
+
+def _list_of_text(counted: Any) -> Any:
+    return pa.list_(pa.field("item", counted[0]))
+
+
+def _check_parts(text: Any, separator: Any, *_: Any) -> None:
+    rows = count_rows((text, separator))
+    check_list_items(bytes_of(text, rows) + rows, rows)
+
+
+library(
+    "string_to_array string_to_list",
+    takes=signature(TEXT, TEXT, TEXT, result=_list_of_text, optional=1),
+    check=_check_parts,
+)
+
+
+# --- Regular expressions: test, extract, count, locate and replace matches --------------
+
+_FOUR_TEXTS = (LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT)
+_PLACES = (LOOSE_TEXT, LOOSE_TEXT, INTEGER, INTEGER, LOOSE_TEXT, INTEGER)
+
+
+def _list_of_matches(counted: Any) -> Any:
+    return pa.list_(pa.field("item", widest_string(counted)))
+
+
+def _check_groups(text: Any, pattern: Any, *_: Any) -> None:
+    """Check the size of what all groups of a pattern match, which may contain each other."""
+    rows = count_rows((text, pattern))
+    groups = pc.max(pc.count_substring(broadcast(pattern, rows), "(")).as_py() or 0
+    size = bytes_of(text, rows) * (groups + 1)
+    check_bytes("regexp_match", size, rows, text.type)
+    check_growth("regexp_match", rows, bytes_of(text, rows), size)
+
+
+def _check_replaced(text: Any, pattern: Any, other: Any, flags: Any = None) -> None:
+    """Check the size of texts whose matches are replaced.
+
+    Matches do not overlap: all values of a group together are at most as long as the text.
+    """
+    rows = count_rows((text, pattern, other))
+    before, letters = bytes_of(text, rows), broadcast(other, rows)
+    references = pc.max(pc.count_substring_regex(letters, r"[$\\]")).as_py() or 0
+    longest = pc.max(pc.binary_length(letters)).as_py() or 0
+    matches = rows if flags is None else before + rows
+    if flags is not None and matches * longest > MAX_BATCH_BYTES:
+        counts = compute("regexp_count", broadcast(text, rows), pattern)
+        matches = int(pc.sum(counts).as_py() or 0)
+    size = before * (1 + references) + matches * longest
+    check_bytes("regexp_replace", size, rows, text.type)
+    check_growth("regexp_replace", rows, before, size)
+
+
+@function("regexp_like", takes=signature(TEXT, TEXT, TEXT, result=pa.bool_(), optional=1))
+def _like(text: Any, pattern: Any, *flags: Any) -> Any:
+    given = [flag for flag in flags if not is_constant(flag) or flag.as_py() != ""]
+    return compute("regexp_like", text, pattern, *given)
+
+
+library(
+    "regexp_match",
+    takes=signature(*_FOUR_TEXTS[1:], result=_list_of_matches, optional=1),
+    check=_check_groups,
+)
+library(
+    "regexp_replace",
+    takes=signature(*_FOUR_TEXTS, result=widest_string, optional=1),
+    check=_check_replaced,
+)
+library("regexp_count", takes=signature(*_PLACES[:3], LOOSE_TEXT, result=pa.int64(), optional=2))
+library("regexp_instr", takes=signature(*_PLACES, result=pa.int64(), optional=4))
+
+
+# --- Digests of strings and bytes -------------------------------------------------------
+
+library("md5", takes=signature(BINARY, result=pa.string_view()))
+for _name in ("sha224", "sha256", "sha384", "sha512"):
+    library(_name, takes=signature(BINARY, result=pa.binary()))
+library("digest", takes=signature(BINARY, TEXT, result=pa.binary()))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["pa", "pc"]
-
 pa: Any = import_module("pyarrow")
 """``pyarrow``."""
 

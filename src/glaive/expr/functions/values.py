@@ -7,22 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from glaive.arrow.capacity import MAX_OFFSET
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import count_rows, map_rows
 from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets, largest
-
-__all__ = [
-    "all_valid",
-    "check_growth",
-    "check_joined",
-    "check_size",
-    "compute_strings",
-    "patch",
-    "whole_end",
-    "whole_letters",
-]
+from glaive.types import MAX_OFFSET
 
 _CUT_OFF: Final = "Invalid UTF8 sequence in input"
 

@@ -6,8 +6,9 @@ Specification: ``docs/format/legacy.md``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import cached_property, partial
 from threading import RLock
 from typing import Any
@@ -15,24 +16,357 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
-from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.legacy.bound import LegacyColumns, LegacyField
-from glaive.file.legacy.nodes import Opener, open_node
-from glaive.file.legacy.profile import V0_1, LegacyProfile
-from glaive.file.run_fetch import run_fetch
+from glaive.arrow.blocks import FixedWidth, Variable, pack_flags
+from glaive.arrow.build import all_null, leaf_bits, list_array, offset_bits, to_array
+from glaive.arrow.conditions import Condition
+from glaive.dataclass import dataclass
+from glaive.encodings.legacy import (
+    STATISTICS,
+    FileBytes,
+    ListParts,
+    PageBounds,
+    Pages,
+    Spans,
+    keys_into,
+    may_pass,
+    read_lists,
+    read_plain,
+    read_var_binary,
+)
+from glaive.encodings.predicate import PagePredicate, array_matches
+from glaive.encodings.protocol import Fetch, and_then, join
+from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from glaive.file.protocol import BoundField, FileColumns, run_fetch
+from glaive.file.versions import V0_1, LegacyProfile
 from glaive.forks import patiently, renewed
-from glaive.format.fields import Field, LanceSchema
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import RangeReader
-from glaive.memory import as_array
-from glaive.types import ByteRange, FormatVersion, Int64s, Where
+from glaive.kernels.match import list_rows
+from glaive.kernels.strings import value_lengths
+from glaive.memory import as_array, items_of
+from glaive.types import ByteRange, FormatVersion, Int64s, RowRange, Where
 
-__all__ = ["TAIL_BYTES", "LegacyFile", "number_ids"]
+# --- Fields of a 0.1 file, which assemble their values from pages -----------------------
+# A field has one page per batch; structs have none, only their members have. The format has no
+# validity: nulls read as the value in their slot. Only empty strings and binary read as null, in
+# nullable fields.
+#
+# Specification: "Pages" and "Nulls" in ``docs/format/legacy.md``.
+
+Opener = Callable[[Field, int, int], Pages | None]
+"""Pages of a field, by the bits of its values and how many more values a page has than the page
+table says; None when the file does not have the field."""
+
+Step = Fetch[pa.Array] | pa.Array
+
+
+class Node(ABC):
+    """One field, with all fields below."""
+
+    __slots__ = ()
+
+    kind: pa.DataType
+
+    @abstractmethod
+    def read(self, spans: Spans) -> Step:
+        """The values of spans, in order, as one array."""
+
+
+@dataclass(slots=True)
+class _Plain(Node):
+    kind: pa.DataType
+    pages: Pages
+    values: int
+
+    def read(self, spans: Spans) -> Step:
+        return and_then(read_plain(self.pages, spans, self.values), self._finish)
+
+    def _finish(self, block: FixedWidth) -> pa.Array:
+        return to_array(block, self.kind, None, 0, self.pages.where)
+
+
+@dataclass(slots=True)
+class _Strings(Node):
+    kind: pa.DataType
+    pages: Pages
+    offset_bits: int
+    nullable: bool
+
+    def read(self, spans: Spans) -> Step:
+        return and_then(read_var_binary(self.pages, spans, self.offset_bits), self._finish)
+
+    def _finish(self, block: Variable) -> pa.Array:
+        validity, nulls = None, 0
+        bits, count = block.offset_bits, block.count
+        if self.nullable and count:
+            shortest, _ = value_lengths(block.offsets, bits, block.data, count)
+            if shortest == 0:
+                ends = items_of(block.offsets, f"<i{bits // 8}", count + 1)
+                flags = ends[1:] != ends[:-1]
+                validity, nulls = pack_flags(flags), count - int(np.count_nonzero(flags))
+        return to_array(block, self.kind, validity, nulls, self.pages.where)
+
+
+@dataclass(slots=True)
+class _Keys(Node):
+    kind: Any
+    pages: Pages
+    items: Callable[[], Step]
+    known: pa.Array | None = field(default=None)
+
+    def read(self, spans: Spans) -> Step:
+        keys = read_plain(self.pages, spans)
+        items = self.known if self.known is not None else self.items()
+        return join([keys, items], self._finish)
+
+    def _finish(self, parts: list[Any]) -> pa.Array:
+        keys, self.known = parts
+        return keys_into(keys, self.kind, parts[1], self.pages.where)
+
+
+@dataclass(slots=True)
+class _Lists(Node):
+    kind: pa.DataType
+    pages: Pages
+    items: Node
+
+    def read(self, spans: Spans) -> Step:
+        return and_then(read_lists(self.pages, spans), self._items)
+
+    def _items(self, parts: ListParts) -> Step:
+        return and_then(self.items.read(parts.items), partial(self._finish, parts))
+
+    def _finish(self, parts: ListParts, items: pa.Array) -> pa.Array:
+        width = self.pages.bits // 8
+        slots = parts.offsets.size // width - 1
+        return list_array(self.kind, slots, None, 0, parts.offsets, items, self.pages.where)
+
+
+@dataclass(slots=True)
+class _Struct(Node):
+    kind: pa.DataType
+    members: tuple[Node, ...]
+
+    def read(self, spans: Spans) -> Step:
+        return join(
+            [member.read(spans) for member in self.members], partial(self._finish, spans.total)
+        )
+
+    def _finish(self, rows: int, members: list[pa.Array]) -> pa.Array:
+        return pa.Array.from_buffers(self.kind, rows, [None], 0, children=members)
+
+
+@dataclass(slots=True)
+class _Nulls(Node):
+    """A column of nulls, or one that the file does not have."""
+
+    kind: pa.DataType
+
+    def read(self, spans: Spans) -> Step:
+        return all_null(self.kind, spans.total)
+
+
+def plain_bits(kind: pa.DataType) -> tuple[int, int]:
+    """Bits of a value of a fixed-width type, and the booleans in one value, else 1."""
+    bits = leaf_bits(kind)
+    if bits is None or bits == 0:
+        raise UnsupportedFeatureError(f"format 0.1 has no plain values of type {kind}")
+    inner: Any = kind
+    while pa.types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    return bits, bits if pa.types.is_boolean(inner) else 1
+
+
+def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where: Where) -> Node:
+    """The node of a field and those below.
+
+    Parameters
+    ----------
+    pages
+        Finds the pages of a field.
+    items
+        Reads the items of a dictionary field.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        0.1 files cannot contain such fields.
+    """
+    kind: Any = field.arrow_type
+    logical = field.logical_type
+    if field.is_blob_v2:
+        raise UnsupportedFeatureError(
+            f"column {field.name!r} has blobs, of which files of format 0.1 have no descriptions "
+            f"(in {where})"
+        )
+    if logical == "struct":
+        members = tuple(open_node(child, pages, items, where) for child in field.children)
+        if members and all(isinstance(member, _Nulls) for member in members):
+            missing = not any(pa.types.is_null(leaf.arrow_type) for leaf in field.leaves())
+            if missing:
+                return _Nulls(kind)
+        return _Struct(kind, members)
+    if logical.startswith(("list", "large_list")):
+        own_pages = pages(field, 64 if logical.startswith("large") else 32, 0)
+        if own_pages is None:
+            return _Nulls(kind)
+        return _Lists(kind, own_pages, open_node(field.children[0], pages, items, where))
+    if field.children:
+        raise UnsupportedFeatureError(
+            f"field {field.name!r} has logical type {logical!r}, which files of format 0.1 do not "
+            f"support (in {where})"
+        )
+    if pa.types.is_null(kind):
+        return _Nulls(kind)
+    width = offset_bits(kind)
+    if width is not None:
+        own_pages = pages(field, 64, 1)
+        if own_pages is None:
+            return _Nulls(kind)
+        return _Strings(kind, own_pages, width, field.nullable)
+    if pa.types.is_dictionary(kind):
+        own_pages = pages(field, int(kind.index_type.bit_width), 0)
+        return _Nulls(kind) if own_pages is None else _Keys(kind, own_pages, partial(items, field))
+    bits, values = plain_bits(kind)
+    own_pages = pages(field, bits, 0)
+    return _Nulls(kind) if own_pages is None else _Plain(kind, own_pages, values)
+
+
+# --- Columns of a 0.1 file bound to fields: read and take whole fields ------------------
+
+_VIEW_BYTES = 64 * 1024
+"""Smaller pages are joined into one array."""
+
+_COLUMN_BYTES = 2048
+"""Bytes of memory of a column besides its page table."""
+
+_GROUP_ROWS = 64 * 1024
+_GROUP_BYTES = 2 * 1024 * 1024
+"""Approximate rows of joined smaller pages, and bytes of narrow values, which make more rows."""
+
+
+class LegacyField(BoundField):
+    """A top-level field with all pages below it (a ``BoundColumn``)."""
+
+    __slots__ = ("_batches", "_bounds", "_cuts", "_node")
+
+    def __init__(
+        self,
+        field: Field,
+        node: Node,
+        batches: Int64s,
+        reader: RangeReader,
+        bounds: Callable[[], PageBounds | None],
+    ) -> None:
+        where = f"{reader.path}, column {field.name!r}"
+        super().__init__(field.to_arrow(), int(batches[-1]), reader, where)
+        self._bounds = bounds
+        self._node = node
+        self._batches = batches
+        self._cuts = _cuts(getattr(node, "pages", None), batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: page tables, a few numbers per batch."""
+        return _COLUMN_BYTES + 32 * len(self._cuts)
+
+    def cuts(self) -> Int64s:
+        """Rows at which pages begin, except for pages that are better joined."""
+        return self._cuts
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        self._check_range(start, stop)
+        if start == stop:
+            return all_null(self.field.type, 0)
+        batches = self._batches
+        first = int(np.searchsorted(batches, start, "right")) - 1
+        last = int(np.searchsorted(batches, stop))
+        edges = batches[first : last + 1]
+        page = np.arange(first, last)
+        begins = np.maximum(edges[:-1], start)
+        return self._node.read(
+            Spans(page, begins - edges[:-1], np.minimum(edges[1:], stop) - begins)
+        )
+
+    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
+        """The ranges of ``start`` to ``stop`` in which rows may pass, by page statistics."""
+        self._check_range(start, stop)
+        bounds = self._bounds()
+        if bounds is None or len(bounds.null_count) != len(self._batches) - 1:
+            return super().prune(condition, start, stop)
+        if bounds.min_value.type != self.field.type or bounds.max_value.type != self.field.type:
+            return super().prune(condition, start, stop)
+        flags = np.concatenate(([False], may_pass(bounds, condition), [False]))
+        edges = np.flatnonzero(flags[1:] != flags[:-1])
+        begins = np.maximum(self._batches[edges[::2]], start)
+        ends = np.minimum(self._batches[edges[1::2]], stop)
+        pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+        return [RowRange(*pair) for pair in pairs if pair[0] < pair[1]]
+
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        self._check_range(start, stop)
+        encoded = pa.types.is_dictionary(self.field.type)
+        if not self.reader.mapped or pa.types.is_nested(self.field.type):
+            return None
+        if not (encoded or (predicate.any_width and offset_bits(self.field.type) is None)):
+            return None
+        where = Where(self.reader.path, None, self.field.name)
+        matches = array_matches(self.read(start, stop), predicate, where)
+        if matches is None:
+            return None
+        return list_rows(matches.bits, matches.begin, stop - start, start)
+
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+        if not len(rows):
+            return all_null(self.field.type, 0)
+        if int(rows.min()) < 0 or int(rows.max()) >= self.num_rows:
+            raise RowIndexError(
+                f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows "
+                f"(in {self._where})"
+            )
+        page = np.searchsorted(self._batches, rows, "right") - 1
+        return self._node.read(Spans(page, rows - self._batches[page], np.ones_like(rows)))
+
+
+class LegacyColumns(FileColumns):
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ()
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value: texts may lie anywhere in the file, also where others lie."""
+        checked = self.in_proportion(len(rows))
+        return join([and_then(column.plan_take(rows), checked) for column in self.columns], list)
+
+
+def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
+    """Where reads should begin: at large pages, between runs of pages, or at regular intervals."""
+    rows = int(batches[-1])
+    if rows == 0 or len(batches) == 2:
+        return np.unique(np.array([0, rows], np.int64))
+    if pages is None:
+        return _every(batches)
+    sizes = np.diff(batches) * pages.bits // 8
+    gaps = np.flatnonzero(pages.positions[1:] != pages.positions[:-1] + sizes[:-1]) + 1
+    runs = np.concatenate((batches[:1], batches[gaps], batches[-1:]))
+    # Runs of adjacent pages are views of the file.
+    if rows * pages.bits // 8 >= _VIEW_BYTES * (len(runs) - 1):
+        return np.unique(runs)
+    return _every(batches, max(_GROUP_ROWS, 8 * _GROUP_BYTES // max(1, pages.bits)))
+
+
+def _every(batches: Int64s, step: int = _GROUP_ROWS) -> Int64s:
+    """Starts of batches, about every ``step`` rows."""
+    rows = np.arange(0, int(batches[-1]) + 1, step)
+    starts = batches[np.searchsorted(batches, rows)]
+    return np.unique(np.concatenate((starts, batches[-1:])))
+
 
 TAIL_BYTES = 64 * 1024
 """Bytes of the first request."""

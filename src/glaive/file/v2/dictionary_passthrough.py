@@ -17,22 +17,11 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, offset_bits
-from glaive.arrow.dictionaries import dictionary_encoded
-from glaive.encodings.leaf import Leaf
+from glaive.arrow.chunked import dictionary_encoded
+from glaive.encodings.levels import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.file.v2.reading.columns import Node
+from glaive.file.v2.columns import Node
 from glaive.types import Where
-
-__all__ = [
-    "can_pass_through",
-    "decode_or_keep",
-    "decoded_bytes",
-    "dictionary_array",
-    "fits_with_dictionaries",
-    "is_passed_through",
-    "passes_through",
-    "with_items_of",
-]
 
 
 def can_pass_through(kind: pa.DataType) -> bool:
@@ -78,7 +67,7 @@ def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:
     """The array of a top-level leaf with one dictionary; ``None`` where its pages have none."""
     if not isinstance(leaf.values, Dictionary) or not can_pass_through(node.type):
         return None
-    from glaive.file.v2.reading.unshred import unshred_flat
+    from glaive.file.v2.unshred import unshred_flat
 
     kind: Any = node.type
     kept = replace(node, type=pa.dictionary(pa.int32(), kind))
@@ -124,7 +113,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
     """
     if not is_passed_through(array.type, kind):
         return array
-    from glaive.encodings.writing.dictionary import SURE_SHARE
+    from glaive.encodings.writing.choice import SURE_SHARE
     from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
 
     used = _used_only(array) if wanted == AUTOMATIC and len(array) >= MIN_VALUES else None

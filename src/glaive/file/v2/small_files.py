@@ -11,42 +11,143 @@ of single files, as is damage: it says what is wrong and where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.dictionaries import has_dictionary
+from glaive.arrow.blocks import integer_array, inverse_permutation
+from glaive.arrow.chunked import concat_arrays, has_dictionary
 from glaive.dataclass import dataclass
-from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Leaf
+from glaive.encodings.levels import Leaf
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
+from glaive.encodings.protocol import Fetch, PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
-from glaive.file.v2.bulk_reads import FOOTER_VERSIONS, BulkReadError
-from glaive.file.v2.reading.columns import Node, column_tree
-from glaive.file.v2.reading.container import parse_page_layout
-from glaive.file.v2.reading.unshred import unshred, unshred_flat
-from glaive.file.v2.small_checksums import compare_pages, small_checksums
-from glaive.format.checksums import FileChecksums
-from glaive.format.field import Field
-from glaive.format.footer import MAGIC, FileFooter
+from glaive.errors import CorruptFileError
+from glaive.file.v2.columns import Node, column_tree
+from glaive.file.v2.container import parse_page_layout
+from glaive.file.v2.unshred import unshred, unshred_flat
+from glaive.file.versions import PROFILES
+from glaive.format.field import BLOB, Field
+from glaive.format.footer import MAGIC, TRAILER, FileChecksums, FileFooter, trailing_size
 from glaive.format.pb import encodings21_pb2, file2_pb2
+from glaive.io.checksums import Expected, check
 from glaive.io.pool import gather
-from glaive.io.read_many import JoinedObjects
+from glaive.io.store import JoinedObjects
 from glaive.memory import as_array
 from glaive.types import ByteRange, Int64s, Where
 
-__all__ = [
-    "SmallBatch",
-    "SmallPage",
-    "at_hand",
-    "read_small_files",
+# --- Which files are small, and which of their columns are read from many of them at once
+# Takes ask this; what reads them, :mod:`glaive.file.v2.small_files`, is loaded where there are
+# any.
+
+MAX_BYTES = 64 * 1024
+"""Bytes of a file that counts as small."""
+
+_PROFILES = [
+    profile for profile in PROFILES.values() if getattr(profile, "pages", None) == "layouts"
 ]
+BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
+"""Format versions of files that are read in bulk: those whose pages have layouts."""
+
+FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
+"""The same as footers have them."""
+
+
+class BulkReadError(Exception):
+    """Files have to be read one by one; the message says why, in one of few ways."""
+
+
+def suits_bulk_reads(fields: Sequence[Field]) -> bool:
+    """Whether columns of these fields are read from many files at once."""
+    return not any(
+        field.is_packed or BLOB in field.metadata or _is_list_of_fixed(field)
+        for top in fields
+        for field in top.walk()
+    )
+
+
+def _is_list_of_fixed(field: Field) -> bool:
+    """Whether a field is a fixed-size list whose items are no plain values."""
+    return bool(field.children) and field.logical_type.startswith("fixed_size_list")
+
+
+# --- Checksums of many small files in one buffer, compared where they came over a network
+# A step per file and buffer: each was fetched with a request of its own, which costs far more.
+
+_WHERE = Where("small files")
+
+
+class _Page(Protocol):
+    @property
+    def ranges(self) -> tuple[ByteRange, ...]:
+        """The buffers of the page."""
+
+
+def small_checksums(
+    data: pa.Buffer, bases: Int64s, sizes: Sequence[int], footers: Any
+) -> list[FileChecksums | None]:
+    """The checksums of files of some ``sizes`` that begin at ``bases``; None where there are none.
+
+    Raises
+    ------
+    BulkReadError
+        Those of the metadata differ, or there may be some that are damaged.
+    """
+    found: list[FileChecksums | None] = []
+    parts = (footers[part].tolist() for part in ("metadata", "columns", "buffers"))
+    for base, whole, start, count, buffers in zip(bases.tolist(), sizes, *parts, strict=True):
+        at = base + start
+        before = data.slice(at - TRAILER, TRAILER).to_pybytes() if start >= TRAILER else b""
+        size = trailing_size(before)
+        if size is None or size > start:
+            if buffers > 1:  # the schema is one of them, and perhaps damaged checksums are
+                raise BulkReadError("a file has more than a schema and pages")
+            found.append(None)
+            continue
+        try:
+            checksums = FileChecksums.parse(data.slice(at - size, size), count, where=_WHERE.path)
+            if checksums is not None:
+                metadata = data.slice(at, whole - start)
+                check(Expected(checksums.metadata, "metadata of a file", _WHERE), metadata)
+        except CorruptFileError as damage:
+            raise BulkReadError("a checksum differs") from damage
+        found.append(checksums)
+    return found
+
+
+def compare_pages(
+    data: pa.Buffer,
+    bases: Int64s,
+    checksums: Sequence[FileChecksums | None],
+    column: int,
+    pages: Sequence[_Page],
+    which: Sequence[int],
+) -> None:
+    """Compare the buffers of a column, which has one page in each file.
+
+    Raises
+    ------
+    BulkReadError
+        Some differ.
+    """
+    for base, own, number in zip(bases.tolist(), checksums, which, strict=True):
+        if own is None:
+            continue
+        ranges, expected = pages[number].ranges, own.of_column(column)
+        if len(expected) != len(ranges):
+            raise BulkReadError("a checksum differs")
+        try:
+            for (offset, size), checksum in zip(ranges, expected, strict=True):
+                buffer = data.slice(base + offset, size)
+                check(Expected(checksum, "page buffer", _WHERE), buffer)
+        except CorruptFileError as damage:
+            raise BulkReadError("a checksum differs") from damage
+
 
 _MOST_EXPANDED = 256 * 1024 * 1024
 """Bytes that items of dictionaries may take in the values of one column, about."""
@@ -58,7 +159,6 @@ _DICTIONARY = 2
 """Number of the buffer with the items of a page."""
 _SIZE = 4
 
-_WHERE = Where("small files")
 _PAIR = 16
 _FOOTER = np.dtype(
     [
@@ -372,3 +472,70 @@ def at_hand(step: Fetch[Leaf] | Leaf) -> Leaf:
 def _where(files: Int64s, page: int) -> Where:
     """The place of one of the pages of some files, for messages."""
     return replace(_WHERE, note=f"file {files[page]}")
+
+
+# --- Take rows of many small files at once; see :mod:`glaive.file.v2.small_files` -------
+
+
+def take_small_files(
+    batch: SmallBatch,
+    fields: Sequence[Field],
+    column_of: Mapping[int, int],
+    file: Int64s,
+    row: Int64s,
+) -> list[pa.Array]:
+    """Row ``row[i]`` of file number ``file[i]`` for every i, in any order; one array per field.
+
+    Every file must have at least one requested row. The other parameters and the errors are
+    those of :func:`read_small_files`.
+    """
+    return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
+
+
+def _take(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
+    """A top-level field."""
+    if not node.children:
+        return _flat(batch, node, file, row)
+    leaves = [batch.column(leaf) for leaf in node.leaves()]
+    done = []
+    for at, some in _by_file(file, np.arange(len(file))):
+        alone = [batch.alone(at, pages[which[at]], row[some]) for pages, which in leaves]
+        done.append((some, unshred(node, alone, len(some), _WHERE)))
+    return _in_order(done)
+
+
+def _flat(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
+    """A field without lists and structs: runs of joined pages, then pages that are read alone."""
+    pages, which = batch.column(node)
+    runs, alone = batch.runs(pages, which)
+    done: list[tuple[Int64s, pa.Array]] = []
+    for files, run in runs:
+        counts, first_row = batch.rows[files], np.full(len(which), -1)
+        first_row[files] = np.cumsum(counts) - counts
+        chosen = np.flatnonzero(first_row[file] >= 0)
+        leaf = at_hand(run.take(first_row[file[chosen]] + row[chosen]))
+        done.append((chosen, unshred_flat(node, leaf, _WHERE)))
+    for at, positions in _by_file(file, np.flatnonzero(np.isin(file, alone))):
+        leaf = batch.alone(at, pages[which[at]], row[positions])
+        done.append((positions, unshred_flat(node, leaf, _WHERE)))
+    return _in_order(done)
+
+
+def _by_file(file: Int64s, chosen: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """Each file among the chosen rows, with the positions of its rows."""
+    order = chosen[np.argsort(file[chosen], kind="stable")]
+    numbers = file[order]
+    cuts = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
+    for some in np.split(order, cuts):
+        if len(some):
+            yield int(file[some[0]]), some
+
+
+def _in_order(done: list[tuple[Int64s, pa.Array]]) -> pa.Array:
+    """Join parts by the positions of their values."""
+    if len(done) == 1:
+        return done[0][1]  # the only part has all positions, in order
+    order = np.concatenate([positions for positions, _ in done])
+    whole: Any = concat_arrays([array for _, array in done])
+    taken: pa.Array = whole.take(integer_array(inverse_permutation(order)))
+    return taken

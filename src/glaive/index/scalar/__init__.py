@@ -1,1 +1,1 @@
-"""Scalar indices: their kinds, found by :mod:`glaive.index.registry`."""
+"""Scalar indices: their kinds, found by :mod:`glaive.index.protocol`."""

@@ -17,17 +17,21 @@ from glaive.errors import IndexKindError, UnsupportedFeatureError
 from glaive.format.extension import JSON
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
+from glaive.index.protocol import (
+    BuiltSegment,
+    IndexKind,
+    IndexSource,
+    RebuiltSegment,
+    ValueBatch,
+    index_kind,
+)
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource, ValueBatch
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.index.scalar.btree_search import OpenedBTree
-    from glaive.index.scalar.sorted_runs import SortedRun
+    from glaive.index.scalar.sorting import SortedRun
 
-__all__ = ["BTree"]
 
 PAGES = "page_data.lance"
 LOOKUP = "page_lookup.lance"
@@ -73,9 +77,8 @@ class BTree(IndexKind):
 
     def open(self, segment: Segment) -> OpenedBTree:
         """Read the bounds of all pages."""
-        from glaive.index.scalar.btree_search import OpenedBTree
+        from glaive.index.scalar.btree_search import OpenedBTree, PageBounds
         from glaive.index.scalar.ordering import is_sortable
-        from glaive.index.scalar.sorted_pages import PageBounds
 
         lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
@@ -113,8 +116,8 @@ class BTree(IndexKind):
         ``zone_size`` is the number of rows of a page, by default 4,096.
         """
         from glaive.index.scalar.ordering import is_sortable
-        from glaive.index.scalar.parameters import check_type, integer, known_parameters
-        from glaive.index.scalar.sorted_runs import sorted_runs
+        from glaive.index.scalar.sorting import sorted_runs
+        from glaive.index.scalar.zones import check_type, integer, known_parameters
 
         known_parameters("BTREE", parameters, (_ZONE_SIZE,))
         per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
@@ -151,8 +154,8 @@ class BTree(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Merge the sorted values of all segments and of the source."""
-        from glaive.index.scalar.parameters import check_same_type
-        from glaive.index.scalar.sorted_runs import sorted_runs
+        from glaive.index.scalar.sorting import sorted_runs
+        from glaive.index.scalar.zones import check_same_type
 
         runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
         kind = _type_of(segments)
@@ -171,7 +174,7 @@ _DETAILS = "/lance.table.BTreeIndexDetails"
 
 def _shown(value: Any) -> str:
     """A value as pylance shows it."""
-    from glaive.arrow.python_values import python_values
+    from glaive.arrow.conditions import python_values
 
     if value is None or not value.is_valid:
         return "NULL"
@@ -276,7 +279,7 @@ def _write(
     out: SegmentWriter,
 ) -> None:
     """Write the rows of some runs in order, and the bounds of their pages."""
-    from glaive.index.scalar.sorted_runs import merged
+    from glaive.index.scalar.sorting import merged
 
     schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     file = out.create(PAGES, schema)

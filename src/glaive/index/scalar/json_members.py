@@ -14,8 +14,7 @@ import pyarrow as pa
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
-from glaive.expr.functions.json_numbers import numbers_of, strings_of
-from glaive.expr.functions.jsonb_views import (
+from glaive.expr.functions.json import (
     FALSE,
     NULL,
     NUMBER,
@@ -23,10 +22,10 @@ from glaive.expr.functions.jsonb_views import (
     TRUE,
     JsonItems,
     items_of,
+    numbers_of,
+    strings_of,
 )
-from glaive.index.source import FragmentExtent, IndexSource, ValueBatch
-
-__all__ = ["MemberSource"]
+from glaive.index.protocol import FragmentExtent, IndexSource, ValueBatch
 
 _FLOAT = 0x60
 """Type of a number that is not an integer, in the first byte of its payload."""

@@ -15,14 +15,19 @@ from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import json_details_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
-from glaive.index.registry import index_kind, index_kinds, kind_by_files
-from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
+from glaive.index.protocol import (
+    BuiltSegment,
+    IndexKind,
+    IndexSource,
+    OpenedIndex,
+    RebuiltSegment,
+    index_kind,
+    index_kinds,
+    kind_by_files,
+)
+from glaive.index.scalar.bloomfilter import OpenedBloomFilter
 from glaive.index.scalar.json_members import MemberSource
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import IndexSource
-
-__all__ = ["JsonPath"]
 
 _TARGET, _PATH = "target_index_type", "path"
 _TARGETS = ("btree", "bitmap", "zonemap", "bloomfilter", "ngram")

@@ -17,7 +17,7 @@ from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.keeping import Keep, keep_nothing
+from glaive.index.protocol import ValueBatch
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
     SortKeys,
@@ -32,25 +32,11 @@ from glaive.index.scalar.rowsets import (
     rows_per_byte,
     union_of_rowsets,
 )
-from glaive.index.scalar.sorted_runs import SortedRun, merged
-from glaive.index.scalar.sorting import sorted_batch
-from glaive.index.segment import IndexFile, SegmentWriter
-from glaive.index.source import ValueBatch
+from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch
+from glaive.index.segment import IndexFile, Keep, SegmentWriter, keep_nothing
 from glaive.memory import items_of
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
-
-__all__ = [
-    "KEYS_AT_ONCE",
-    "LOOKUP",
-    "STATS",
-    "KeyBatch",
-    "KeySets",
-    "SetFormat",
-    "grouped",
-    "merged_keys",
-    "write_keys",
-]
 
 LOOKUP = "bitmap_page_lookup.lance"
 STATS = "lance:index_stats"

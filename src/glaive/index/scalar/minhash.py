@@ -6,34 +6,423 @@ Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from dataclasses import field, replace
+from functools import cache
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from glaive.errors import UnsupportedFeatureError
+from glaive.arrow.blocks import Variable, ascending
+from glaive.arrow.build import block_from_array
+from glaive.arrow.conditions import scalar
+from glaive.dataclass import dataclass
+from glaive.errors import CorruptFileError, OptionError, SchemaError, UnsupportedFeatureError
+from glaive.format.pb import minhash_details_pb2
+from glaive.format.wire import field_numbers, parse
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, Entry, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
+from glaive.index.protocol import (
+    BuiltSegment,
+    Entry,
+    IndexKind,
+    IndexSource,
+    OpenedIndex,
+    RebuiltSegment,
+    ValueBatch,
+    index_kind,
+)
 from glaive.index.row_set import RowNumbers
-from glaive.index.scalar.minhash_parameters import MinHashParams
-from glaive.index.scalar.minhash_search import MinHashFiles, OpenedMinHash, signatures_of
-from glaive.index.scalar.parameters import check_type
-from glaive.index.scalar.signatures import TextSigner, band_keys
-from glaive.index.scalar.sorted_runs import merged, sorted_runs
+from glaive.index.scalar.sorting import merged, sorted_runs
+from glaive.index.scalar.zones import check_type, integer, known_parameters
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource, ValueBatch
-from glaive.memory import as_array
-from glaive.types import UInt16s, UInt64s
+from glaive.index.text.text_format import (
+    DICTIONARY_TOKENIZERS,
+    TextFormat,
+    TextParams,
+    details_by_name,
+)
+from glaive.index.text.tokenizers.tokenizer import TokenChain, TokenNumbers
+from glaive.kernels.hashing import Permutations, hash_ranges, sign
+from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
+from glaive.types import Float32s, Int64s, UInt16s, UInt32s, UInt64s
 
-__all__ = ["MinHash"]
+# --- Parameters of MinHash indices: what users choose, and what the entry in the manifest says
+# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+
+MAX_HASHES: Final = 4096
+MAX_BANDS: Final = 256
+_HASHES, _BANDS, _SHINGLE = "num_hashes", "num_bands", "shingle_size"
+_TOKENIZER: Final = "tokenizer"
+_DETAILS: Final = "details of a MinHash index"
+_KNOWN_FIELDS: Final = 5
+_POSTING_VERSION: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MinHashParams:
+    """How texts become signatures.
+
+    Parameters
+    ----------
+    num_hashes
+        Values of a signature, from 1 to 4,096; a multiple of ``num_bands``.
+    num_bands
+        Stretches of a signature by which candidates are found, from 1 to 256.
+    shingle_size
+        Neighbouring tokens that are hashed together.
+    tokenizer
+        How a text becomes tokens.
+    """
+
+    num_hashes: int = 128
+    num_bands: int = 16
+    shingle_size: int = 3
+    tokenizer: TextParams = field(
+        default_factory=lambda: TextParams(stem=False, remove_stop_words=False)
+    )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """The parameters that users ask for; ``tokenizer``: options of full-text indices.
+
+        Raises
+        ------
+        OptionError
+            An option is unknown, or has a value that it cannot have.
+        """
+        known_parameters("MINHASHLSH", options, (_HASHES, _BANDS, _SHINGLE, _TOKENIZER))
+        given = options.get(_TOKENIZER)
+        if given is not None and not isinstance(given, Mapping):
+            raise OptionError(f"{_TOKENIZER}: expected a mapping of options, found {given!r:.80}")
+        plain = {"stem": False, "remove_stop_words": False}
+        params = cls(
+            integer(options, _HASHES, 128),
+            integer(options, _BANDS, 16),
+            integer(options, _SHINGLE, 3),
+            TextParams.of(plain | dict(given or {})),
+        )
+        problem = params.problem()
+        if problem is not None:
+            raise OptionError(problem)
+        return params
+
+    @classmethod
+    def read(cls, content: bytes, where: object) -> Self:
+        """What a details message says.
+
+        Raises
+        ------
+        CorruptFileError
+            It cannot be parsed, or says what cannot be.
+        UnsupportedFeatureError
+            Signatures are made in a way that is not known.
+        """
+        message = minhash_details_pb2.MinHashLshIndexDetails()
+        parse(message, content, _DETAILS, where)
+        known = max(field_numbers(content, _DETAILS, where), default=0) <= _KNOWN_FIELDS
+        if message.signature_version or not known:
+            raise UnsupportedFeatureError(
+                f"{where}: signatures of version {message.signature_version}"
+            )
+        said = details_by_name(message.tokenizer.SerializeToString(), where)
+        names = TextParams.__slots__
+        tokenizer = replace(
+            TextParams(lance_tokenizer="text"),
+            **{key: value for key, value in said.items() if key in names and key not in _ABSENT},
+        )
+        params = cls(message.num_hashes, message.num_bands, message.shingle_size, tokenizer)
+        problem = params.problem() or tokenizer.problem()
+        if problem is not None:
+            raise CorruptFileError(
+                _DETAILS, expected="parameters that can be", found=problem, where=where
+            )
+        return params
+
+    def encoded(self) -> bytes:
+        """The details message."""
+        message = minhash_details_pb2.MinHashLshIndexDetails(
+            num_hashes=self.num_hashes, num_bands=self.num_bands, shingle_size=self.shingle_size
+        )
+        form = TextFormat(self.tokenizer, _POSTING_VERSION)
+        parse(message.tokenizer, form.built().details, _DETAILS, "the parameters")
+        return message.SerializeToString()
+
+    def options(self) -> dict[str, Any]:
+        """Options with which an index like this one is built."""
+        tokenizer = TextFormat(self.tokenizer, _POSTING_VERSION).options()
+        for name in ("format_version", "document_granularity"):
+            del tokenizer[name]
+        return {
+            _HASHES: self.num_hashes, _BANDS: self.num_bands, _SHINGLE: self.shingle_size,
+            _TOKENIZER: tokenizer,
+        }  # fmt: skip
+
+    def problem(self) -> str | None:
+        """What is wrong with a value, if anything."""
+        if not 1 <= self.num_hashes <= MAX_HASHES:
+            return f"{_HASHES}: expected 1 to {MAX_HASHES}, found {self.num_hashes}"
+        if not 1 <= self.num_bands <= MAX_BANDS:
+            return f"{_BANDS}: expected 1 to {MAX_BANDS}, found {self.num_bands}"
+        if self.num_hashes % self.num_bands:
+            return (
+                f"{_HASHES}: expected a multiple of {_BANDS}, found {self.num_hashes} and "
+                f"{self.num_bands}"
+            )
+        if self.shingle_size < 1:
+            return f"{_SHINGLE}: expected at least 1, found {self.shingle_size}"
+        if self.tokenizer.custom_stop_words is not None:
+            return f"{_TOKENIZER}: custom_stop_words cannot be stored in an index of this kind"
+        base = self.tokenizer.base_tokenizer
+        if base.partition("/")[0] in DICTIONARY_TOKENIZERS:
+            return f"{_TOKENIZER}: {base} needs a dictionary, which such an index does not name"
+        return None
+
+
+_ABSENT: Final = ("lance_tokenizer", "custom_stop_words")
+
+
+# --- MinHash signatures of texts, and the keys of their bands ---------------------------
+# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+
+_SEED: Final = 42
+_SEPARATOR: Final = b"\x1f"
+_JOINT, _NOTHING = (scalar(part, pa.large_binary()) for part in (_SEPARATOR, b""))
+_BAND_SHIFT: Final = 56
+_KEY_BITS: Final = np.uint64((1 << _BAND_SHIFT) - 1)
+_STEP, _FIRST_MIX, _SECOND_MIX = (
+    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+_VOCABULARY_BYTES: Final = 64 << 20
+"""Bytes of distinct tokens from which on they are forgotten."""
+
+_TEXTS_AT_ONCE: Final = 1 << 13
+"""Texts whose shingles are made at a time."""
+
+
+class SignedTexts(NamedTuple):
+    """Texts that have tokens: where they are in the array, and a row of 16-bit values for each."""
+
+    texts: Int64s
+    signatures: UInt16s
+
+
+class TextSigner:
+    """Makes signatures of texts. Not safe to share between threads."""
+
+    def __init__(self, params: MinHashParams) -> None:
+        self._params = params
+        self._chain = TokenChain.of(params.tokenizer)
+        self._numbers = TokenNumbers(self._chain)
+        self._permutations = _permutations(params.num_hashes)
+
+    def sign(self, texts: Any) -> SignedTexts:
+        """The signatures of an array of texts; those that are null or have no token have none.
+
+        Cost: some steps of kernels per token, and one per shingle and value of a signature.
+        """
+        parts = [
+            self._sign(texts[start : start + _TEXTS_AT_ONCE], start)
+            for start in range(0, len(texts), _TEXTS_AT_ONCE)
+        ]
+        if not parts:
+            return SignedTexts(
+                np.empty(0, np.int64), np.empty((0, self._params.num_hashes), np.uint16)
+            )
+        places, signatures = zip(*parts, strict=True)
+        return SignedTexts(np.concatenate(places), np.concatenate(signatures))
+
+    def _sign(self, texts: Any, start: int) -> SignedTexts:
+        if self._numbers.nbytes > _VOCABULARY_BYTES:
+            self._numbers = TokenNumbers(self._chain)
+        found = self._numbers.number(texts)
+        places = np.flatnonzero(found.counts)
+        counts = found.counts[places]
+        # The tokens of all texts, each with a separator behind it: a shingle is a range of them.
+        ended = pc.binary_join_element_wise(self._numbers.strings, _JOINT, _NOTHING)
+        block = block_from_array(ended.take(pa.array(found.numbers)))
+        if not isinstance(block, Variable):
+            raise SchemaError(f"tokens are bytes, not {ended.type}")
+        ends = as_array(block.offsets, np.int64)[: len(found.numbers) + 1]
+        bounds, first, tokens = _shingles(counts, self._params.shingle_size)
+        sizes = ends[first + tokens] - ends[first] - len(_SEPARATOR)
+        hashes = hash_ranges(block.data, ends[first], sizes, _SEED)
+        return SignedTexts(places + start, sign(hashes, bounds, self._permutations))
+
+
+def _shingles(counts: Int64s, size: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Bounds of the shingles of texts; the first token of each shingle, and how many it has.
+
+    ``counts`` are the tokens of each text, none of them 0.
+    """
+    shingles = np.maximum(counts - size + 1, 1)
+    bounds = np.concatenate([[0], np.cumsum(shingles)])
+    first_token = np.cumsum(counts) - counts
+    first = np.repeat(first_token - bounds[:-1], shingles) + np.arange(bounds[-1])
+    return bounds, first, np.repeat(np.minimum(counts, size), shingles)
+
+
+def band_keys(signatures: UInt16s, bands: int) -> UInt64s:
+    """The key of each band of each signature, of shape ``(texts, bands)``."""
+    texts, values = signatures.shape
+    size = 2 * (values // bands)
+    data = as_buffer(np.ascontiguousarray(signatures, "<u2"))
+    starts = np.arange(texts * bands, dtype=np.int64) * size
+    hashes = hash_ranges(data, starts, np.full(len(starts), size), _SEED).reshape(texts, bands)
+    band = np.arange(bands, dtype=np.uint64) << np.uint64(_BAND_SHIFT)
+    return (hashes & _KEY_BITS) | band
+
+
+@cache
+def _permutations(values: int) -> Permutations:
+    """The permutations of signatures of so many values: numbers of SplitMix64."""
+    with np.errstate(over="ignore"):
+        state = np.arange(1, 3 * values + 1, dtype=np.uint64) * _STEP + np.uint64(_SEED)
+        state = (state ^ (state >> np.uint64(30))) * _FIRST_MIX
+        state = (state ^ (state >> np.uint64(27))) * _SECOND_MIX
+        drawn = state ^ (state >> np.uint64(31))
+    odd = np.uint64(1)
+    return Permutations(
+        drawn[: 2 * values : 2] | odd, drawn[1 : 2 * values : 2].copy(), drawn[2 * values :] | odd
+    )
+
+
+# --- MINHASHLSH, searched: texts that share a band with a query, by how much their signatures
+# differ
+#
+# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+
+_SIGNATURES_AT_ONCE: Final = 1 << 15
+_BAND_ROWS_AT_ONCE: Final = 1 << 20
+
+
+class SimilarTexts(NamedTuple):
+    """Rows, as the segment numbers them, and how far their texts are from the query."""
+
+    rows: RowNumbers
+    distances: Float32s
+
+
+class MinHashFiles(NamedTuple):
+    """The files of a segment, checked.
+
+    Parameters
+    ----------
+    signatures, bands
+        One row for each text; one for each text and band.
+    page_rows
+        Rows of a page of bands but the last.
+    last_keys
+        Key of the last row of each page.
+    """
+
+    signatures: IndexFile
+    bands: IndexFile
+    page_rows: int
+    last_keys: UInt64s
+
+
+class OpenedMinHash(OpenedIndex):
+    """Where the keys of bands are. Safe to share between threads.
+
+    Parameters
+    ----------
+    params
+        How texts became signatures.
+    files
+        Of the segment.
+    """
+
+    def __init__(self, params: MinHashParams, files: MinHashFiles) -> None:
+        self.params, self._files = params, files
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        files = self._files
+        return int(files.last_keys.nbytes) + files.signatures.nbytes + files.bands.nbytes
+
+    def signature(self, text: str) -> UInt16s | None:
+        """The signature of a query; None if it has no tokens."""
+        signed = TextSigner(self.params).sign(pa.array([text], pa.large_string()))
+        return signed.signatures[0] if len(signed.texts) else None
+
+    def search(self, signature: UInt16s) -> Iterator[SimilarTexts]:
+        """Texts that share a band with a query, in no order.
+
+        Two reads: pages of bands, then the signatures of the texts in them.
+
+        Raises
+        ------
+        CorruptFileError
+            A band names a text that is not there, or a value is null.
+        """
+        keys = band_keys(signature[None, :], self.params.num_bands)[0]
+        texts = self._texts_of(keys)
+        for start in range(0, len(texts), _SIGNATURES_AT_ONCE):
+            some = texts[start : start + _SIGNATURES_AT_ONCE].astype(np.int64)
+            rows, stored = self._files.signatures.take(["_rowid", "signature"], some)
+            self._files.signatures.check_present(rows)
+            known = signatures_of(self._files.signatures, stored, self.params)
+            yield SimilarTexts(np.asarray(rows), distances_of(known, signature))
+
+    def _texts_of(self, keys: UInt64s) -> UInt32s:
+        """Numbers of the texts that have one of some keys of bands, ascending."""
+        _, bands, size, last_keys = self._files
+        first = np.searchsorted(last_keys, keys)
+        last = np.minimum(np.searchsorted(last_keys, keys, side="right") + 1, len(last_keys))
+        wanted = np.zeros(len(last_keys), np.bool_)
+        for start, stop in zip(first.tolist(), last.tolist(), strict=True):
+            wanted[start:stop] = True  # of a few bands
+        found = [np.empty(0, np.uint32)]
+        pages = np.flatnonzero(wanted)
+        step = max(1, _BAND_ROWS_AT_ONCE // size)
+        for at in range(0, len(pages), step):
+            edges = np.flatnonzero(np.diff(pages[at : at + step]) != 1) + 1
+            ranges = [
+                (int(run[0]) * size, min(bands.num_rows, (int(run[-1]) + 1) * size))
+                for run in np.split(pages[at : at + step], edges)
+            ]
+            for stored, numbers in bands.read_ranges([(("band_key", "doc_id"), ranges)]):
+                bands.check_present(stored)
+                bands.check_present(numbers)
+                found.append(np.asarray(numbers)[np.isin(np.asarray(stored), keys)])
+        texts: UInt32s = ascending(np.concatenate(found))
+        count = self._files.signatures.num_rows
+        if len(texts) and int(texts[-1]) >= count:
+            raise bands.corrupt("text of a band", f"a number below {count}", f"{texts[-1]}")
+        return texts
+
+
+def signatures_of(file: IndexFile, stored: Any, params: MinHashParams) -> UInt16s:
+    """A column of signatures as numbers, of shape ``(texts, values)``.
+
+    Raises
+    ------
+    CorruptFileError
+        A value is null.
+    """
+    file.check_present(stored)
+    values = stored.flatten()
+    file.check_present(values)
+    numbers: UInt16s = np.asarray(values).reshape(len(stored), params.num_hashes)
+    return numbers
+
+
+def distances_of(signatures: UInt16s, query: UInt16s) -> Float32s:
+    """One less the share of values that are those of a query."""
+    equal = (signatures == query).sum(axis=1)
+    distances: Float32s = np.float32(1) - (equal / np.float32(len(query))).astype(np.float32)
+    return distances
+
 
 SIGNATURES: Final = "signatures.lance"
 BANDS: Final = "bands.lance"
 COUNT: Final = "minhash_lsh_num_docs"
 PAGE_ROWS: Final = "minhash_lsh_page_rows"
 PAGE_TABLE: Final = "minhash_lsh_page_table_buffer"
-_DETAILS, _VERSION = "minhash_lsh_details", "minhash_lsh_index_version"
+_DETAILS_TYPE, _VERSION = "minhash_lsh_details", "minhash_lsh_index_version"
 _TYPE_URL: Final = "/lance.index.pb.MinHashLshIndexDetails"
 _PAGE_ROWS: Final = 4096
 _READ_ROWS: Final = 1 << 15
@@ -156,14 +545,14 @@ def _files(segment: Segment, params: MinHashParams) -> MinHashFiles:
     signatures.check(_rowid=pa.uint64(), signature=pa.list_(pa.uint16(), params.num_hashes))
     bands.check(band_key=pa.uint64(), doc_id=pa.uint32())
     for file in (signatures, bands):
-        said = file.metadata.get(_DETAILS, "")
+        said = file.metadata.get(_DETAILS_TYPE, "")
         try:
             content = bytes.fromhex(said)
         except ValueError as error:
             expected = "hexadecimal digits"
-            raise file.corrupt(f"metadata {_DETAILS!r}", expected, str(error)) from error
+            raise file.corrupt(f"metadata {_DETAILS_TYPE!r}", expected, str(error)) from error
         if MinHashParams.read(content, file.path) != params:
-            raise file.corrupt(f"metadata {_DETAILS!r}", "parameters of the index", "others")
+            raise file.corrupt(f"metadata {_DETAILS_TYPE!r}", "parameters of the index", "others")
     page_rows = bands.number(PAGE_ROWS, least=1)
     texts = bands.number(COUNT)
     if texts != signatures.num_rows:
@@ -208,7 +597,7 @@ def _write(
 ) -> BuiltSegment:
     """Write signatures as they come, then their bands, sorted."""
     details = params.encoded()
-    said = {_DETAILS: details.hex(), _VERSION: "0"}
+    said = {_DETAILS_TYPE: details.hex(), _VERSION: "0"}
     kind: Any = pa.list_(pa.uint16(), params.num_hashes)
     stored: pa.Field[Any] = pa.field(
         "signature", kind, nullable=False,

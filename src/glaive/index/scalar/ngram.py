@@ -5,19 +5,33 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain, pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import ascending
+from glaive.arrow.conditions import HasText
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
-from glaive.index.row_set import RowNumbers
+from glaive.index.protocol import (
+    BuiltSegment,
+    Candidates,
+    IndexKind,
+    IndexQuery,
+    IndexSource,
+    MatchesPattern,
+    RebuiltSegment,
+    ScalarIndex,
+    ValueBatch,
+    index_kind,
+)
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.key_sets import (
     KEYS_AT_ONCE,
     KeyBatch,
@@ -25,17 +39,226 @@ from glaive.index.scalar.key_sets import (
     grouped,
     merged_keys,
 )
-from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram
-from glaive.index.scalar.parameters import check_type, no_parameters
-from glaive.index.scalar.rowsets import RowLimit, ascending_sets, remap_sets
-from glaive.index.scalar.sorted_runs import sorted_runs
-from glaive.index.scalar.treemaps import decode_treemap, encode_halves, halves_of
-from glaive.index.scalar.trigrams import trigrams_of
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource, ValueBatch
-from glaive.types import Int64s, UInt32s
+from glaive.index.scalar.rowsets import (
+    RowLimit,
+    ascending_sets,
+    decode_treemap,
+    encode_halves,
+    halves_of,
+    remap_sets,
+    rows_of_treemap,
+)
+from glaive.index.scalar.sorting import sorted_runs
+from glaive.index.scalar.zones import check_type, no_parameters
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.index.text.tokenizers.base import lower_case
+from glaive.index.text.tokenizers.tokenizer import fold
+from glaive.memory import as_array
+from glaive.types import Int64s, UInt8s, UInt32s
 
-__all__ = ["NGram"]
+# --- Trigrams of texts: three neighbouring digits or letters of ASCII, after folding, as numbers
+# Specification: "NGRAM" in ``docs/format/indices.md``.
+
+_SYMBOLS: Final = 37
+
+
+def _positions() -> UInt8s:
+    """Number of each byte: 1 to 10 for digits, 11 to 36 for letters of either case, else 0."""
+    numbers = np.zeros(256, np.uint8)
+    numbers[ord("0") : ord("9") + 1] = np.arange(1, 11)
+    for first in "aA":
+        numbers[ord(first) : ord(first) + 26] = np.arange(11, 37)
+    return numbers
+
+
+_NUMBERS: Final = _positions()
+
+
+def trigrams_of(texts: Any) -> tuple[UInt32s, Int64s]:
+    """The distinct trigrams of each text, and the position of the text each is in.
+
+    Parameters
+    ----------
+    texts
+        Strings; nulls have no trigram.
+
+    Returns
+    -------
+    tokens, owners
+        Sorted by token, then by owner.
+    """
+    data, ends = _folded(texts)
+    symbols = _NUMBERS[data].astype(np.uint32)
+    if len(symbols) < 3:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    first, second, third = symbols[:-2], symbols[1:-1], symbols[2:]
+    at = np.flatnonzero((first > 0) & (second > 0) & (third > 0))
+    owners = np.searchsorted(ends, at, side="right")
+    inside = at + 2 < ends[owners]
+    at, owners = at[inside], owners[inside]
+    tokens = (first[at] * _SYMBOLS + second[at]) * _SYMBOLS + third[at]
+    pairs = ascending((tokens.astype(np.int64) << 32) | owners)
+    return (pairs >> 32).astype(np.uint32), pairs & 0xFFFF_FFFF
+
+
+def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
+    """All bytes of some texts, folded if they are not all of ASCII; and where each text ends."""
+    import pyarrow.compute as pc
+
+    filled: Any = texts.fill_null("").cast(pa.large_string())
+    offsets = as_array(filled.buffers()[1], np.int64)[filled.offset :][: len(filled) + 1]
+    stored = filled.buffers()[2]
+    data = as_array(stored)[offsets[0] : offsets[-1]] if stored else np.empty(0, np.uint8)
+    if not bool((data >= 128).any()):
+        return data, offsets[1:] - offsets[0]
+    # Folded all at once, with a byte between texts that none of them has.
+    plain: Any = pc.replace_substring(filled, "\0", " ")
+    listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
+    whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))
+    # Other kinds of indices of texts replace damaged letters, too.
+    text = whole[0].as_buffer().to_pybytes().decode(errors="replace")
+    encoded = fold(lower_case(text)).encode()
+    folded = np.frombuffer(encoded, np.uint8)
+    return folded, np.append(np.flatnonzero(folded == 0), len(folded))
+
+
+def certain_trigrams(word: str) -> UInt32s:
+    """Trigrams that every text with this word has, whatever it is folded to."""
+    symbols = _NUMBERS[np.frombuffer(word.encode(), np.uint8)].astype(np.uint32)
+    if len(symbols) < 3:
+        return np.empty(0, np.uint32)
+    first, second, third = symbols[:-2], symbols[1:-1], symbols[2:]
+    known = (first > 0) & (second > 0) & (third > 0)
+    return np.unique((first * _SYMBOLS * _SYMBOLS + second * _SYMBOLS + third)[known])
+
+
+# --- Words that every text has that a regular expression matches ------------------------
+# Only what is certain is used: plain characters that stand one after the other outside of groups,
+# alternatives and repetitions. Of an expression with anything that is not known here, nothing is.
+#
+# Specification: "NGRAM" in ``docs/format/indices.md``.
+
+_PIECE = re.compile(
+    r"""
+    (?P<escaped>\\[^0-9A-Za-z<>])        # a plain character that has a meaning otherwise
+  | (?P<class>\\[dDwWsSbBAz])           # a class of characters, or a place
+  | (?P<any>[.^$])
+  | (?P<set>\[\^?\]?[^\[\]\\]*\])
+  | (?P<repeat>(?:[*?+]|\{\d+(?:,\d*)?\})+)
+  | (?P<plain>[^\\.^$*+?{}\[\]()|])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def required_words(pattern: str) -> list[str]:
+    """Words that a text must have to be matched; none if that is not known."""
+    words: list[str] = []
+    word = ""
+    at = 0
+    while at < len(pattern):
+        piece = _PIECE.match(pattern, at)
+        if piece is None:
+            return []
+        at = piece.end()
+        kind, text = piece.lastgroup, piece.group()
+        if kind in ("plain", "escaped"):
+            word += text[-1]
+            continue
+        if kind == "repeat":
+            # The last character may be absent, or be followed by itself.
+            words.append(word if text in {"+", "+?"} else word[:-1])
+        else:
+            words.append(word)
+        word = ""
+    return [one for one in [*words, word] if one]
+
+
+# --- NGRAM, searched: rows that have all trigrams of a word -----------------------------
+# Equality and nulls are not answered, as by pylance: after a compaction that moved rows without
+# rebuilding indices, the next one by pylance leaves rows out of these indices.
+#
+# Specification: "NGRAM" in ``docs/format/indices.md``.
+
+NULL_TOKEN = 0
+"""The token of rows that are null."""
+
+_BYTES_PER_ROW = 2
+
+
+class OpenedNGram(ScalarIndex):
+    """All tokens, and the file with the rows of each.
+
+    Parameters
+    ----------
+    file
+        The file.
+    tokens
+        Ascending.
+    keep
+        Keeps the sets that were read.
+    """
+
+    def __init__(self, file: IndexFile, tokens: UInt32s, keep: Keep = keep_nothing) -> None:
+        self._file, self._tokens, self._keep = file, tokens, keep
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return int(self._tokens.nbytes) + self._file.nbytes
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it asks for a word, or a pattern, with three digits or letters in a row."""
+        return any(map(len, _wanted(query)))
+
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows of a token, on average."""
+        return self._file.size // _BYTES_PER_ROW // max(1, len(self._tokens))
+
+    def compared(self, query: IndexQuery) -> int:
+        """Tokens whose rows are joined."""
+        return sum(map(len, _wanted(query)))
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find rows that have all trigrams. One read of the sets of these."""
+        unknown = self._nulls() if nulls else None
+        found = [self._with_all(tokens) for tokens in _wanted(query)]
+        return Candidates(RowSet.union(found), unknown, exact=False)
+
+    def _nulls(self) -> RowSet:
+        return self._with_all(np.array([NULL_TOKEN], np.uint32))
+
+    def _with_all(self, tokens: UInt32s) -> RowSet:
+        at = np.searchsorted(self._tokens, tokens)
+        at = at[at < len(self._tokens)]
+        at = at[np.isin(self._tokens[at], tokens)]
+        if len(at) < len(tokens) or not len(at):
+            return _NO_ROWS
+
+        def load() -> tuple[Any, int]:
+            lists: Any = self._file.take(["posting_list"], at)[0]
+            self._file.check_present(lists)
+            return lists, lists.nbytes
+
+        stored = self._keep(("lists", at.tobytes()), load)
+        sets = [decode_treemap(data, self._file.path) for data in stored.to_pylist()]
+        rows = reduce(lambda first, second: first & second, sorted(sets, key=len))
+        return rows_of_treemap(rows, self._file.path, self._file.size)
+
+
+def _wanted(query: object) -> list[UInt32s]:
+    """Sets of tokens, of one of which a text must have all."""
+    if isinstance(query, HasText):
+        return [certain_trigrams(query.word)]
+    if isinstance(query, MatchesPattern):
+        words = [certain_trigrams(word) for word in required_words(query.pattern)]
+        joined: Any = np.unique(np.concatenate([np.empty(0, np.uint32), *words]))
+        return [joined]
+    return []
+
+
+_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
 
 POSTINGS = "ngram_postings.lance"
 

@@ -12,25 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import ascending
-from glaive.arrow.conditions import float_order
-from glaive.arrow.decimals import comparable_decimals
+from glaive.arrow.blocks import ascending
+from glaive.arrow.conditions import comparable_decimals, float_order
 from glaive.memory import items_of
 from glaive.types import Flags, Int64s
-
-__all__ = [
-    "SortKeys",
-    "ascends",
-    "bytes_of",
-    "distinct_keys",
-    "group_starts",
-    "is_number",
-    "is_sortable",
-    "key_of",
-    "prefix_range",
-    "sort_keys",
-    "values_of_keys",
-]
 
 SortKeys: TypeAlias = NDArray[Any]
 """Numbers, or Python objects, that compare as the values do."""

@@ -8,48 +8,301 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import spread
 from glaive.encodings.compression import check_decoded
-from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import (
     MAX_NUMBERS,
     RANGE_BYTES,
     bitmap_of,
     is_of_runs,
     offsets_of,
+    ranges_of,
 )
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.index.scalar.treemaps import decode_treemap, encode_halves, rows_of_treemap
-from glaive.types import Int64s
+from glaive.memory import as_buffer
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap
+    from pyroaring import BitMap, BitMap64
 
-__all__ = [
-    "RowLimit",
-    "ascending_sets",
-    "encode_rowset",
-    "encode_rowsets",
-    "remap_rowsets",
-    "remap_sets",
-    "row_set_of",
-    "rows_per_byte",
-    "union_of_rowsets",
-]
 
-_COUNT = struct.Struct("<I")
+# --- Sets of 64-bit numbers as roaring bitmaps: one of the lower halves for each upper half
+# Specification: "NGRAM" in ``docs/format/indices.md``.
+
+_COUNT = struct.Struct("<Q")
+_UPPER, _SHORT = struct.Struct("<I"), struct.Struct("<H")
+_RUN_COOKIE, _FEW_CONTAINERS, _MOST_LISTED, _BIT_SET = 12347, 4, 4096, 8192
+"""Of roaring bitmaps: see :mod:`glaive.index.scalar.rowsets`."""
+
+
+def decode_treemap(data: bytes, where: object) -> BitMap64:
+    """A 64-bit roaring bitmap.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be parsed.
+    """
+    from pyroaring import BitMap64
+
+    try:
+        return BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            "rows of a trigram", expected="a 64-bit roaring bitmap", found=str(error), where=where
+        ) from error
+
+
+def halves_of(rows: BitMap64, where: object) -> Iterator[tuple[int, BitMap]]:
+    """The upper halves of the numbers, ascending, and the lower halves below each."""
+    data = memoryview(rows.serialize())
+    at = _COUNT.size
+    while at < len(data):
+        (upper,) = _UPPER.unpack_from(data, at)
+        at += _UPPER.size
+        size = _size_of(data[at:])
+        yield upper, parse_bitmap(bytes(data[at : at + size]), "rows of a trigram", where)
+        at += size
+
+
+def _size_of(data: memoryview) -> int:
+    """Bytes of the bitmap that some bytes, which this process has just made, begin with."""
+    cookie: int = _UPPER.unpack_from(data)[0]
+    has_runs = cookie & 0xFFFF == _RUN_COOKIE
+    count: int = (cookie >> 16) + 1 if has_runs else _UPPER.unpack_from(data, 4)[0]
+    at: int = 4 + (count + 7 >> 3 if has_runs else 4)
+    kinds, counts = data[4:], data[at:]
+    at += 4 * count
+    first = 0
+    if not has_runs or count >= _FEW_CONTAINERS:
+        # Where each container begins is stored: only the last one has to be looked at.
+        first = count - 1
+        (at,) = _UPPER.unpack_from(data, at + 4 * first)
+    for one in range(first, count):
+        if has_runs and kinds[one >> 3] >> (one & 7) & 1:
+            at += 2 + 4 * _SHORT.unpack_from(data, at)[0]
+        else:
+            rows = _SHORT.unpack_from(counts, 4 * one + 2)[0] + 1
+            at += 2 * rows if rows <= _MOST_LISTED else _BIT_SET
+    return at
+
+
+def encode_halves(halves: Mapping[int, BitMap]) -> bytes:
+    """The treemap of such halves, as stored bytes; upper halves without numbers are left out."""
+    stored = [(upper, halves[upper]) for upper in sorted(halves) if halves[upper]]
+    parts = [_COUNT.pack(len(stored))]
+    for upper, lower in stored:
+        parts += [_UPPER.pack(upper), lower.serialize()]
+    return b"".join(parts)
+
+
+def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
+    """The numbers as ranges. Memory follows from the number of these, however long they are.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file: those of the set may be compressed to next to none.
+
+    Raises
+    ------
+    CorruptFileError
+        One is 2^64 - 1, which no row is.
+    UnsupportedFeatureError
+        The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
+        the bytes of the file.
+    """
+    if rows and rows.max() == 2**64 - 1:
+        raise CorruptFileError(
+            "rows of an index", expected="rows below 2^64 - 1", found=f"{2**64 - 1}", where=where
+        )
+    return RowSet(*ranges_of(rows, lambda size: check_decoded(size, stored, where)))
+
+
+# --- Sets of rows, encoded many at a time: no step per set, fragment, or bitmap ---------
+# Specification: "Sets of rows" in ``docs/format/indices.md``.
+
+_COOKIE: Final = 12346
+_COOKIE_OF_RUNS: Final = 12347
+"""First word of a bitmap without containers of runs, and lower half of that of one with some."""
+
+_SMALL_BITMAP: Final = 4
+"""Bitmaps with runs and fewer containers do not say where these are."""
+
+_MOST_IN_LIST: Final = 4096
+"""Numbers of a container up to which these are listed, in 16 bits each; of more, a bit is set."""
+
+_BIT_SET_CONTAINER: Final = 8192
+_MOST_BYTES: Final = 2**31 - 1
+
+
+class _Containers(NamedTuple):
+    """Rows that differ in the lower 16 bits only, in one set.
+
+    Parameters
+    ----------
+    owner
+        Number of the set of each.
+    high
+        Upper 48 bits of its rows: fragment, and number among those of the fragment.
+    starts, counts
+        Its first row among all, and how many it has.
+    begins
+        Which rows begin a run of rows that follow one another.
+    runs
+        Runs of each.
+    is_run
+        Whether runs are stored, by their ends: where that is shorter.
+    sizes
+        Bytes of each.
+    """
+
+    owner: Int64s
+    high: Int64s
+    starts: Int64s
+    counts: Int64s
+    begins: Flags
+    runs: Int64s
+    is_run: Flags
+    sizes: Int64s
+
+    @classmethod
+    def of(cls, rows: RowNumbers, bounds: Int64s) -> Self:
+        """Those of the sets between some bounds."""
+        begins = np.zeros(len(rows) + 1, np.bool_)
+        begins[bounds] = True
+        begins = begins[:-1]
+        high = (rows >> np.uint64(16)).astype(np.int64)
+        begins[1:] |= high[1:] != high[:-1]
+        starts = np.flatnonzero(begins)
+        begins[1:] |= rows[1:] != rows[:-1] + np.uint64(1)
+        counts = np.diff(starts, append=len(rows))
+        runs = np.add.reduceat(begins, starts, dtype=np.int64)
+        plain = np.where(counts <= _MOST_IN_LIST, 2 * counts, _BIT_SET_CONTAINER)
+        is_run = 2 + 4 * runs < plain
+        owner = np.searchsorted(bounds, starts, side="right") - 1
+        sizes = np.where(is_run, 2 + 4 * runs, plain)
+        return cls(owner, high[starts], starts, counts, begins, runs, is_run, sizes)
+
+    def put(self, data: UInt8s, at: Int64s, rows: RowNumbers) -> None:
+        """Store the rows of each at its place."""
+        low = rows.astype(np.uint16)
+        listed = ~self.is_run & (self.counts <= _MOST_IN_LIST)
+        if bool(listed.all()):
+            _put_pairs(data, at, self.counts, low)
+            return
+        numbers = low[spread(self.starts[listed], self.counts[listed])]
+        _put_pairs(data, at[listed], self.counts[listed], numbers)
+        marked = np.flatnonzero(self.is_run)
+        first = np.flatnonzero(self.begins)
+        last = np.append(first[1:], len(rows)) - 1
+        ends = np.stack((low[first], low[last] - low[first]), axis=1)
+        _put(data, at[marked], self.runs[marked], 2)
+        stored = ends[np.repeat(self.is_run, self.runs)].reshape(-1)
+        _put_pairs(data, at[marked] + 2, 2 * self.runs[marked], stored)
+        for one in np.flatnonzero(~self.is_run & ~listed).tolist():
+            start, count, place = int(self.starts[one]), int(self.counts[one]), int(at[one])
+            bits = np.zeros(_BIT_SET_CONTAINER * 8, np.bool_)
+            bits[low[start : start + count]] = True
+            data[place : place + _BIT_SET_CONTAINER] = np.packbits(bits, bitorder="little")
+
+
+def encode_ascending(rows: RowNumbers, bounds: Int64s) -> pa.Array:
+    """Encode the sets between some bounds, the rows of each ascending and distinct.
+
+    Takes some 30 bytes of memory for each row, and 200 for each set, besides the result.
+
+    Raises
+    ------
+    CapacityError
+        They take more than 2 GiB.
+    """
+    sets = len(bounds) - 1
+    if not len(rows):
+        return _binary(np.arange(sets + 1) * 4, np.zeros(sets * 4, np.uint8))
+    containers = _Containers.of(rows, bounds)
+    owner, high, is_run = containers.owner, containers.high, containers.is_run
+    fragment = high >> 16
+    changes = np.ones(len(owner), np.bool_)
+    changes[1:] = (owner[1:] != owner[:-1]) | (fragment[1:] != fragment[:-1])
+    # One bitmap for each fragment of a set: where its containers begin, and which it is of each.
+    firsts, of = np.flatnonzero(changes), np.cumsum(changes) - 1
+    number = np.arange(len(owner)) - firsts[of]
+    count = np.diff(firsts, append=len(owner))
+    # Cookie, then the number of containers or which have runs; of each container what rows it
+    # has, and where these are, which short bitmaps with runs leave out.
+    has_runs = np.logical_or.reduceat(is_run, firsts)
+    flags = np.where(has_runs, (count + 7) >> 3, 4)
+    has_places = ~has_runs | (count >= _SMALL_BITMAP)
+    headers = 4 + flags + np.where(has_places, 8, 4) * count
+    sizes = headers + np.add.reduceat(containers.sizes, firsts)
+    of_set = owner[firsts]
+    set_sizes = 4 + np.bincount(of_set, 8 + sizes, sets).astype(np.int64)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(set_sizes)))
+    data = np.zeros(_checked(int(offsets[-1])), np.uint8)
+    _put(data, offsets[:-1], np.bincount(of_set, minlength=sets), 4)
+    entry = np.cumsum(8 + sizes) - (8 + sizes) + 4 * (of_set + 1)
+    _put(data, entry, fragment[firsts], 4)
+    _put(data, entry + 4, sizes, 4)
+    _put(data, entry + 8, np.where(has_runs, _COOKIE_OF_RUNS | (count - 1) << 16, _COOKIE), 4)
+    _put(data, entry[~has_runs] + 12, count[~has_runs], 4)
+    marked = np.flatnonzero(is_run)
+    bits = (1 << (number[marked] & 7)).astype(np.uint8)
+    np.bitwise_or.at(data, entry[of[marked]] + 12 + (number[marked] >> 3), bits)
+    described = (entry + 12 + flags)[of] + 4 * number
+    _put(data, described, high & 0xFFFF, 2)
+    _put(data, described + 2, containers.counts - 1, 2)
+    before = np.cumsum(containers.sizes) - containers.sizes
+    inside = headers[of] + before - before[firsts][of]
+    placed = has_places[of]
+    _put(data, (described + 4 * count[of])[placed], inside[placed], 4)
+    containers.put(data, entry[of] + 8 + inside, rows)
+    return _binary(offsets, data)
+
+
+def _checked(size: int) -> int:
+    if size > _MOST_BYTES:
+        raise CapacityError(
+            f"sets of rows of {size} bytes do not fit one array: give a smaller memory_limit"
+        )
+    return size
+
+
+def _put(data: UInt8s, at: Int64s, numbers: Int64s, width: int) -> None:
+    """Store numbers of so many bytes at some places."""
+    stored = numbers.astype(f"<u{width}").view(np.uint8).reshape(-1, width)
+    data[at[:, None] + np.arange(width)] = stored
+
+
+def _put_pairs(data: UInt8s, at: Int64s, counts: Int64s, numbers: UInt16s) -> None:
+    """Store numbers of two bytes, so many from each place on."""
+    places = spread(at, 2 * counts)
+    data[places] = numbers.astype("<u2").view(np.uint8)
+
+
+def _binary(offsets: Int64s, data: UInt8s) -> pa.Array:
+    ends = as_buffer(offsets.astype(np.int32))
+    sets: pa.Array = pa.Array.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, ends, as_buffer(data)]
+    )
+    return sets
+
+
+_COUNT_BYTES = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")
 _SHIFT = np.uint64(32)
 
 
-_FEW_LISTED, _LISTED_PER_ROW, _MOST_LISTED = 1 << 28, 1 << 12, 1 << 32
+_FEW_LISTED, _LISTED_PER_ROW, _MOST_IN_ARRAY = 1 << 28, 1 << 12, 1 << 32
 """Rows of runs that are listed: at least, for each row that was rewritten, and at most.
 
 A million takes some 40 ms. Long texts have some hundred trigrams that nearly all of them share.
@@ -90,7 +343,7 @@ class RowLimit:
     def __init__(self, address_map: AddressMap, where: object, *, least: int = _FEW_LISTED) -> None:
         self._rows_of, self._where = address_map.rows_of, where
         rows = sum(map(address_map.rows_of, address_map.rewritten))
-        self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_LISTED))
+        self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_IN_ARRAY))
 
     def addresses(self, fragment: int, rows: BitMap, size: int) -> Addresses:
         """Addresses of the rows of a set that a fragment had; ``size``: bytes of the bitmap.
@@ -112,10 +365,10 @@ class RowLimit:
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
-    if len(data) < _COUNT.size:
+    if len(data) < _COUNT_BYTES.size:
         raise _corrupt(data, where)
-    (count,) = _COUNT.unpack_from(data)
-    at, before = _COUNT.size, -1
+    (count,) = _COUNT_BYTES.unpack_from(data)
+    at, before = _COUNT_BYTES.size, -1
     for _ in range(count):
         if at + _ENTRY.size > len(data):
             raise _corrupt(data, where)
@@ -266,7 +519,7 @@ def _bitmaps(addresses: Addresses) -> dict[int, bytes]:
 
 
 def _joined(bitmaps: Mapping[int, bytes]) -> bytes:
-    parts = [_COUNT.pack(len(bitmaps))]
+    parts = [_COUNT_BYTES.pack(len(bitmaps))]
     for fragment in sorted(bitmaps):
         parts += [_ENTRY.pack(fragment, len(bitmaps[fragment])), bitmaps[fragment]]
     return b"".join(parts)

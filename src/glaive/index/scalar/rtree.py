@@ -7,30 +7,440 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import IO, Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from glaive.arrow.geometries import BOUNDS
-from glaive.errors import OptionError
+from glaive.arrow.conditions import IsNull
+from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
+from glaive.index.protocol import (
+    BuiltSegment,
+    Candidates,
+    IndexKind,
+    IndexQuery,
+    IndexSource,
+    MeetsBox,
+    RebuiltSegment,
+    ScalarIndex,
+    ValueBatch,
+    index_kind,
+)
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.box_pages import BOXES, ROW, BoxCollector, SortedBoxes
-from glaive.index.scalar.geometries import Boxes, bounding_boxes, check_geometries
-from glaive.index.scalar.parameters import integer, known_parameters
 from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
-from glaive.index.scalar.rtree_search import ITEMS, OpenedRTree, boxes_of, page_boxes, stored_items
+from glaive.index.scalar.sorting import merged, sorted_runs
+from glaive.index.scalar.zones import integer, known_parameters
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
-from glaive.index.source import IndexSource
+from glaive.io.failures import spilling
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s
 
-__all__ = ["RTree"]
+# --- Bounding boxes of geometries, in the layouts of GeoArrow ---------------------------
+# Specification: "RTREE" in ``docs/format/indices.md``.
+
+Boxes = NDArray[np.float64]
+"""Of shape ``(n, 4)``: lowest x and y, highest x and y."""
+
+
+def check_geometries(field: pa.Field[Any]) -> GeometryType:
+    """The type of a column with geometries.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It has none that can be indexed.
+    """
+    kind = geometry_type(field)
+    if kind is None or kind.layout not in (*DEPTHS, BOX):
+        known = ", ".join(f"geoarrow.{layout}" for layout in (*DEPTHS, BOX))
+        raise UnsupportedFeatureError(
+            f"column {field.name!r} of type {field.type} cannot have an RTREE index. It is for "
+            "geometries with separate coordinates: fields with the metadata "
+            f"ARROW:extension:name={known}. Convert WKB and WKT to one of these"
+        )
+    return kind
+
+
+def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
+    """The box of each geometry, and which are there: neither null nor empty.
+
+    Parameters
+    ----------
+    values
+        Geometries, as :func:`check_geometries` accepts them.
+    field
+        Of the column, whose metadata says what they are.
+
+    Returns
+    -------
+    tuple
+        The boxes, undefined for those that are not there, and the flags.
+    """
+    layout = check_geometries(field).layout
+    there = np.asarray(values.is_valid())
+    if layout == BOX:
+        bounds = np.stack([_numbers(values, bound) for bound in BOUNDS], axis=1)
+        # A test takes what lies between two bounds, whichever is the lower one.
+        corners = bounds[:, :2], bounds[:, 2:]
+        boxes = np.concatenate((np.minimum(*corners), np.maximum(*corners)), axis=1)
+        return boxes, there & ~np.isnan(boxes).any(axis=1)
+    # A list that is null has no items, whatever its offsets say.
+    starts = np.arange(len(values) + 1, dtype=np.int64)
+    for _ in range(DEPTHS[layout]):
+        ends = np.concatenate([[0], np.cumsum(_sizes(values), dtype=np.int64)])
+        starts, values = ends[starts], values.flatten()
+    return _boxes_of_points(values, starts, there)
+
+
+def _sizes(lists: Any) -> NDArray[np.int64]:
+    return np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
+
+
+def _numbers(points: Any, axis: str) -> NDArray[np.float64]:
+    """Coordinates of points, those of points that are null as NaN."""
+    flattened = points.flatten()[points.type.get_field_index(axis)]
+    return np.asarray(flattened.fill_null(np.nan), np.float64)
+
+
+def _boxes_of_points(points: Any, starts: NDArray[np.int64], there: Flags) -> tuple[Boxes, Flags]:
+    x, y = _numbers(points, "x"), _numbers(points, "y")
+    boxes = np.full((len(there), 4), np.nan)
+    filled = np.flatnonzero(starts[1:] > starts[:-1])
+    if len(filled):
+        first = starts[filled]
+        # Neighbouring stretches: the first one of the next is the end of each.
+        for at, (axis, reduced) in enumerate(
+            ((x, np.fmin), (y, np.fmin), (x, np.fmax), (y, np.fmax))
+        ):
+            boxes[filled, at] = reduced.reduceat(axis, first)
+    return boxes, there & ~np.isnan(boxes).any(axis=1)
+
+
+# --- Boxes in the order of a Hilbert curve, so that neighbours come into one page -------
+# Boxes are collected in a temporary file, and sorted by the place of their middles on the curve
+# over all of them.
+#
+# Specification: "RTREE" in ``docs/format/indices.md``.
+
+BOXES: Final = "boxes"
+ROW: Final = "row"
+_RECORD: Final = np.dtype([(BOXES, np.float64, 4), (ROW, np.uint64)])
+_AXIS_BITS: Final = 16
+_READ: Final = 1 << 16
+_WHAT: Final = "boxes of an index"
+
+
+class BoxCollector:
+    """Boxes with the numbers of their rows, in a temporary file; a context manager.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that sorting may hold.
+
+    Raises
+    ------
+    StoreError
+        The temporary file cannot be made, or be written.
+    """
+
+    def __init__(self, memory_limit: int) -> None:
+        self._limit = memory_limit
+        with spilling(_WHAT):
+            self._file: IO[bytes] = TemporaryFile(prefix="glaive-boxes-")  # noqa: SIM115  # closed by __exit__
+        self._bounds = np.array([np.inf, np.inf, -np.inf, -np.inf])
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # boxes that were not written yet, which nobody needs
+            self._file.close()
+
+    def add(self, boxes: Boxes, rows: RowNumbers) -> None:
+        """Add boxes; none has a NaN."""
+        if not len(boxes):
+            return
+        records = np.empty(len(boxes), _RECORD)
+        records[BOXES], records[ROW] = boxes, rows
+        with spilling(_WHAT):
+            self._file.write(records.tobytes())
+            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
+        self._count += len(records)
+        self._bounds[:2] = np.minimum(self._bounds[:2], boxes[:, :2].min(axis=0))
+        self._bounds[2:] = np.maximum(self._bounds[2:], boxes[:, 2:].max(axis=0))
+
+    def sorted(self) -> SortedBoxes:
+        """All boxes, to be read in order before this is closed."""
+        records: Any = np.empty(0, _RECORD)
+        with spilling(_WHAT):
+            self._file.flush()
+            if self._count:
+                records = np.memmap(self._file, _RECORD, "r")
+        return SortedBoxes(records, self._bounds, self._limit)
+
+
+class SortedBoxes:
+    """Boxes in the order of the curve.
+
+    Parameters
+    ----------
+    records
+        Boxes and rows, in any order.
+    bounds
+        The box of all.
+    memory_limit
+        Bytes that sorting may hold.
+    """
+
+    def __init__(self, records: Any, bounds: NDArray[np.float64], memory_limit: int) -> None:
+        self._records, self._bounds, self._limit = records, bounds, memory_limit
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def batches(self, multiple: int) -> Iterator[Any]:
+        """All records in order, in arrays whose length, but of the last, is divisible."""
+        rows = max(1, _READ // multiple) * multiple
+        waiting = np.empty(0, np.uint64)
+        with sorted_runs(self._places(), self._limit) as runs:
+            for _, numbers in merged(runs, self._limit):
+                waiting = np.concatenate([waiting, numbers])
+                while len(waiting) >= rows:
+                    yield self._records[waiting[:rows].astype(np.int64)]
+                    waiting = waiting[rows:]
+        if len(waiting):
+            yield self._records[waiting.astype(np.int64)]
+
+    def _places(self) -> Iterator[ValueBatch]:
+        """The place of each box on the curve, and its number."""
+        for start in range(0, len(self), _READ):
+            boxes = np.asarray(self._records[start : start + _READ][BOXES])
+            places = pa.array(hilbert_order(boxes, self._bounds))
+            yield ValueBatch(places, np.arange(start, start + len(boxes), dtype=np.uint64))
+
+
+def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Place of the middle of each box on a Hilbert curve of 2^16 by 2^16 squares over the bounds.
+
+    Parameters
+    ----------
+    boxes
+        Without NaN; infinite numbers are at the border.
+    bounds
+        Lowest x and y, highest x and y.
+    """
+    most = (1 << _AXIS_BITS) - 1
+    # Halves: sums and differences of large numbers would be infinite.
+    low, high = bounds[:2] / 2, bounds[2:] / 2
+    with np.errstate(all="ignore"):
+        middle = boxes[:, :2] / 4 + boxes[:, 2:] / 4
+        share = (middle - low) / (high - low)
+    share = np.clip(np.nan_to_num(share, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+    cells = (share * most).astype(np.uint32)
+    x, y = cells[:, 0].copy(), cells[:, 1].copy()
+    places = np.zeros(len(boxes), np.uint32)
+    side = np.uint32(1 << (_AXIS_BITS - 1))
+    while side:
+        right, upper = (x & side) > 0, (y & side) > 0
+        quarter = np.where(right, np.uint32(3), np.uint32(0)) ^ upper
+        places = (places << np.uint32(2)) | quarter.astype(np.uint32)
+        # The curve within a lower quarter is mirrored, or turned.
+        turned = ~upper & right
+        x[turned], y[turned] = most - x[turned], most - y[turned]
+        swapped = ~upper
+        x[swapped], y[swapped] = y[swapped], x[swapped].copy()
+        side >>= np.uint32(1)
+    return places
+
+
+# --- RTREE, searched: geometries whose boxes meet a box, and those that are null --------
+# The boxes of the lowest pages are in memory: 40 bytes for 4,096 geometries. So a search is one
+# read, of the pages that the box meets.
+#
+# Specification: "RTREE" in ``docs/format/indices.md``.
+
+ITEMS: Final = "num_items"
+_BOX, _ROW = "bbox", "id"
+_ROWS_AT_ONCE: Final = 1 << 20
+"""Boxes that are read and compared at a time."""
+
+_FEW_BOXES: Final = 1 << 20
+_BOXES_PER_BYTE: Final = 8
+"""Geometries of a small file, and those per byte of a larger one, at most: boxes may be equal, and
+take no bytes, but the numbers of their rows differ."""
+
+_TEST_BYTES: Final = 4096
+"""A test of a geometry takes as long as looking at so many bytes, about."""
+
+
+class PageBoxes(NamedTuple):
+    """The lowest pages of a tree.
+
+    Parameters
+    ----------
+    boxes
+        Around the geometries of each page; without any if there is one page at most.
+    page_size
+        Geometries of each page but the last.
+    items
+        All geometries.
+    """
+
+    boxes: Boxes
+    page_size: int
+    items: int
+
+
+def stored_items(file: IndexFile) -> int:
+    """The number of geometries, which come before the boxes of pages.
+
+    Raises
+    ------
+    CorruptFileError
+        There are fewer rows, or more geometries than the file can hold.
+    """
+    items = file.number(ITEMS)
+    most = min(file.num_rows, max(_FEW_BOXES, _BOXES_PER_BYTE * file.size))
+    if items > most:
+        raise file.corrupt(f"metadata {ITEMS!r}", f"at most {most}", f"{items}")
+    return items
+
+
+def page_boxes(file: IndexFile, page_size: int) -> PageBoxes:
+    """Read the boxes of the lowest pages, which come behind those of all geometries.
+
+    Raises
+    ------
+    CorruptFileError
+        There are fewer rows than these need, or a bound is null.
+    """
+    items = stored_items(file)
+    pages = -(-items // page_size)
+    if pages <= 1:
+        return PageBoxes(np.empty((0, 4)), page_size, items)
+    if items + pages > file.num_rows:
+        expected = f"{items} geometries and {pages} pages"
+        raise file.corrupt("rows of a tree", expected, f"{file.num_rows} rows")
+    rows = file.read([_BOX], items, items + pages)
+    return PageBoxes(boxes_of(file, rows[_BOX].combine_chunks()), page_size, items)
+
+
+def boxes_of(file: IndexFile, stored: Any) -> Boxes:
+    """A column of boxes as numbers."""
+    bounds = stored.flatten()
+    for column in (stored, *bounds):
+        file.check_present(column)
+    return np.stack([np.asarray(column) for column in bounds], axis=1)
+
+
+class OpenedRTree(ScalarIndex):
+    """The boxes of the lowest pages, and the rows whose geometry is null.
+
+    Parameters
+    ----------
+    file
+        Of the boxes.
+    pages
+        The lowest ones.
+    nulls
+        Rows that are null.
+    """
+
+    def __init__(self, file: IndexFile, pages: PageBoxes, nulls: RowSet) -> None:
+        self._file, self._pages, self._nulls = file, pages, nulls
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return self._nulls.nbytes + int(self._pages.boxes.nbytes) + self._file.nbytes
+
+    @property
+    def value_bytes(self) -> int:
+        """As many as are looked at in the time of a test of a geometry."""
+        return _TEST_BYTES
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it asks for geometries that may meet a box, or for nulls."""
+        return isinstance(query, MeetsBox) or (isinstance(query, IsNull) and not query.negated)
+
+    def estimate(self, query: IndexQuery) -> int:
+        """How many are null, or as many as the share of each page that is in the box."""
+        if not isinstance(query, MeetsBox):
+            return self._nulls.count
+        boxes, size, items = self._pages
+        if not len(boxes):
+            return items
+        low, high = _cut(boxes, query)
+        with np.errstate(all="ignore"):  # bounds may be infinite, and as far apart as numbers are
+            extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
+            shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
+        # Points, and lines along an axis, have boxes without extent.
+        shares = np.where(_meeting(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0)
+        return min(items, int(np.ceil(shares.sum() * size)))
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """The rows that are null, exactly; or those whose box meets the box, to be tested."""
+        if not isinstance(query, MeetsBox):
+            return Candidates(self._nulls, _NO_ROWS if nulls else None, exact=True)
+        found = [rows for ranges in self._ranges(query) for rows in self._find(query, ranges)]
+        rows = RowSet.of(np.concatenate([np.empty(0, np.uint64), *found]))
+        return Candidates(rows, self._nulls if nulls else None, exact=False)
+
+    def _ranges(self, query: MeetsBox) -> Sequence[Sequence[tuple[int, int]]]:
+        """Ranges of geometries whose pages meet the box, those that are read together."""
+        boxes, size, items = self._pages
+        if not items:
+            return []
+        pages = np.flatnonzero(_meeting(boxes, query)) if len(boxes) else np.zeros(1, np.int64)
+        if not len(pages):
+            return []
+        step = max(1, _ROWS_AT_ONCE // size)
+        return [
+            _runs(pages[start : start + step], size, items) for start in range(0, len(pages), step)
+        ]
+
+    def _find(self, query: MeetsBox, ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
+        for stored, rows in self._file.read_ranges([((_BOX, _ROW), ranges)]):
+            self._file.check_present(rows)
+            yield np.asarray(rows)[_meeting(boxes_of(self._file, stored), query)]
+
+
+def _runs(pages: Int64s, size: int, items: int) -> Sequence[tuple[int, int]]:
+    """Ranges of the geometries of pages, neighbours joined."""
+    edges = np.flatnonzero(np.diff(pages) != 1) + 1
+    return [
+        (int(run[0]) * size, min(items, (int(run[-1]) + 1) * size))
+        for run in np.split(pages, edges)
+    ]
+
+
+def _meeting(boxes: Boxes, query: MeetsBox) -> Flags:
+    """Which boxes have a point in common with that of the query."""
+    x, y, right, top = query.bounds
+    flags: Flags = (boxes[:, 0] <= right) & (boxes[:, 2] >= x)
+    flags &= (boxes[:, 1] <= top) & (boxes[:, 3] >= y)
+    return flags
+
+
+def _cut(boxes: Boxes, query: MeetsBox) -> tuple[Boxes, Boxes]:
+    """Lowest and highest corners of what boxes have in common with that of the query."""
+    low, high = np.array(query.bounds[:2]), np.array(query.bounds[2:])
+    return np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)
+
+
+_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
 
 PAGES: Final = "page_data.lance"
 NULLS: Final = "nulls.lance"
-_BOX: Final = "bbox"
+_BOX_COLUMNS: Final = "bbox"
 _PAGE_SIZE: Final = "page_size"
 _DEFAULT_PAGE: Final = 4096
 _READ_ROWS: Final = 1 << 16
@@ -38,7 +448,7 @@ _MERGE_BYTES: Final = 256 << 20
 _SCHEMA: Final = pa.schema(
     [
         pa.field(
-            _BOX,
+            _BOX_COLUMNS,
             pa.struct([pa.field(name, pa.float64(), nullable=False) for name in BOUNDS]),
             nullable=False,
             metadata={"ARROW:extension:name": "geoarrow.box"},
@@ -95,13 +505,13 @@ class RTree(IndexKind):
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Its pages, boxes, and the box of all."""
         file = _open_pages(segment)
-        said = file.metadata.get(_BOX, "")
+        said = file.metadata.get(_BOX_COLUMNS, "")
         try:
             bounds = json.loads(said)
         except (ValueError, RecursionError) as error:
-            raise file.corrupt(f"metadata {_BOX!r}", "JSON", f"{said!r:.80}") from error
+            raise file.corrupt(f"metadata {_BOX_COLUMNS!r}", "JSON", f"{said!r:.80}") from error
         numbers = {name: file.number(name) for name in ("num_pages", ITEMS)}
-        return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX: bounds}
+        return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX_COLUMNS: bounds}
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
@@ -126,11 +536,11 @@ def _stored_page_size(file: IndexFile) -> int:
 def _open_pages(segment: Segment) -> IndexFile:
     file = segment.open(PAGES)
     file.check(bbox=None, id=pa.uint64())
-    stored: Any = file.schema.field(_BOX).type
+    stored: Any = file.schema.field(_BOX_COLUMNS).type
     bounds = [(name, pa.float64()) for name in BOUNDS]
     # Types that are no struct have no children to go through.
     if not pa.types.is_struct(stored) or [(one.name, one.type) for one in stored] != bounds:
-        raise file.corrupt_column(_BOX, f"bounds {', '.join(BOUNDS)}", f"{stored}")
+        raise file.corrupt_column(_BOX_COLUMNS, f"bounds {', '.join(BOUNDS)}", f"{stored}")
     return file
 
 
@@ -181,9 +591,9 @@ def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
     """The boxes of rows in a file, and the rows: they come before the boxes of pages."""
     items = stored_items(file)
     for start in range(0, items, _READ_ROWS):
-        rows = file.read([_BOX, "id"], start, min(items, start + _READ_ROWS))
+        rows = file.read([_BOX_COLUMNS, "id"], start, min(items, start + _READ_ROWS))
         file.check_present(rows["id"])
-        yield boxes_of(file, rows[_BOX].combine_chunks()), rows["id"].to_numpy()
+        yield boxes_of(file, rows[_BOX_COLUMNS].combine_chunks()), rows["id"].to_numpy()
 
 
 def _collect(source: IndexSource, collected: BoxCollector) -> bytes:
@@ -220,7 +630,7 @@ def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None
             _PAGE_SIZE: str(page_size),
             "num_pages": str(pages),
             ITEMS: str(len(boxes)),
-            _BOX: json.dumps(named, separators=(",", ":")),
+            _BOX_COLUMNS: json.dumps(named, separators=(",", ":")),
         }
     )
     file.finish()
@@ -228,7 +638,7 @@ def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None
 
 def _append(file: IndexFileWriter, boxes: Any, numbers: Any) -> None:
     columns: Any = [pa.array(np.ascontiguousarray(boxes[:, at])) for at in range(4)]
-    kind: Any = _SCHEMA.field(_BOX).type
+    kind: Any = _SCHEMA.field(_BOX_COLUMNS).type
     boxed: Any = pa.StructArray.from_arrays(columns, fields=list(kind))
     ids = pa.array(np.ascontiguousarray(numbers))
     file.write(pa.record_batch([boxed, ids], schema=_SCHEMA))

@@ -5,19 +5,28 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.dictionaries import dictionary_encoded
+from glaive.arrow.chunked import dictionary_encoded, weight
+from glaive.arrow.conditions import comparable_decimals
+from glaive.config import settings
+from glaive.dataclass import dataclass
+from glaive.forks import Origin
+from glaive.index.protocol import ValueBatch
 from glaive.index.scalar.ordering import bytes_of, is_number, sort_keys, values_of_keys
-from glaive.index.source import ValueBatch
+from glaive.io.failures import spilling
 from glaive.memory import items_of
-from glaive.types import Int64s
-
-__all__ = ["sorted_batch"]
+from glaive.named_tuple import NamedTuple
+from glaive.types import MAX_OFFSET, Int64s
 
 _SAMPLE = 4096
 """Values that tell whether texts repeat."""
@@ -157,3 +166,271 @@ def _common(first: bytes, second: bytes) -> int:
     size = min(len(first), len(second))
     differing = (at for at in range(size) if first[at] != second[at])
     return next(differing, size)
+
+
+# --- Sorting values with their rows in bounded memory: runs, spilled to a temporary folder,
+# merged
+#
+# Specification: "Building" in ``docs/format/indices.md``.
+
+_WHAT: Final = "values of an index, which exceed memory_limit,"
+_COPIES = 5
+"""Memory that sorting takes, as a multiple of the values with their rows, about."""
+
+_LEAST_WINDOW = 1024
+"""Rows that are read of a run at a time, at least."""
+
+_FIRST_WINDOW, _GROWTH = 256, 8
+"""Rows of the first window of a run at most, and how much larger each next one may be."""
+
+_LEAST_WINDOW_BYTES = 2**28
+"""Bytes of these rows, of all runs, at most: of long texts fewer rows are read."""
+
+
+class SortedRun(Protocol):
+    """Values with their rows, by value, nulls first."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of it."""
+
+    @property
+    def nulls(self) -> int:
+        """Rows that are null."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, about."""
+
+    def read(self, start: int, stop: int) -> ValueBatch:
+        """Some of its rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Sorted rows in memory, or in a mapped file."""
+
+    rows: Any
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def nulls(self) -> int:
+        return int(self.rows.column(0).null_count)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def read(self, start: int, stop: int) -> ValueBatch:
+        part = self.rows.slice(start, stop - start)
+        return ValueBatch(_array(part.column(0)), np.asarray(_array(part.column(1))))
+
+
+def _array(column: Any) -> Any:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+@contextmanager
+def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[list[SortedRun]]:
+    """All rows as sorted runs: one, in memory, if the limit of memory allows.
+
+    Spilled runs are Arrow IPC files in a temporary folder, which is made with the first of them
+    and removed at the end; they have no names once they are mapped.
+
+    Raises
+    ------
+    StoreError
+        They could not be written there.
+    """
+    folder: Path | None = None
+    runs: list[SortedRun] = []
+    with ExitStack() as stack:
+        pending = _Pending()
+        limit = max(1, memory_limit // _COPIES)
+        for batch in batches:
+            if pending.nbytes and not pending.has_room(batch, limit):
+                if folder is None:
+                    with spilling(_WHAT):
+                        folder = Path(mkdtemp(prefix="glaive-sort-"))
+                    stack.callback(_remove, folder, Origin())
+                runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
+                pending = _Pending()
+            pending.add(batch)
+        if pending.nbytes:
+            runs.append(_Run(pending.sorted()))
+        yield runs
+
+
+def _remove(folder: Path, origin: Origin) -> None:
+    """Remove a folder as far as the system lets: what stays hides no other error."""
+    if not origin.is_here:
+        return
+    try:
+        folder.rmdir()  # an empty one: nothing is opened, as is impossible with too many open files
+    except OSError:
+        rmtree(folder, ignore_errors=True)
+
+
+class _Pending:
+    """Batches that are going to be one run."""
+
+    def __init__(self) -> None:
+        self._batches: list[ValueBatch] = []
+        self._weight = self.nbytes = 0
+
+    def has_room(self, batch: ValueBatch, limit: int) -> bool:
+        """Whether one array can hold a batch, too, and that in so many bytes."""
+        fits = self._weight + weight(batch.values) <= MAX_OFFSET
+        return fits and bool(self.nbytes + batch.values.nbytes <= limit)
+
+    def add(self, batch: ValueBatch) -> None:
+        if len(batch.values):
+            self._batches.append(batch)
+            self._weight += weight(batch.values)
+            self.nbytes += batch.values.nbytes + batch.rows.nbytes
+
+    def sorted(self) -> pa.Table:
+        values = _array(pa.chunked_array([batch.values for batch in self._batches]))
+        rows = np.concatenate([batch.rows for batch in self._batches])
+        self._batches.clear()
+        return pa.table(sorted_batch(ValueBatch(values, rows))._asdict())
+
+
+def _spilled(rows: pa.Table, path: Path) -> SortedRun:
+    with spilling(_WHAT):
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        mapped: Any = pa.memory_map(str(path))
+        with suppress(OSError):  # where mapped files have to keep their names
+            path.unlink()
+        return _Run(pa.ipc.open_file(mapped).read_all())
+
+
+# --- merging ------------------------------------------------------------------------------
+
+
+class _Room(NamedTuple):
+    """What a window of a run may be: rows by what a run says of its bytes, and the bytes."""
+
+    rows: int
+    nbytes: int
+
+    def rows_after(self, batch: ValueBatch) -> int:
+        """Rows of the next window, by what those of one took: compressed, they say little."""
+        rows = len(batch.rows)
+        per_row = max(1, (batch.values.nbytes + batch.rows.nbytes) // max(1, rows))
+        return max(1, min(self.rows, _GROWTH * rows, self.nbytes // per_row))
+
+
+class _Window(NamedTuple):
+    """The rows of a run that are in memory, where the next ones begin, and how many they are."""
+
+    run: SortedRun
+    batch: ValueBatch
+    next: int
+    rows: int
+
+    @classmethod
+    def of(cls, run: SortedRun, start: int, rows: int, room: _Room) -> Self:
+        """Read so many rows."""
+        stop = min(run.num_rows, start + rows)
+        batch = run.read(start, stop)
+        return cls(run, batch, stop, room.rows_after(batch))
+
+    def after(self, room: _Room) -> _Window:
+        """The next one."""
+        return _Window.of(self.run, self.next, self.rows, room)
+
+    @property
+    def is_last(self) -> bool:
+        return self.next >= self.run.num_rows
+
+    def halved(self) -> _Window:
+        """The first half of its rows, at least one; the others are read again."""
+        rows = -(-len(self.batch.rows) // 2)
+        batch = ValueBatch(self.batch.values[:rows], self.batch.rows[:rows])
+        return self._replace(batch=batch, next=self.next - len(self.batch.rows) + rows)
+
+
+def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]:
+    """All rows of some runs by value, nulls first, batch by batch.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that may be held: of each run a window is in memory, of 1,024 rows at least.
+    """
+    rows = sum(run.num_rows for run in runs)
+    per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
+    each = per_row * max(1, len(runs))
+    least = max(1, min(_LEAST_WINDOW, _LEAST_WINDOW_BYTES // each))
+    window = max(least, memory_limit // _COPIES // each)
+    for run in runs:
+        for start in range(0, run.nulls, window):
+            yield run.read(start, min(run.nulls, start + window))
+    most = min(memory_limit // _COPIES, settings.max_decoded_bytes_per_page // _GROWTH)
+    room = _Room(window, most // max(1, len(runs)))
+    first = min(window, _FIRST_WINDOW)
+    windows = [_Window.of(run, run.nulls, first, room) for run in runs if run.nulls < run.num_rows]
+    while windows:
+        taken, windows = _up_to_bound(windows, room)
+        yield taken
+
+
+def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
+    """The rows that no later row comes before, and the windows after them."""
+    ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
+    bound = min(ends, key=lambda end: end.key).value if ends else None
+    taken, rest = [], []
+    for window in windows:
+        values, numbers = window.batch
+        count = len(values) if bound is None else _count_up_to(values, bound)
+        taken.append(ValueBatch(values[:count], numbers[:count]))
+        if count < len(values):
+            rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
+        elif not window.is_last:
+            rest.append(window.after(room))
+    if sum(weight(batch.values) for batch in taken) > MAX_OFFSET:
+        if max(len(window.batch.rows) for window in windows) > 1:
+            return _up_to_bound([window.halved() for window in windows], room)
+        return _smallest(windows, room)
+    values = _array(pa.chunked_array([batch.values for batch in taken]))
+    numbers = np.concatenate([batch.rows for batch in taken])
+    whole = ValueBatch(values, numbers)
+    return (sorted_batch(whole) if len(taken) > 1 else whole), rest
+
+
+def _smallest(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
+    """The smallest row of windows of one row each, and the windows after it."""
+    keys = [_Ends.of(window.batch.values).key for window in windows]
+    at = min(range(len(windows)), key=keys.__getitem__)
+    found = windows[at]
+    after = [] if found.is_last else [found.after(room)]
+    return found.batch, [*windows[:at], *after, *windows[at + 1 :]]
+
+
+class _Ends(NamedTuple):
+    """The last value of a window, and its key."""
+
+    key: Any
+    value: Any
+
+    @classmethod
+    def of(cls, values: Any) -> _Ends:
+        last = values[len(values) - 1 :]
+        return cls(sort_keys(last)[0], last)
+
+
+def _count_up_to(values: Any, bound: Any) -> int:
+    """How many of some sorted values are not above a bound."""
+    if is_number(values.type):
+        return int(np.searchsorted(sort_keys(values), sort_keys(bound), "right")[0])
+    import pyarrow.compute as pc
+
+    below: Any = pc.less_equal(comparable_decimals(values), comparable_decimals(bound[0]))
+    return int(below.true_count)

@@ -7,39 +7,297 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import as_numpy
-from glaive.arrow.dictionaries import decode_dictionary, dictionary_encoded
+from glaive.arrow.blocks import NUMPY_TYPES
+from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
+from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, float_order
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.index_file import IndexFile
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
-from glaive.index.scalar.extremes import Extremes
-from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.parameters import check_type, integer, known_parameters
+from glaive.index.protocol import (
+    BuiltSegment,
+    Candidates,
+    IndexKind,
+    IndexQuery,
+    IndexSource,
+    RebuiltSegment,
+    ScalarIndex,
+    index_kind,
+)
+from glaive.index.row_set import RowSet
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    is_number,
+    is_sortable,
+    key_of,
+    prefix_range,
+    sort_keys,
+    values_of_keys,
+)
 from glaive.index.scalar.rowsets import union_of_rowsets
-from glaive.index.scalar.zonemap_search import OpenedZoneMap
 from glaive.index.scalar.zones import (
     NULLS,
     ZONE_FIELDS,
     StoredZones,
+    ZoneBatch,
     Zoned,
+    check_type,
+    integer,
     joined,
+    known_parameters,
     retained_zones,
     shared_setting,
     stored_nulls,
     stored_setting,
 )
-from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import IndexSource
-from glaive.index.text.varints import encode_varints
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.postings import encode_varints
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s, UInt32s
 
-__all__ = ["ZoneMap"]
+# --- Smallest and largest values of zones, without nulls and NaN ------------------------
+# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+
+
+class _Part(NamedTuple):
+    """Of each of some zones: number, smallest and largest value, NaN.
+
+    Numbers are kept by their keys, which become values in the end; ``absent`` says which of them
+    are none.
+    """
+
+    zones: Int64s
+    low: Any
+    high: Any
+    absent: Flags | None
+    nans: Int64s
+
+
+class Extremes:
+    """Collects smallest and largest values, batch by batch.
+
+    Parameters
+    ----------
+    kind
+        Type of the values.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._parts: list[_Part] = []
+
+    def add(self, batch: ZoneBatch) -> None:
+        """Take the values of a batch into account."""
+        values, zones, starts = batch
+        nans = np.zeros(len(zones), np.int64)
+        if pa.types.is_floating(self._kind):
+            flags = _is_nan(values)
+            if flags.any():
+                nans = np.add.reduceat(flags.astype(np.int64), starts)
+                values = _without(values, flags)
+        low, high, absent = values, values, None
+        if is_number(self._kind):
+            low = high = sort_keys(values)
+            absent = np.asarray(values.is_null()) if values.null_count else None
+        self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
+
+    def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
+        """Smallest and largest value of each zone, NaN if it has any; and the number of its NaN."""
+        if not self._parts:
+            none: Any = pa.nulls(0, self._kind)
+            return none, none, np.empty(0, np.int64)
+        zones = np.concatenate([part.zones for part in self._parts])
+        starts = np.flatnonzero(np.diff(zones, prepend=-1))
+        nans = np.add.reduceat(np.concatenate([part.nans for part in self._parts]), starts)
+        join: Any = np.concatenate if is_number(self._kind) else pa.concat_arrays
+        low, high, absent = _reduced(
+            join([part.low for part in self._parts]),
+            join([part.high for part in self._parts]),
+            _joined_flags([(part.absent, len(part.zones)) for part in self._parts]),
+            starts,
+        )
+        if is_number(self._kind):
+            low, high = (values_of_keys(keys, self._kind, absent) for keys in (low, high))
+        if nans.any():
+            import pyarrow.compute as pc
+
+            nan: Any = pa.array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
+            high = pc.if_else(pa.array(nans > 0), nan, high)
+        return low, high, nans
+
+
+def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
+    """Flags of several parts, where None stands for so many that are not set."""
+    if all(flags is None for flags, _ in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(count, np.bool_) if flags is None else flags for flags, count in parts]
+    )
+
+
+def _is_nan(values: Any) -> Flags:
+    """Which floats are NaN, nulls not counted."""
+    words = float_order(sort_keys(values))
+    flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
+    return flags
+
+
+def _without(values: Any, flags: Any) -> Any:
+    """The values with nulls where there are flags."""
+    valid = np.asarray(values.is_valid()) & ~flags
+    return values_of_keys(sort_keys(values), values.type, ~valid)
+
+
+def _reduced(
+    lows: Any, highs: Any, absent: Flags | None, starts: Int64s
+) -> tuple[Any, Any, Flags | None]:
+    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one.
+
+    Parameters
+    ----------
+    lows, highs
+        Keys of numbers, or other values.
+    absent
+        Which keys are of nulls; None: of none.
+
+    Returns
+    -------
+    The same, and which of these are of no value.
+    """
+    if not isinstance(lows, np.ndarray):
+        return *_reduced_objects(lows, highs, starts), None
+    nowhere: Flags | None = None
+    if absent is not None:
+        limits = np.iinfo(lows.dtype)
+        lows = np.where(absent, limits.max, lows)
+        highs = np.where(absent, limits.min, highs)
+        nowhere = np.logical_and.reduceat(absent, starts)
+    return np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), nowhere
+
+
+def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
+    owner = np.zeros(len(lows), np.int64)
+    owner[starts[1:]] = 1
+    table = pa.table({"zone": np.cumsum(owner), "low": lows, "high": highs})
+    found = table.group_by("zone", use_threads=False).aggregate([("low", "min"), ("high", "max")])
+    return _array(found["low_min"]), _array(found["high_max"])
+
+
+def _array(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# --- ZONEMAP, searched: zones whose bounds cannot pass are left out ---------------------
+# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+
+
+class OpenedZoneMap(ScalarIndex):
+    """The bounds of all zones.
+
+    Parameters
+    ----------
+    zones
+        Where they are.
+    low, high
+        Smallest and largest value of each, without nulls and NaN; null if they are not known.
+    nulls
+        Rows of each that are null.
+    has_nan
+        Whether it has NaN. The bounds of such a zone are not relied on.
+    """
+
+    def __init__(
+        self, zones: StoredZones, low: Any, high: Any, nulls: UInt32s, has_nan: Flags
+    ) -> None:
+        self._zones, self._kind = zones, low.type
+        self._low, self._high = sort_keys(low), sort_keys(high)
+        self._has_null = nulls > 0
+        self._bounded = as_numpy(low.is_valid()) & as_numpy(high.is_valid()) & ~has_nan
+        # Of some types pylance writes no bounds, so that their absence says nothing.
+        self._any = ~self._bounded & (nulls < zones.stops - zones.starts)
+        self._own_bytes = int(low.nbytes + high.nbytes) * 4 + 3 * len(nulls)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return self._zones.nbytes + self._own_bytes
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it is a condition on values of this type; of texts, on how they begin."""
+        if isinstance(query, IsNull):
+            return True
+        if isinstance(query, IsOneOf):
+            return bool(query.values.type == self._kind)
+        if isinstance(query, InRange):
+            return all(one is None or one.type == self._kind for one in (query.low, query.high))
+        is_text = pa.types.is_string(self._kind) or pa.types.is_large_string(self._kind)
+        return isinstance(query, HasText) and query.begins and is_text
+
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows of the zones that may pass."""
+        if isinstance(query, IsNull) and not query.negated and self._zones.nulls is not None:
+            return self._zones.nulls.count
+        return self._zones.count(self._select(query))
+
+    def compared(self, query: IndexQuery) -> int:
+        """All zones."""
+        return len(self._low)
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find zones whose rows may pass; nulls are known exactly. Reads nothing."""
+        if isinstance(query, IsNull) and self._zones.nulls is not None:
+            return Candidates(self._null_rows(query), _NO_ROWS if nulls else None, exact=True)
+        rows = self._zones.rows(self._select(query))
+        return Candidates(rows, self._zones.nulls or _NO_ROWS if nulls else None, exact=False)
+
+    def _null_rows(self, query: IsNull) -> RowSet:
+        known = self._zones.nulls or _NO_ROWS
+        return self._zones.rows(self._zones.every).difference(known) if query.negated else known
+
+    def _select(self, query: Any) -> Flags:
+        """Zones in which rows may pass."""
+        if isinstance(query, IsNull):
+            return self._zones.every if query.negated else self._has_null
+        if isinstance(query, IsOneOf):
+            found = self._one_of(query)
+        elif isinstance(query, InRange):
+            low, high = (None if one is None else key_of(one) for one in (query.low, query.high))
+            found = self._within(low, high, (query.low_included, query.high_included))
+        else:
+            found = self._within(*prefix_range(query.word), (True, False))
+        flags: Flags = self._any | (found & self._bounded)
+        return flags
+
+    def _within(self, low: SortKeys | None, high: SortKeys | None, included: _Ends) -> Flags:
+        found = np.ones(len(self._low), np.bool_)
+        # Compared with arrays of one: NumPy cuts zero bytes off the end of single byte strings.
+        if low is not None:
+            found &= self._high >= low if included[0] else self._high > low
+        if high is not None:
+            found &= self._low <= high if included[1] else self._low < high
+        return found
+
+    def _one_of(self, query: IsOneOf) -> Flags:
+        values: Any = query.values
+        if query.negated and values.null_count:
+            return np.zeros(len(self._low), np.bool_)
+        wanted = np.sort(sort_keys(values.drop_null()))
+        if not len(wanted):
+            return np.full(len(self._low), query.negated)
+        at = np.searchsorted(wanted, self._low)
+        nearest = wanted[np.minimum(at, len(wanted) - 1)]
+        inside = (at < len(wanted)) & (nearest <= self._high)
+        flags: Flags = ~(inside & (self._low == self._high)) if query.negated else inside
+        return flags
+
+
+_Ends: TypeAlias = tuple[bool, bool]
+
+_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
 
 ZONES = "zonemap.lance"
 _ROWS = "rows_per_zone"

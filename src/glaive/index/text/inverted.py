@@ -12,22 +12,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    UnsupportedFeatureError,
+)
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind
+from glaive.index.protocol import BuiltSegment, IndexKind, IndexSource, RebuiltSegment, index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource
-from glaive.index.text.params import TextParams
-from glaive.index.text.posting_layout import read_posting_layout
-from glaive.index.text.text_format import METADATA, TOKEN_SETS, TextFormat, details_by_name
+from glaive.index.text.text_format import (
+    METADATA,
+    TOKEN_SETS,
+    TextFormat,
+    TextParams,
+    details_by_name,
+    read_posting_layout,
+)
 
 if TYPE_CHECKING:
     from glaive.index.text.opened import OpenedInverted
-    from glaive.index.text.partition_read import StoredPartition
+    from glaive.index.text.partition import StoredPartition
 
-__all__ = ["MERGE_MEMORY", "Inverted", "form_of", "read_format", "stored_partitions"]
 
 _IGNORED = "deleted_fragments"
 _OLD_TOKENS, _OLD_POSTINGS = "tokens.lance", "invert.lance"
@@ -47,8 +53,7 @@ class Inverted(IndexKind):
 
     def open(self, segment: Segment) -> OpenedInverted:
         """Read the parameters; partitions are opened when they are searched."""
-        from glaive.index.text.opened import OpenedInverted
-        from glaive.index.text.opened_partition import OpenedPartition
+        from glaive.index.text.opened import OpenedInverted, OpenedPartition
 
         file = _described(segment)
         if _is_old(file):
@@ -94,7 +99,7 @@ class Inverted(IndexKind):
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
         """Tokenize the texts of a source and write the lists of their tokens."""
-        from glaive.index.text.building import build_partitions, write_metadata
+        from glaive.index.text.partition import build_partitions, write_metadata
 
         form = form_of(source, parameters)
         write_metadata(out, form, build_partitions(source, form, out))
@@ -109,9 +114,12 @@ class Inverted(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Join the partitions of segments as far as memory allows, and those of a source."""
-        from glaive.index.text.building import collect_partitions, write_metadata
-        from glaive.index.text.documents import check_column
-        from glaive.index.text.merging import merge_partitions
+        from glaive.index.text.partition import (
+            check_column,
+            collect_partitions,
+            merge_partitions,
+            write_metadata,
+        )
 
         form = read_format(segments[0])
         if source is not None:
@@ -144,7 +152,7 @@ class Inverted(IndexKind):
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """How texts became tokens; tokens and documents of all partitions."""
-        from glaive.index.text.partition_write import partition_files
+        from glaive.index.text.partition import partition_files
 
         file = _described(segment)
         params = read_format(segment).params
@@ -172,7 +180,7 @@ def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
     UnsupportedFeatureError
         The column has no texts.
     """
-    from glaive.index.text.documents import check_column
+    from glaive.index.text.partition import check_column
 
     form = TextFormat.of(parameters)
     if check_column(source.field, by_element=form.by_element):
@@ -188,7 +196,7 @@ def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
     CorruptFileError, DataFileMissingError
         Its metadata is damaged or absent.
     """
-    from glaive.index.text.partition_write import partition_files
+    from glaive.index.text.partition import partition_files
 
     file = _described(segment, name)
     if _is_old(file):
@@ -209,7 +217,7 @@ def stored_partitions(
     UnsupportedFeatureError
         Postings or tokens have an unknown form, or documents are ignored by their fragment.
     """
-    from glaive.index.text.partition_read import StoredPartition
+    from glaive.index.text.partition import StoredPartition
 
     file = segment.open(name)
     layout = read_posting_layout(file)

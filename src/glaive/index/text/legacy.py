@@ -17,20 +17,20 @@ from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.text.building import write_metadata
-from glaive.index.text.columns import lists_of, numbers_of
-from glaive.index.text.lists_read import wrong_lists
-from glaive.index.text.opened_partition import Documents, OpenedPartition
-from glaive.index.text.params import TextParams
-from glaive.index.text.partition_read import reordered
-from glaive.index.text.partition_write import PartitionContent, partition_files, write_partition
-from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.text_format import TextFormat
+from glaive.index.text.opened import Documents, OpenedPartition
+from glaive.index.text.partition import (
+    PartitionContent,
+    partition_files,
+    reordered,
+    write_metadata,
+    write_partition,
+)
+from glaive.index.text.posting_columns import wrong_lists
+from glaive.index.text.postings import lists_of, numbers_of
+from glaive.index.text.text_format import PostingLayout, TextFormat, TextParams
 from glaive.index.text.tokens import read_tokens
-from glaive.kernels.inverting import Inversion
+from glaive.kernels.hashing import Inversion
 from glaive.types import Int64s, UInt32s
-
-__all__ = ["LegacyPartition", "legacy_format", "remap_legacy"]
 
 _COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
 _POSITION = "_position"

@@ -5,39 +5,442 @@ Specification: "Documents" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
 
+from glaive.arrow.blocks import spread
+from glaive.arrow.chunked import dictionary_encoded
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
+from glaive.index.protocol import IndexSource, ValueBatch
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
-from glaive.index.text.columns import lists_array, lists_of
-from glaive.index.text.lists_read import (
+from glaive.index.text.posting_columns import (
+    DocumentLengths,
     check_posting_columns,
+    document_position_columns,
+    length_codes,
     list_starts,
+    posting_columns,
     read_positions,
     read_postings,
+    shared_position_columns,
     unknown_columns,
     wrong_lists,
 )
-from glaive.index.text.posting_columns import (
-    DocumentLengths,
-    posting_columns,
-    shared_position_columns,
-)
-from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.postings import (
-    Postings,
-    blocks_of,
-)
-from glaive.index.text.scores import length_codes
-from glaive.index.text.tokens import read_tokens, write_tokens
-from glaive.types import Flags, Int64s
+from glaive.index.text.postings import Postings, blocks_of, lists_array, lists_of, numbers_of
+from glaive.index.text.text_format import ELEMENT, METADATA, PostingLayout, TextFormat
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokens import Tokens, read_tokens, write_tokens
+from glaive.kernels.hashing import Inversion, invert_tokens
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s, UInt32s
 
-__all__ = ["remap_partition"]
+# --- Write a partition: documents, tokens, and the posting list of each token -----------
+# Specification: "Files" in ``docs/format/text-indices.md``.
 
-_BATCH = 1 << 20
+_BATCH = 1 << 17
+"""Postings that are encoded at a time, about."""
+
+
+class PartitionContent(NamedTuple):
+    """What is to be written.
+
+    Parameters
+    ----------
+    tokens
+        ``large_binary``, ascending; the number of a token is its place.
+    rows
+        Row of each document.
+    elements
+        Which element of its row's list each document is; None if documents are rows.
+    lengths
+        Tokens of each document.
+    lists
+        Documents of each token; positions where they are stored.
+    """
+
+    tokens: pa.Array
+    rows: RowNumbers
+    elements: UInt32s | None
+    lengths: Int64s
+    lists: Inversion
+
+    @property
+    def postings(self) -> int:
+        """Postings of all lists."""
+        return len(self.lists.documents)
+
+    @property
+    def positions(self) -> int:
+        """Positions of all lists."""
+        return 0 if self.lists.positions is None else len(self.lists.positions)
+
+
+def partition_files(number: int | None) -> tuple[str, str, str]:
+    """Names of the files of a partition: of its documents, tokens and postings.
+
+    ``None`` stands for the partition of a segment by pylance up to 0.27.
+    """
+    begin = "" if number is None else f"part_{number}_"
+    return f"{begin}docs.lance", f"{begin}tokens.lance", f"{begin}invert.lance"
+
+
+def write_partition(
+    out: SegmentWriter, number: int, content: PartitionContent, form: TextFormat
+) -> None:
+    """Write the three files of a partition.
+
+    Cost: memory for the encoded form of a hundred thousand postings at a time, beside the content.
+    """
+    documents, tokens, postings = partition_files(number)
+    lengths = content.lengths
+    columns: list[Any] = [pa.array(content.rows, pa.uint64()), pa.array(lengths, pa.uint32())]
+    if content.elements is not None:
+        columns.append(pa.array(content.elements, pa.uint32()))
+    total = int(lengths.sum())
+    rows = pa.Table.from_arrays(columns, schema=form.document_schema())
+    out.write(documents, rows, metadata={"total_tokens": str(total)})
+    names = Tokens(content.tokens, np.arange(len(content.tokens)))
+    out.write(tokens, write_tokens(names, form.token_schema()))
+    measured = DocumentLengths(lengths, length_codes(lengths), total)
+    file = out.create(postings, form.posting_schema())
+    for batch in _posting_tables(content.lists, measured, form):
+        file.write(batch)
+    file.finish()
+
+
+def _posting_tables(
+    lists: Inversion, lengths: DocumentLengths, form: TextFormat
+) -> Iterator[pa.Table]:
+    """The posting lists, some at a time."""
+    schema, occurrences_before = form.posting_schema(), 0
+    for first, last in batches(lists.starts, _BATCH):
+        begin, end = int(lists.starts[first]), int(lists.starts[last])
+        frequencies = lists.frequencies[begin:end]
+        own = lists.starts[first : last + 1] - begin
+        postings = Postings(own, lists.documents[begin:end], frequencies)
+        blocks = blocks_of(postings.starts, form.layout.block)
+        columns = posting_columns(postings, blocks, lengths, form.layout)
+        if lists.positions is not None:
+            stop = occurrences_before + int(frequencies.sum(dtype=np.int64))
+            positions = lists.positions[occurrences_before:stop]
+            occurrences_before = stop
+            if form.shares_positions:
+                columns |= shared_position_columns(positions, blocks, frequencies)
+            else:
+                columns |= document_position_columns(positions.astype(np.int64), postings)
+        yield pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    if len(lists.starts) == 1:
+        yield schema.empty_table()
+
+
+# --- Read a partition whole: its documents, tokens and posting lists --------------------
+# Specification: "Files" in ``docs/format/text-indices.md``.
+
+_READ_BATCH = 1 << 19
+"""Postings that are decoded at a time, about."""
+
+
+class StoredPartition:
+    """A partition of a segment.
+
+    Parameters
+    ----------
+    segment
+        Has the files.
+    number
+        Of the partition in the segment.
+    form
+        How the index was written.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A file has a column that is not known.
+    CorruptFileError, DataFileMissingError
+        A file is damaged or absent.
+    """
+
+    def __init__(self, segment: Segment, number: int, form: TextFormat) -> None:
+        self.segment, self._form = segment, form
+        self.names = partition_files(number)
+        self._documents, self._tokens, self._postings = map(segment.open, self.names)
+        unknown = unknown_columns(self._documents, self._tokens, self._postings)
+        for path, columns in unknown.items():
+            raise UnsupportedFeatureError(f"{path}: columns {', '.join(columns)} are not known")
+        check_posting_columns(self._postings)
+
+    @cached_property
+    def _lengths(self) -> Int64s:
+        file = self._documents
+        return numbers_of(file, file.read(["_num_tokens"]), "_num_tokens", pa.uint32())
+
+    @cached_property
+    def _starts(self) -> Int64s:
+        return list_starts(self._postings, len(self._lengths))
+
+    @property
+    def documents(self) -> int:
+        """Documents."""
+        return len(self._lengths)
+
+    @property
+    def postings(self) -> int:
+        """Postings of all lists."""
+        return int(self._starts[-1])
+
+    @property
+    def positions(self) -> int:
+        """Positions of all lists."""
+        return int(self._lengths.sum()) if self._form.params.with_position else 0
+
+    def rows(self) -> RowSet:
+        """Rows of the documents.
+
+        Raises
+        ------
+        CorruptFileError
+            The file of the documents is damaged.
+        """
+        rows = self._documents.read(["_rowid"])
+        return RowSet.of(numbers_of(self._documents, rows, "_rowid", pa.uint64()).view(np.uint64))
+
+    def content(self) -> PartitionContent:
+        """All of it, decoded; lists are in the order of their tokens.
+
+        Raises
+        ------
+        CorruptFileError
+            A file is damaged.
+        """
+        file = self._documents
+        types: dict[str, pa.DataType] = {"_rowid": pa.uint64()}
+        if self._form.by_element:
+            types[ELEMENT] = pa.uint32()
+        file.check(**types)
+        rows = file.read(list(types))
+        for name in types:
+            file.check_present(rows[name])
+        elements = rows[ELEMENT].to_numpy().astype(np.uint32) if self._form.by_element else None
+        tokens = read_tokens(self._tokens, len(self._starts) - 1)
+        lists = reordered(self._lists(), tokens.numbers)
+        row_numbers = rows["_rowid"].to_numpy().astype(np.uint64)
+        return PartitionContent(tokens.strings, row_numbers, elements, self._lengths, lists)
+
+    def _lists(self) -> Inversion:
+        """The lists in the order in which they are stored."""
+        file, layout, starts = self._postings, self._form.layout, self._starts
+        documents = np.empty(self.postings, np.uint32)
+        frequencies = np.empty(self.postings, np.uint32)
+        with_position = self._form.params.with_position
+        positions, at = np.empty(self.positions, np.uint32), 0
+        columns = ["_posting"]
+        if with_position:
+            columns += ["_compressed_position", "_position_block_offset"]
+        for first, last in batches(starts, _READ_BATCH):
+            here = slice(int(starts[first]), int(starts[last]))
+            rows = file.read(columns, first, last)
+            own = starts[first : last + 1] - here.start
+            documents[here], often = read_postings(file, rows, own, layout, self.documents)
+            frequencies[here] = often
+            if not with_position:
+                continue
+            for _, part in read_positions(file, rows, own, layout, often):
+                if len(part) > len(positions) - at:
+                    raise wrong_lists(self._documents, "_num_tokens")
+                positions[at : at + len(part)] = part
+                at += len(part)
+        return Inversion(starts, documents, frequencies, positions[:at] if with_position else None)
+
+
+def reordered(lists: Inversion, order: Int64s) -> Inversion:
+    """Lists in another order; themselves, if it is theirs."""
+    if (order == np.arange(len(order))).all():
+        return lists
+    sizes = np.diff(lists.starts)[order]
+    begins = lists.starts[:-1][order]
+    documents, frequencies = (
+        _taken(items, begins, sizes) for items in (lists.documents, lists.frequencies)
+    )
+    positions = lists.positions
+    if positions is not None:
+        bounds = lists.position_starts()
+        positions = _taken(positions, bounds[:-1][order], np.diff(bounds)[order])
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    return Inversion(starts, documents, frequencies, positions)
+
+
+def _taken(items: UInt32s, begins: Int64s, sizes: Int64s) -> UInt32s:
+    """Ranges of items, one after the other; where they are is made for some at a time."""
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    taken = np.empty(int(bounds[-1]), np.uint32)
+    for first, last in batches(bounds, _READ_BATCH):
+        places = spread(begins[first:last], sizes[first:last])
+        taken[bounds[first] : bounds[last]] = items[places]
+    return taken
+
+
+# --- Merge partitions: one vocabulary, documents one after the other, lists joined ------
+# Specification: "Merging" in ``docs/format/text-indices.md``.
+
+_BYTES_PER_POSTING = 32
+"""Held for a posting: document and frequency, twice, and where it goes."""
+
+_BYTES_PER_POSITION = 16
+
+_AT_ONCE = 1 << 19
+"""Postings or positions, or those of a list, whose places are made at a time."""
+
+
+def merge_partitions(
+    stored: Iterable[StoredPartition],
+    added: Iterator[PartitionContent],
+    form: TextFormat,
+    memory_limit: int,
+    out: SegmentWriter,
+) -> list[int]:
+    """Write partitions again, as few as half of the limit of memory allows; their numbers.
+
+    Parameters
+    ----------
+    stored
+        Their documents stay in this order, before those of ``added``. Those that are large by
+        themselves are copied.
+    added
+        Partitions that are not stored yet.
+    """
+    limit = memory_limit // 2
+    numbers: list[int] = []
+    *groups, last = list(_groups(stored, form, limit)) or [[]]
+    for group in groups:
+        _write(numbers, group, [], form, out)
+    first = next(added, None)
+    if first is None:
+        _write(numbers, last, [], form, out)
+    elif _is_mergeable(form) and sum(map(_held, last)) + _held(first) <= limit:
+        _write(numbers, last, [first], form, out)
+    else:
+        _write(numbers, last, [], form, out)
+        _write(numbers, [], [first], form, out)
+    for content in added:
+        _write(numbers, [], [content], form, out)
+    return numbers
+
+
+def _write(
+    numbers: list[int],
+    stored: Sequence[StoredPartition],
+    added: Sequence[PartitionContent],
+    form: TextFormat,
+    out: SegmentWriter,
+) -> None:
+    """Write one partition, if there is something to write, and add its number."""
+    number = len(numbers)
+    if len(stored) == 1 and not added:
+        for old, new in zip(stored[0].names, partition_files(number), strict=True):
+            out.copy(stored[0].segment, old, new)
+    elif stored or added:
+        contents = [partition.content() for partition in stored] + list(added)
+        content = merge_contents(contents) if len(contents) > 1 else contents[0]
+        write_partition(out, number, content, form)
+    else:
+        return
+    numbers.append(number)
+
+
+def _is_mergeable(form: TextFormat) -> bool:
+    """Whether lists can be joined: not if each document has its positions by itself."""
+    return form.shares_positions or not form.params.with_position
+
+
+def _groups(
+    stored: Iterable[StoredPartition], form: TextFormat, limit: int
+) -> Iterator[list[StoredPartition]]:
+    """Neighbouring partitions that fit into memory together, or one."""
+    group: list[StoredPartition] = []
+    held = 0
+    for partition in stored:
+        needed = _held(partition)
+        if group and (held + needed > limit or not _is_mergeable(form)):
+            yield group
+            group, held = [], 0
+        group.append(partition)
+        held += needed
+    if group:
+        yield group
+
+
+def _held(partition: StoredPartition | PartitionContent) -> int:
+    """Bytes of memory that merging a partition takes, about."""
+    return _BYTES_PER_POSTING * partition.postings + _BYTES_PER_POSITION * partition.positions
+
+
+def merge_contents(contents: Sequence[PartitionContent]) -> PartitionContent:
+    """One partition of several; documents are numbered one partition after the other."""
+    tokens, numbers = _vocabulary([content.tokens for content in contents])
+    sizes = np.zeros(len(tokens), np.int64)
+    position_sizes = np.zeros(len(tokens), np.int64)
+    with_position = contents[0].lists.positions is not None
+    for content, of in zip(contents, numbers, strict=True):
+        sizes[of] += np.diff(content.lists.starts)
+        if with_position:
+            position_sizes[of] += np.diff(content.lists.position_starts())
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    documents = np.empty(int(starts[-1]), np.uint32)
+    frequencies = np.empty(int(starts[-1]), np.uint32)
+    positions = np.empty(int(position_sizes.sum()), np.uint32) if with_position else None
+    ends, position_ends = starts[:-1].copy(), np.cumsum(position_sizes) - position_sizes
+    before = 0
+    for content, of in zip(contents, numbers, strict=True):
+        lists = content.lists
+        for some, places in _places(ends, of, lists.starts):
+            documents[places] = lists.documents[some] + np.uint32(before)
+            frequencies[places] = lists.frequencies[some]
+        before += len(content.rows)
+        if positions is not None and lists.positions is not None:
+            for some, places in _places(position_ends, of, lists.position_starts()):
+                positions[places] = lists.positions[some]
+    elements = [content.elements for content in contents if content.elements is not None]
+    return PartitionContent(
+        tokens,
+        np.concatenate([content.rows for content in contents]),
+        np.concatenate(elements) if elements else None,
+        np.concatenate([content.lengths for content in contents]),
+        Inversion(starts, documents, frequencies, positions),
+    )
+
+
+def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
+    """The distinct tokens of all, ascending; and for each part the numbers of its tokens."""
+    encoded: Any = dictionary_encoded(pa.concat_arrays(parts))
+    order = pc.sort_indices(encoded.dictionary)
+    rank = np.empty(len(order), np.int64)
+    rank[order.to_numpy()] = np.arange(len(order))
+    numbers = rank[encoded.indices.to_numpy()]
+    bounds = np.cumsum([len(part) for part in parts])[:-1]
+    return encoded.dictionary.take(order), np.split(numbers, bounds)
+
+
+def _places(ends: Int64s, of: Int64s, starts: Int64s) -> Iterator[tuple[slice, Int64s]]:
+    """Where items of lists go that are appended to others, some items at a time.
+
+    Moves the ends of these.
+    """
+    for first, last in batches(starts, _AT_ONCE):
+        sizes = np.diff(starts[first : last + 1])
+        into = of[first:last]
+        yield slice(int(starts[first]), int(starts[last])), spread(ends[into], sizes)
+        ends[into] += sizes
+
+
+_REBUILD_BATCH = 1 << 20
 """Postings that are decoded at a time, about."""
 
 _POSTING = "_posting"
@@ -106,7 +509,7 @@ class _Lists:
         starts = list_starts(file, len(self._kept))
         into = out.create(name, file.schema)
         masks = [np.zeros(0, np.bool_)]
-        for first, last in batches(starts, _BATCH):
+        for first, last in batches(starts, _REBUILD_BATCH):
             rows, nonempty = self._without(
                 file.read(None, first, last), starts[first : last + 1] - starts[first]
             )
@@ -158,3 +561,253 @@ class _Lists:
             raise wrong_lists(self._file, _POSITION)
         kind = self._file.schema.field(_POSITION).type
         return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}
+
+
+# --- Build partitions of documents within a limit of memory -----------------------------
+# Specification: "Building" in ``docs/format/text-indices.md``.
+
+# --- The documents of a batch of rows: their texts, and where they come from ------------
+# Specification: "Documents" in ``docs/format/text-indices.md``.
+
+_JSON = b"lance.json"
+_EXTENSION = b"ARROW:extension:name"
+
+
+class Documents(NamedTuple):
+    """Texts to be indexed.
+
+    Parameters
+    ----------
+    texts
+        Of each document; a null has no tokens.
+    rows
+        Row of each document.
+    elements
+        Which element of its row's list it is; None if documents are rows.
+    """
+
+    texts: pa.Array
+    rows: RowNumbers
+    elements: UInt32s | None
+
+
+def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
+    """Check that a column can be indexed; whether it holds JSON.
+
+    Raises
+    ------
+    OptionError
+        Its values are not texts or lists of them, or not lists where elements are documents.
+    UnsupportedFeatureError
+        It holds lists of lists.
+    """
+    kind: Any = field.type
+    is_json = (field.metadata or {}).get(_EXTENSION, b"").lower() in (_JSON, b"arrow.json")
+    if _is_list(kind) and _is_list(kind.value_type):
+        raise UnsupportedFeatureError(
+            f"column {field.name!r}: lists of lists cannot be indexed; index a list of texts"
+        )
+    if by_element and not _is_list(kind):
+        raise OptionError(
+            f"document_granularity: column {field.name!r} of type {kind} has no list elements"
+        )
+    value = kind.value_type if _is_list(kind) else kind
+    # A stranger's schema may call numbers, or anything, JSON.
+    is_document = is_json and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    if not (_is_text(value) or is_document):
+        raise OptionError(
+            f"INVERTED index column {field.name} must be text, lists of text, or JSON, but got "
+            f"{kind}"
+        )
+    return is_json
+
+
+def documents_of(batch: ValueBatch, *, by_element: bool) -> Documents:
+    """The documents of some rows: the texts of a list are joined by a space, or one each.
+
+    Of lists, those that are null and nulls in them are empty texts, as pylance has it: they have
+    no tokens, but for the tokenizer ``raw``.
+    """
+    values: Any = batch.values
+    if not _is_list(values.type):
+        return Documents(values, batch.rows, None)
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.large_list(values.type.value_type))
+    parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
+    texts: Any = values.flatten().cast(pa.large_string())
+    if by_element:
+        before = np.searchsorted(parents, parents, side="left")
+        elements = (np.arange(len(parents)) - before).astype(np.uint32)
+        empty: Any = pa.scalar("", pa.large_string())
+        return Documents(pc.fill_null(texts, empty), batch.rows[parents], elements)
+    if texts.null_count:
+        valid = texts.is_valid()
+        parents, texts = parents[valid.to_numpy(zero_copy_only=False)], texts.drop_null()
+    return Documents(_joined(texts, parents, len(values)), batch.rows, None)
+
+
+def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
+    """The texts of each row joined by a space, from the first on that is not empty."""
+    sizes: Any = pc.binary_length(texts).to_numpy()
+    if not sizes.all():
+        ends = np.cumsum(sizes)
+        before = np.concatenate(([0], ends))[np.searchsorted(parents, parents, side="left")]
+        begun = ends > before
+        parents, texts = parents[begun], texts.filter(pa.array(begun))
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(parents, minlength=count))))
+    list_type: Any = pa.LargeListArray
+    lists = list_type.from_arrays(pa.array(offsets, pa.int64()), texts)
+    joined: Any = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
+    return joined  # type: ignore[no-any-return]  # an array
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+# --- Tokens of documents, collected until they are a partition --------------------------
+# Specification: "Building" in ``docs/format/text-indices.md``.
+
+_BYTES_PER_TOKEN = 20
+"""Held for a token of a text: its number, twice while parts are joined; document, frequency."""
+
+_BYTES_PER_COLLECTED_POSITION = 12
+_BYTES_PER_DISTINCT = 100
+"""Held for a distinct token, beside its text: places, counts, the trie."""
+
+_BYTES_PER_DOCUMENT = 48
+
+
+class Collector:
+    """Collects the tokens of documents.
+
+    Parameters
+    ----------
+    tokenizer
+        Makes tokens of texts.
+    form
+        Whether positions are kept, and documents without tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, form: TextFormat) -> None:
+        self._numbers = tokenizer.numbers()
+        self._form = form
+        self._tokens: list[UInt32s] = []
+        self._positions: list[UInt32s] = []
+        self._lengths: list[Int64s] = []
+        self._rows: list[RowNumbers] = []
+        self._elements: list[UInt32s] = []
+        self._bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that making the partition will need, about."""
+        distinct = self._numbers.count * _BYTES_PER_DISTINCT
+        return self._bytes + distinct + self._numbers.nbytes
+
+    @property
+    def documents(self) -> int:
+        """Documents so far."""
+        return sum(map(len, self._rows))
+
+    def add(self, documents: Documents) -> None:
+        """Add documents; those without tokens are left out, unless they are list elements."""
+        found = self._numbers.number(documents.texts)
+        lengths, rows = found.counts, documents.rows
+        if documents.elements is not None:
+            self._elements.append(documents.elements)
+        else:
+            present = lengths > 0
+            lengths, rows = lengths[present], rows[present]
+        self._tokens.append(found.numbers)
+        if self._form.params.with_position:
+            self._positions.append(found.positions)
+            self._bytes += _BYTES_PER_COLLECTED_POSITION * len(found.numbers)
+        self._lengths.append(lengths)
+        self._rows.append(rows)
+        self._bytes += _BYTES_PER_TOKEN * len(found.numbers) + _BYTES_PER_DOCUMENT * len(rows)
+
+    def content(self) -> PartitionContent:
+        """The partition; the collector is of no use afterwards."""
+        names = self._numbers.strings
+        order = pc.sort_indices(names)
+        rank = np.empty(len(names), np.uint32)
+        rank[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
+        tokens = rank[_joined_texts(self._tokens, np.uint32)]
+        self._tokens.clear()
+        lengths = _joined_texts(self._lengths, np.int64)
+        positions = None
+        if self._form.params.with_position:
+            positions = _joined_texts(self._positions, np.uint32)
+            self._positions.clear()
+        lists = invert_tokens(tokens, lengths, len(names), positions)
+        rows = _joined_texts(self._rows, np.uint64)
+        elements = _joined_texts(self._elements, np.uint32) if self._form.by_element else None
+        return PartitionContent(names.take(order), rows, elements, lengths, lists)
+
+
+def _joined_texts(parts: list[Any], dtype: Any) -> Any:
+    return np.concatenate([np.zeros(0, dtype), *parts])
+
+
+_IGNORED = "deleted_fragments"
+
+_TEXT_BYTES = 4 << 20
+"""Bytes of text that are tokenized at a time, at most, or one document."""
+
+_TEXTS_OF_MEMORY = 32
+"""Tokens of a text take several times its memory: so many such texts make up the limit."""
+
+
+def build_partitions(
+    source: IndexSource, form: TextFormat, out: SegmentWriter, first: int = 0
+) -> list[int]:
+    """Write partitions with the rows of a source; their numbers, from ``first`` on."""
+    numbers: list[int] = []
+    for content in collect_partitions(source, form):
+        numbers.append(first + len(numbers))
+        write_partition(out, numbers[-1], content, form)
+    return numbers
+
+
+def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[PartitionContent]:
+    """The rows of a source as partitions.
+
+    There is one, unless that would need more than half the memory that the source allows, and
+    none without documents.
+    """
+    tokenizer = Tokenizer.of(form.params)
+    collector = Collector(tokenizer, form)
+    for part in _parts(source):
+        if collector.nbytes > source.memory_limit // 2 and collector.documents:
+            yield collector.content()
+            collector = Collector(tokenizer, form)
+        collector.add(documents_of(part, by_element=form.by_element))
+    if collector.documents:
+        yield collector.content()
+
+
+def write_metadata(
+    out: SegmentWriter, form: TextFormat, partitions: list[int], name: str = METADATA
+) -> None:
+    """Write how the index was made; last, because an index without it is none."""
+    schema = pa.schema([pa.field(_IGNORED, pa.binary(), nullable=False)])
+    ignored = pa.table([pa.array([BitMap().serialize()], pa.binary())], schema=schema)
+    out.write(name, ignored, metadata=form.metadata(partitions))
+
+
+def _parts(source: IndexSource) -> Iterator[ValueBatch]:
+    """The rows of a source, little text at a time."""
+    limit = max(1024, min(_TEXT_BYTES, source.memory_limit // _TEXTS_OF_MEMORY))
+    for batch in source.batches():
+        count = len(batch.values)
+        step = max(1, count * limit // max(limit, batch.values.nbytes))
+        for start in range(0, count, step):
+            stop = min(count, start + step)
+            yield ValueBatch(batch.values.slice(start, stop - start), batch.rows[start:stop])

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.index.protocol import BuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexSource
 from glaive.index.row_set import RowSet
 from glaive.index.segment import STAGING, Segment, SegmentWriter
-from glaive.index.source import IndexSource
-from glaive.index.text.building import build_partitions, write_metadata
 from glaive.index.text.inverted import MERGE_MEMORY, form_of, read_format, stored_partitions
-from glaive.index.text.merging import merge_partitions
-from glaive.index.text.partition_read import StoredPartition
-
-__all__ = ["StagedSegment", "build_part", "merge_parts"]
+from glaive.index.text.partition import (
+    StoredPartition,
+    build_partitions,
+    merge_partitions,
+    write_metadata,
+)
 
 _METADATA: Final = re.compile("part_([0-9]{1,20})_metadata.lance", re.ASCII)
 

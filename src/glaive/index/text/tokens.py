@@ -5,19 +5,698 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any
+from math import isqrt
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
+from glaive.memory import as_array
 from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s
+from glaive.types import Flags, Int64s, UInt8s, UInt32s
 
-__all__ = ["Tokens", "read_tokens", "token_columns", "write_tokens"]
+# --- Constants of token sets stored as a finite-state transducer (FST) ------------------
+# Specification: "Token sets" in ``docs/format/text-indices.md``.
+
+VERSION: Final = 3
+HEADER: Final = 16
+"""Bytes before the first node: version and type, 64 bits each."""
+FOOTER: Final = 20
+"""Bytes after the last node: number of tokens, address of the root, checksum."""
+MANY: Final = 32
+"""Nodes with more transitions have an index with an entry per byte."""
+INDEX: Final = 256
+
+COMMON: Final[UInt8s] = np.frombuffer(
+    b"\0te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG", np.uint8
+)
+"""Frequent bytes: their positions, from 1 on, are their codes of six bits."""
+
+
+def _codes() -> Int64s:
+    codes = np.zeros(256, np.int64)
+    codes[COMMON[1:]] = np.arange(1, len(COMMON))
+    return codes
+
+
+CODE_OF: Final = _codes()
+"""Code of each byte; 0: none."""
+
+
+# --- Look up one token in an FST: a step per letter, and no token is decoded ------------
+# Specification: "Token sets" in ``docs/format/text-indices.md``.
+
+_LETTERS = COMMON.tolist()
+_WIDEST = 8
+
+
+class Fst:
+    """The bytes of an FST, of which head and foot are checked.
+
+    Parameters
+    ----------
+    data
+        All bytes.
+    where
+        The file, for errors.
+
+    Raises
+    ------
+    CorruptFileError
+        It is too short, of another version, or its root is outside.
+    """
+
+    __slots__ = ("_data", "_root", "count", "nbytes", "where")
+
+    def __init__(self, data: pa.Buffer, where: object) -> None:
+        self._data, self.where, self.nbytes = memoryview(data).cast("B"), where, data.size
+        self._check(data.size >= HEADER + FOOTER, f"{data.size} bytes")
+        foot = data.size - FOOTER
+        version = self._number(0, 8)
+        self.count, self._root = self._number(foot, 8), self._number(foot + 8, 8)
+        self._check(version == VERSION, f"version {version}")
+        self._check(self._root == 0 or HEADER <= self._root < foot, f"root at {self._root}")
+
+    def find(self, token: bytes) -> int | None:
+        """The number of a token; ``None`` if it is not in the set.
+
+        Raises
+        ------
+        CorruptFileError
+            A node on the way leads outside.
+        """
+        address, total = self._root, 0
+        for letter in token:
+            step = self._step(address, letter)
+            if step is None:
+                return None
+            address, added = step
+            total += added
+        ends, added = self._end(address)
+        return total + added if ends else None
+
+    def _step(self, address: int, letter: int) -> tuple[int, int] | None:
+        """Where a letter leads from a node, and what that adds."""
+        if address == 0:
+            return None
+        data = self._data
+        state = data[address]
+        low = state & 63
+        first = address if low else address - 1
+        if state >= 128:
+            found = _LETTERS[low] if low else data[address - 1]
+            if found != letter:
+                return None
+            if state >= 192:
+                return self._target(first, 1), 0
+            deep, wide = self._sizes(first - 1)
+            start = first - 1 - deep - wide
+            self._check(start >= HEADER, "nodes before the first")
+            return (
+                self._target(start, self._number(start + wide, deep)),
+                self._number(start, wide),
+            )
+        count, sizes = self._shape(address)
+        if count == 0:
+            return None
+        deep, wide = self._sizes(sizes)
+        letters = sizes - (INDEX if count > MANY else 0)
+        start = letters - count * (1 + deep + wide) - (wide if state & 64 else 0)
+        self._check(start >= HEADER, "nodes before the first")
+        # The first transition is the nearest to the end, in each of the three lists.
+        place = bytes(data[letters - count : letters]).rfind(letter)
+        if place < 0:
+            return None
+        place = count - 1 - place
+        steps = letters - count - (place + 1) * deep
+        sums = letters - count - count * deep - (place + 1) * wide
+        return self._target(start, self._number(steps, deep)), self._number(sums, wide)
+
+    def _end(self, address: int) -> tuple[bool, int]:
+        """Whether a token ends at a node, and what that adds."""
+        if address == 0:
+            return True, 0
+        state = self._data[address]
+        if state >= 128 or not state & 64:
+            return False, 0
+        count, sizes = self._shape(address)
+        deep, wide = self._sizes(sizes)
+        start = sizes - (INDEX if count > MANY else 0) - count * (1 + deep + wide) - wide
+        self._check(start >= HEADER, "nodes before the first")
+        return True, self._number(start, wide)
+
+    def _shape(self, address: int) -> tuple[int, int]:
+        """Transitions of a node with any number of them, and where their sizes are."""
+        low = self._data[address] & 63
+        if low:
+            return low, address - 1
+        count = self._data[address - 1]
+        return (INDEX if count == 1 else count), address - 2
+
+    def _sizes(self, at: int) -> tuple[int, int]:
+        self._check(at >= HEADER - 1, "nodes before the first")
+        deep, wide = self._data[at] >> 4, self._data[at] & 15
+        self._check(deep <= _WIDEST and wide <= _WIDEST, "numbers too wide")
+        return deep, wide
+
+    def _target(self, first: int, step: int) -> int:
+        """Transitions only lead backwards, so that each way ends."""
+        if step == 0:
+            return 0
+        self._check(HEADER <= first - step < first, "transitions that lead outside")
+        return first - step
+
+    def _number(self, at: int, width: int) -> int:
+        return int.from_bytes(self._data[at : at + width], "little")
+
+    def _check(self, good: bool, found: str) -> None:  # noqa: FBT001  # a condition
+        if not good:
+            raise CorruptFileError(
+                "token set of an index", expected="a sound FST", found=found, where=self.where
+            )
+
+
+# --- Read all tokens of an FST, level by level ------------------------------------------
+# Specification: "Token sets" in ``docs/format/text-indices.md``.
+
+_FEW_NODES, _NODES_PER_BYTE = 1 << 22, 64
+_FEW_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
+"""Nodes that are visited and letters of all tokens, at most, or as many for each byte. Nodes are
+shared, so that a few of them can stand for a million tokens of any length."""
+
+
+_FEW_AT_ONCE, _LEVEL_NODES = 32, 256
+"""Nodes of a level that are read one by one, where each has one transition; and nodes that the time
+of a level is worth else. A few bytes may be a token of a million letters, which are as many levels.
+"""
+
+
+class _Nodes(NamedTuple):
+    """Decoded nodes: whether tokens end there, and their transitions."""
+
+    final: Flags
+    output: Int64s
+    counts: Int64s
+    inputs: UInt8s
+    targets: Int64s
+    outputs: Int64s
+
+
+def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int64s]:
+    """Tokens and their numbers, unordered.
+
+    Raises
+    ------
+    CorruptFileError
+        The FST is damaged, or does not have ``count`` tokens.
+    """
+    content = as_array(data)
+    _check(len(content) >= HEADER + FOOTER, f"{len(content)} bytes", where)
+    version = int(content[:8].view("<u8")[0])
+    stored_count, root = content[-FOOTER:-4].copy().view("<u8").tolist()
+    sound = version == VERSION and stored_count == count
+    _check(sound, f"{stored_count} of version {version}", where)
+    _check(root == 0 or HEADER <= root < len(content) - FOOTER, f"root at {root}", where)
+    # Of each visited node: its parent, and the letter of the transition from there.
+    parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
+    addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
+    seen, depth, spent = 0, 0, 0
+    most = max(_FEW_NODES, _NODES_PER_BYTE * len(content))
+    ends: list[Int64s] = []
+    values: list[Int64s] = []
+    depths: list[Int64s] = []
+    while len(addresses):
+        if len(addresses) <= _FEW_AT_ONCE:
+            chain = _Chain(content, addresses, sums, depth)
+            chain.follow(most - seen)
+            _check(max(chain.sums) < 1 << 63, "numbers beyond 2^63", where)
+            parents.append(np.arange(seen, seen + len(chain.letters)))
+            letters.append(np.array(chain.letters, np.uint8))
+            seen, depth = seen + len(chain.letters), chain.depth
+            addresses, sums = np.array(chain.addresses), np.array(chain.sums, np.int64)
+        nodes = _parse(content, addresses, where)
+        spent += _LEVEL_NODES
+        here = seen + np.arange(len(addresses))
+        ends.append(here[nodes.final])
+        values.append((sums + nodes.output)[nodes.final])
+        depths.append(np.full(int(nodes.final.sum()), depth))
+        seen += len(addresses)
+        owner = np.repeat(np.arange(len(addresses)), nodes.counts)
+        # Each node leads to at least one token, so that a level never has more nodes.
+        _check(len(owner) <= count, "more paths than tokens", where)
+        _check(seen + spent + len(owner) <= most, f"more than {most} nodes on all paths", where)
+        parents.append(here[owner])
+        letters.append(nodes.inputs)
+        addresses, sums = nodes.targets, sums[owner] + nodes.outputs
+        depth += 1
+    end_nodes, numbers, lengths = (
+        np.concatenate(parts).astype(np.int64) for parts in (ends, values, depths)
+    )
+    _check(len(end_nodes) == count, f"{len(end_nodes)} tokens", where)
+    _check(not len(numbers) or numbers.min() >= 0, "numbers below 0", where)
+    most = max(_FEW_LETTERS, _LETTERS_PER_BYTE * len(content))
+    _check(int(lengths.sum()) <= most, f"more than {most} letters of all tokens", where)
+    tokens = _strings(end_nodes, lengths, np.concatenate(parents), np.concatenate(letters))
+    return tokens, numbers
+
+
+def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> pa.Array:
+    """Walk from the last letter of each token back to the root."""
+    offsets = np.concatenate([[0], np.cumsum(depths)])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    at, node, row = offsets[1:] - 1, ends, np.arange(len(ends))
+    unfinished = depths > 0
+    while unfinished.any():
+        if int(unfinished.sum()) <= _FEW_AT_ONCE:
+            above, letter_of = memoryview(parents.data), memoryview(letters.data)
+            for one, last in zip(row[unfinished].tolist(), node[unfinished].tolist(), strict=True):
+                place = slice(int(offsets[one]), int(at[one]) + 1)
+                _walk(data[place], last, above, letter_of)
+            break
+        row, node = row[unfinished], node[unfinished]
+        data[at[row]] = letters[node]
+        at[row] -= 1
+        node = parents[node]
+        unfinished = at[row] >= offsets[row]
+    buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]  # type: ignore[arg-type]  # any buffer will do
+    return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+
+
+def _walk(token: UInt8s, node: int, parents: memoryview, letters: memoryview) -> None:
+    """Fill in the letters of one token, from the last one back to the first."""
+    for place in range(len(token) - 1, -1, -1):
+        token[place] = letters[node]
+        node = parents[node]
+
+
+def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
+    """Read nodes; an address is that of a node's last byte, or 0 for one without bytes."""
+    states = np.where(addresses == 0, 0, data[addresses]).astype(np.int64)
+    real = addresses != 0
+    single = real & (states >= 128)
+    follows = states >= 192
+    low_bits = states & 63
+    # Bytes before the state: a letter or a count that does not fit in it.
+    extra = (real & (low_bits == 0)).astype(np.int64)
+    before = _byte(data, addresses - 1, real, where)
+    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX, before))
+    counts = np.where(single, 1, np.where(real, counts, 0))
+    final = ~real | (~single & (states & 64 > 0))
+    at = addresses - extra - 1
+    sized = real & ~follows
+    sizes = _byte(data, at, sized, where)
+    wide, deep = sizes & 15, sizes >> 4
+    _check((wide <= _WIDEST).all() and (deep <= _WIDEST).all(), "numbers too wide", where)
+    at = at - sized - np.where(~single & (counts > MANY), INDEX, 0)
+    # ``at`` is the last of the letters, or of the steps of a node with one transition.
+    letters = np.where(single, 0, counts)
+    outputs = at - letters - counts * deep
+    ended = final & real & ~single
+    first = outputs - wide * (counts + ended) + 1
+    first = np.where(follows, addresses - extra, first)
+    _check((~real | (first >= HEADER)).all(), "nodes before the first", where)
+    output = _number(data, outputs - wide * counts - wide + 1, np.where(ended, wide, 0))
+    owner = np.repeat(np.arange(len(addresses)), counts)
+    rank = spread(np.zeros(len(counts), np.int64), counts)
+    single_owner = single[owner]
+    letter_at = np.where(single_owner, addresses[owner] - 1, (at[owner] - rank))
+    code = np.where(single_owner, low_bits[owner], 0)
+    inputs = np.where(code > 0, COMMON[code], data[letter_at])
+    steps_end = (at - letters)[owner] - rank * deep[owner]
+    steps = _number(data, steps_end - deep[owner] + 1, np.where(follows[owner], 0, deep[owner]))
+    steps = np.where(follows[owner], 1, steps)
+    # Transitions only lead backwards, so that each path ends.
+    targets = np.where(steps == 0, 0, first[owner] - steps)
+    inside = (steps >= 0) & ((targets == 0) | (targets >= HEADER))
+    _check(inside.all(), "transitions that lead outside", where)
+    sums_end = outputs[owner] - rank * wide[owner]
+    sums = _number(data, sums_end - wide[owner] + 1, np.where(follows[owner], 0, wide[owner]))
+    return _Nodes(final, output, counts, inputs.astype(np.uint8), targets, sums)
+
+
+class _Chain:
+    """A few nodes of a level, and those that follow as long as each has one transition.
+
+    They are read one by one: the letters of a long token are as many levels.
+    """
+
+    def __init__(self, data: UInt8s, addresses: Int64s, sums: Int64s, depth: int) -> None:
+        self._data: memoryview[Any] = memoryview(data.data)
+        self.addresses, self.sums, self.depth = addresses.tolist(), sums.tolist(), depth
+        self.letters: list[int] = []
+
+    def follow(self, most: int) -> None:
+        """Go on until a token ends, a node has several transitions, or there are too many."""
+        while self.addresses and len(self.letters) < most:
+            ways = [self._only_way(address) for address in self.addresses]
+            found = [way for way in ways if way is not None]
+            if len(found) < len(ways):
+                return
+            self.letters += [letter for letter, _, _ in found]
+            self.addresses = [target for _, target, _ in found]
+            self.sums = [known + way[2] for known, way in zip(self.sums, found, strict=True)]
+            self.depth += 1
+
+    def _only_way(self, address: int) -> tuple[int, int, int] | None:
+        """Letter, target and output of a node with one transition, as :func:`_parse` reads them.
+
+        None for nodes of other forms, or that may not be read.
+        """
+        data = self._data
+        state = data[address]
+        if address == 0 or state < 128:
+            return None
+        low = state & 63
+        letter, first = (_LETTERS[low], address) if low else (data[address - 1], address - 1)
+        if state >= 192:
+            return (letter, first - 1, 0) if first - 1 >= HEADER else None
+        wide, deep = data[first - 1] & 15, data[first - 1] >> 4
+        first -= 1 + deep + wide
+        if first < HEADER or wide >= _WIDEST or deep >= _WIDEST:
+            return None
+        step = int.from_bytes(data[first + wide : first + wide + deep], "little")
+        output = int.from_bytes(data[first : first + wide], "little")
+        if step == 0:
+            return letter, 0, output
+        return (letter, first - step, output) if first - step >= HEADER else None
+
+
+def _byte(data: UInt8s, at: Int64s, wanted: Flags, where: object) -> Int64s:
+    """The byte at each position that is wanted, else 0."""
+    _check((at[wanted] >= HEADER - 1).all(), "nodes before the first", where)
+    return np.where(wanted, data[np.where(wanted, at, 0)], 0).astype(np.int64)
+
+
+def _number(data: UInt8s, at: Int64s, width: Int64s) -> Int64s:
+    """Little-endian integers of up to eight bytes; all lie within ``data``."""
+    values = np.zeros(len(at), np.int64)
+    for byte in range(int(width.max(initial=0))):
+        more = width > byte
+        values[more] |= data[at[more] + byte].astype(np.int64) << (8 * byte)
+    return values
+
+
+def _check(good: object, found: str, where: object) -> None:
+    if not good:
+        raise CorruptFileError(
+            "token set of an index", expected="a sound FST", found=found, where=where
+        )
+
+
+# --- CRC-32C, the checksum at the end of a token set, computed in parallel lanes --------
+# Specification: "Token sets" in ``docs/format/text-indices.md``.
+
+_POLYNOMIAL = np.uint32(0x82F63B78)
+_ONES = 0xFFFF_FFFF
+_STEP_COST = 2
+"""What a step of all lanes takes, as a multiple of what adding the sum of a lane takes, about."""
+
+
+def _table() -> UInt32s:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = (table >> np.uint32(1)) ^ (_POLYNOMIAL * (table & np.uint32(1)))
+    return table
+
+
+def masked_crc32c(data: UInt8s) -> int:
+    """The checksum of at least four bytes, rotated and offset as it is stored."""
+    table = _table()
+    # The initial value goes into the first four bytes; then leading zeros change nothing.
+    lanes = isqrt(_STEP_COST * len(data))
+    length = -(-len(data) // lanes)
+    padded = np.zeros((lanes + 32, length), np.uint8)
+    content = padded[:lanes].reshape(-1)
+    content = content[len(content) - len(data) :]
+    content[:] = data
+    content[:4] ^= 0xFF
+    # The last 32 lanes: how ``length`` zero bytes change each bit, and so any sum.
+    sums = np.zeros(lanes + 32, np.uint32)
+    sums[lanes:] = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    for column in padded.T:
+        sums = table[(sums ^ column) & np.uint32(255)] ^ (sums >> np.uint32(8))
+    shifted_bits = sums[lanes:].tolist()
+    total = 0
+    for lane_sum in sums[:lanes].tolist():
+        shifted = lane_sum
+        while total:
+            lowest = total & -total
+            shifted ^= shifted_bits[lowest.bit_length() - 1]
+            total ^= lowest
+        total = shifted
+    total ^= _ONES
+    rotated = (total >> 15) | (total << 17) & _ONES
+    return (rotated + 0xA282EAD8) & _ONES
+
+
+# --- Write tokens as an FST: a trie, with every node after its children -----------------
+# Common suffixes are not shared (readers do not need it): the FST is quick to write, but not
+# minimal.
+#
+# Specification: "Token sets" in ``docs/format/text-indices.md``.
+
+
+class _Tree(NamedTuple):
+    """Nodes of the trie in the order of first use by the sorted tokens; the root is first.
+
+    Parameters
+    ----------
+    parents, letters
+        The parent, and the letter of the transition from there.
+    outputs
+        Output of that transition; a token's number is the sum of the outputs on its path.
+    final, ends
+        Whether a token ends at the node, and the final output.
+    """
+
+    parents: Int64s
+    letters: UInt8s
+    outputs: Int64s
+    final: Flags
+    ends: Int64s
+
+
+class _Layout(NamedTuple):
+    """How nodes are written, one entry for each.
+
+    Parameters
+    ----------
+    children
+        Number of transitions.
+    stored
+        Whether the node is written: it has transitions, or is the root.
+    alone
+        Whether it has one transition, and no token ends there.
+    follows
+        Whether that transition leads to the node written right before, without an output.
+    wide, deep
+        Bytes per output, and per step back to the target of a transition.
+    first, last
+        Positions of its first and last byte.
+    steps
+        From the first byte of its parent back to its last byte; 0 if it is not stored.
+    """
+
+    children: Int64s
+    stored: Flags
+    alone: Flags
+    follows: Flags
+    wide: Int64s
+    deep: Int64s
+    first: Int64s
+    last: Int64s
+    steps: Int64s
+
+
+def write_fst(tokens: pa.Array, numbers: Int64s) -> bytes:
+    """The FST of ascending, distinct tokens with these numbers."""
+    tree = _tree(tokens, numbers)
+    layout = _layout(tree)
+    content = np.zeros(int(layout.last[0]) + 1, np.uint8)
+    _put_single(content, tree, layout)
+    _put_branching(content, tree, layout)
+    content[:8] = np.array([VERSION], "<u8").view(np.uint8)
+    footer = np.array([len(numbers), int(layout.last[0])], "<u8").view(np.uint8)
+    body = np.concatenate([content, footer])
+    return body.tobytes() + masked_crc32c(body).to_bytes(4, "little")
+
+
+def _layout(tree: _Tree) -> _Layout:
+    """Compute the position of each node."""
+    count = len(tree.parents)
+    children = np.bincount(tree.parents[1:], minlength=count)
+    stored = children > 0
+    stored[0] = True
+    alone = (children == 1) & ~tree.final
+    only = np.minimum(np.arange(count) + 1, count - 1)
+    follows = alone & stored[only] & (tree.outputs[only] == 0)
+    wide = _widths(tree, children)
+    none = np.zeros(count, np.int64)
+    layout = _Layout(children, stored, alone, follows, wide, none, none, none, none)
+    # Sizes of nodes depend on the widths of steps, and steps on the sizes: a first round with
+    # the widest steps gives an upper bound of the widths.
+    for deep in (np.full(count, 8, np.int64), (children > 0).astype(np.int64)):
+        if layout.steps is not none:
+            np.maximum.at(deep, tree.parents[1:], _bytes_of(layout.steps[1:]))
+        sizes = _sizes(tree, layout._replace(deep=deep))
+        # The last node comes first.
+        last = HEADER + np.cumsum(sizes[::-1])[::-1] - 1
+        first = last - sizes + 1
+        steps = np.where(stored, first[tree.parents] - last, 0)
+        layout = layout._replace(deep=deep, first=first, last=last, steps=steps)
+    return layout
+
+
+def _tree(tokens: pa.Array, numbers: Int64s) -> _Tree:
+    _, stops, content = tokens.buffers()
+    none = np.zeros(0, np.uint8)
+    offsets = np.zeros(1, np.int64) if stops is None else as_array(stops, np.int64)
+    offsets = offsets[tokens.offset :][: len(tokens) + 1]
+    data: UInt8s = none if content is None else as_array(content)
+    lengths = np.diff(offsets)
+    begins = offsets[:-1]
+    shared = _shared(begins, lengths, data)
+    new = lengths - shared
+    base = np.cumsum(new) - new + 1
+    count = 1 + int(new.sum())
+    letters, depths = np.zeros(count, np.uint8), np.zeros(count, np.int64)
+    letters[1:] = data[spread(begins + shared, new)]
+    depths[1:] = spread(shared + 1, new)
+    parents = np.arange(-1, count - 1)
+    parents[0] = 0
+    _join(parents, lengths, shared, base)
+    at_end = np.where(lengths > 0, base + new - 1, 0)
+    final = np.zeros(count, np.bool_)
+    final[at_end] = len(numbers) > 0
+    # The path to each node adds up to the smallest number below it.
+    least = np.full(count, np.iinfo(np.int64).max)
+    least[at_end] = numbers
+    order = np.argsort(depths, kind="stable")
+    bounds = np.searchsorted(depths[order], np.arange(int(depths.max()) + 2))
+    for depth in range(int(depths.max()), 0, -1):
+        nodes = order[bounds[depth] : bounds[depth + 1]]
+        np.minimum.at(least, parents[nodes], least[nodes])
+    ends = np.zeros(count, np.int64)
+    least[0] = 0
+    ends[at_end] = numbers - least[at_end]
+    return _Tree(parents, letters, least - least[parents], final, ends)
+
+
+def _shared(begins: Int64s, lengths: Int64s, data: UInt8s) -> Int64s:
+    """Letters that each token has in common with the one before."""
+    shared = np.zeros(len(lengths), np.int64)
+    rows = np.arange(1, len(lengths))
+    depth = 0
+    while len(rows):
+        rows = rows[(lengths[rows] > depth) & (lengths[rows - 1] > depth)]
+        rows = rows[data[begins[rows] + depth] == data[begins[rows - 1] + depth]]
+        depth += 1
+        shared[rows] = depth
+    return shared
+
+
+def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> None:
+    """Set the parents of the nodes at which tokens branch off from those before them."""
+    alive = np.arange(len(lengths))
+    for depth in range(int(shared.max(initial=0)) + 1):
+        alive = alive[lengths[alive] >= depth]
+        joining = alive[(shared[alive] == depth) & (lengths[alive] > depth)]
+        if depth == 0:
+            parents[base[joining]] = 0
+            continue
+        owners = alive[shared[alive] < depth]
+        owner = owners[np.searchsorted(owners, joining) - 1]
+        parents[base[joining]] = base[owner] + depth - shared[owner] - 1
+
+
+def _bytes_of(values: Int64s) -> Int64s:
+    """Bytes that integers need, at least one."""
+    sizes = np.ones(len(values), np.int64)
+    for byte in range(1, 8):
+        sizes += values >= np.int64(1) << (8 * byte)
+    return sizes
+
+
+def _widths(tree: _Tree, children: Int64s) -> Int64s:
+    """Bytes of the outputs of each node, 0 if all are 0."""
+    wide = np.where(tree.ends > 0, _bytes_of(tree.ends), 0)
+    needed = np.where(tree.outputs > 0, _bytes_of(tree.outputs), 0)
+    np.maximum.at(wide, tree.parents[1:], needed[1:])
+    return np.where(children > 0, wide, 0)
+
+
+def _sizes(tree: _Tree, layout: _Layout) -> Int64s:
+    """Bytes of each node."""
+    children, wide, deep = layout.children, layout.wide, layout.deep
+    has_code = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
+    single = np.where(layout.follows, 2 - has_code, 3 - has_code + deep + wide)
+    has_count = (children > 63) | (children == 0)
+    ended = tree.final & (wide > 0)
+    many = 2 + has_count + children * (1 + deep) + wide * (children + ended)
+    many += np.where(children > MANY, INDEX, 0)
+    return np.where(layout.stored, np.where(layout.alone, single, many), 0)
+
+
+def _put_single(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
+    """Write nodes with one transition, each after its child."""
+    only = np.flatnonzero(layout.alone)
+    child = only + 1
+    last, wide, deep = layout.last[only], layout.wide[only], layout.deep[only]
+    code = CODE_OF[tree.letters[child]]
+    content[last] = np.where(layout.follows[only], 192, 128) | code
+    bare = code == 0
+    content[last[bare] - 1] = tree.letters[child[bare]]
+    own = ~layout.follows[only]
+    child, wide, deep = child[own], wide[own], deep[own]
+    at = (last - 1 - bare)[own]
+    content[at] = deep << 4 | wide
+    _put(content, at - deep, layout.steps[child], deep)
+    _put(content, at - deep - wide, tree.outputs[child], wide)
+
+
+def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
+    """Write the other nodes, each after its children."""
+    nodes = np.flatnonzero(layout.stored & ~layout.alone)
+    counts, last = layout.children[nodes], layout.last[nodes]
+    wide, deep = layout.wide[nodes], layout.deep[nodes]
+    fits = (counts > 0) & (counts < 64)
+    content[last] = np.where(fits, counts, 0) | (tree.final[nodes].astype(np.int64) << 6)
+    # A count of one always fits, so that 1 here stands for 256.
+    spilled = counts[~fits]
+    content[last[~fits] - 1] = np.where(spilled == INDEX, 1, spilled)
+    at = last - 1 - ~fits
+    content[at] = deep << 4 | wide
+    indexed = counts > MANY
+    at -= np.where(indexed, INDEX, 0)
+    kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
+    kids = kids[kids > 0]
+    kids = kids[np.argsort(tree.parents[kids], kind="stable")]
+    # Nodes and the parents of kids are ascending: repeating each node per kid matches them.
+    owner = np.repeat(np.arange(len(nodes)), counts)
+    rank = spread(np.zeros(len(nodes), np.int64), counts)
+    content[at[owner] - 1 - rank] = tree.letters[kids]
+    ends = at - counts
+    _put(content, ends[owner] - (rank + 1) * deep[owner], layout.steps[kids], deep[owner])
+    ends -= counts * deep
+    _put(content, ends[owner] - (rank + 1) * wide[owner], tree.outputs[kids], wide[owner])
+    ended = tree.final[nodes] & (wide > 0)
+    _put(content, layout.first[nodes[ended]], tree.ends[nodes[ended]], wide[ended])
+    content[at[indexed][:, None] + np.arange(INDEX)] = 255
+    in_index = indexed[owner]
+    content[at[owner[in_index]] + tree.letters[kids[in_index]]] = rank[in_index]
+
+
+def _put(content: UInt8s, at: Int64s, values: Int64s, width: Int64s) -> None:
+    """Write little-endian integers of up to eight bytes."""
+    for byte in range(int(width.max(initial=0))):
+        more = width > byte
+        content[at[more] + byte] = (values[more] >> (8 * byte)) & 255
+
 
 _SET = "_token_fst_bytes"
 _COUNT = "_token_next_id"
@@ -91,7 +770,6 @@ def _from_set(file: IndexFile, count: int) -> Tokens:
     data = rows[_SET][0].as_buffer()
     if count and rows[_BYTES][0].as_py() > data.size * 1024:
         raise _corrupt(file, count, f"{rows[_BYTES][0].as_py()} bytes of tokens")
-    from glaive.index.text.fst_read import read_fst
 
     return Tokens(*read_fst(data, count, file.path))
 
@@ -106,9 +784,8 @@ def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
             .select(schema.names)
             .cast(schema)
         )
-    from glaive.index.text.fst_write import write_fst
 
-    size = _bytes_of(tokens.strings)
+    size = _token_bytes(tokens.strings)
     columns = {
         _SET: pa.array([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),
         _COUNT: pa.array([len(tokens.numbers)], pa.uint32()),
@@ -117,7 +794,7 @@ def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def _bytes_of(strings: Any) -> int:
+def _token_bytes(strings: Any) -> int:
     return int(pc.sum(pc.binary_length(strings)).as_py() or 0)
 
 

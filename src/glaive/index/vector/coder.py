@@ -7,22 +7,36 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import NUMPY_TYPES
+from glaive.arrow.blocks import NUMPY_TYPES
+from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFileWriter
-from glaive.index.vector.storage import DETAILS
-from glaive.index.vector.vector_column import VectorBlock
+from glaive.index.vector.kmeans import Clusters, Training, train_clusters
+from glaive.index.vector.storage import (
+    DETAILS,
+    PLAIN,
+    PRODUCT,
+    SCALAR,
+    SIGNS,
+    Rotation,
+    packed,
+    transposed,
+)
+from glaive.index.vector.vector_column import VectorBlock, VectorColumn
+from glaive.io.pool import ordered_map
+from glaive.kernels._growing_graph import MAX_BYTES
+from glaive.kernels.rotation import quantize_rotated
 from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, UInt8s
-
-__all__ = ["Coder", "GraphPoints", "encoded_tensor", "fixed_size_lists"]
+from glaive.types import Flags, Float32s, UInt8s
 
 _TENSOR_TYPES = {
     np.dtype(np.float16): index_pb2.Tensor.FLOAT16,
@@ -130,3 +144,498 @@ def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Ar
     lists: Any = pa.FixedSizeListArray
     array: pa.Array[Any] = lists.from_arrays(flat, type=kind)
     return array
+
+
+# --- Vectors stored as they are ---------------------------------------------------------
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+
+class PlainCoder(Coder):
+    """No code: vectors of length one for the cosine distance, otherwise those of the column."""
+
+    def __init__(self, column: VectorColumn) -> None:
+        self._column = column
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of codes."""
+        column = self._column
+        return [pa.field(PLAIN, pa.list_(column.kind, column.dimension), nullable=False)]
+
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
+        """See :meth:`Coder.encode`."""
+        return {PLAIN: block.stored}
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`."""
+        vectors = records[PLAIN]
+        if self._column.metric == "hamming":
+            bits = np.unpackbits(vectors, axis=1)
+            if bits.shape[1] > MAX_BYTES:
+                bits = bits.astype(np.float32)
+            return GraphPoints(bits, dot=False)
+        # Of vectors of length one, too: cosine is then one minus the dot product.
+        dot = self._column.metric in ("cosine", "dot")
+        return GraphPoints(vectors.astype(np.float32), dot)
+
+    def describe(self, file: IndexFileWriter) -> dict[str, Any]:
+        """See :meth:`Coder.describe`."""
+        return {"dim": self._column.dimension}
+
+
+# --- Scalar quantisation: one byte for each number of a vector, within common bounds ----
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+_LEVELS = 255
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class ScalarCoder(Coder):
+    """Codes from 0 to 255 for numbers from ``start`` to ``end``.
+
+    Parameters
+    ----------
+    dimension
+        Numbers in a vector.
+    start, end
+        Numbers beyond them have the codes 0 and 255.
+    dot
+        Whether graphs compare dot products.
+    """
+
+    def __init__(self, dimension: int, start: float, end: float, *, dot: bool) -> None:
+        self.dimension, self.start, self.end, self.dot = dimension, start, end, dot
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of codes."""
+        return [pa.field(SCALAR, pa.list_(pa.uint8(), self.dimension))]
+
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
+        """See :meth:`Coder.encode`."""
+        span = self.end - self.start
+        scale = np.float32(_LEVELS / span if span > 0 else 0)
+        if span > _LARGEST:  # no float32 holds it
+            codes = ((block.vectors.astype(np.float64) - self.start) * (_LEVELS / span)).astype(
+                np.float32
+            )
+        else:
+            with np.errstate(over="ignore"):  # of numbers beyond the bounds
+                codes = block.vectors - np.float32(self.start)
+                codes *= scale
+        np.clip(codes, 0, _LEVELS, out=codes)
+        return {SCALAR: codes.astype(np.uint8)}
+
+    def recoded(self, codes: NDArray[Any], stored: ScalarCoder) -> NDArray[Any]:
+        """Codes within these bounds of the numbers that other codes stand for."""
+        if (self.start, self.end) == (stored.start, stored.end):
+            return codes
+        span = float(self.end) - self.start
+        values = np.arange(_LEVELS + 1) * ((stored.end - stored.start) / _LEVELS) + stored.start
+        table = np.rint((values - self.start) * (_LEVELS / span if span > 0 else 0))
+        again: NDArray[Any] = np.clip(table, 0, _LEVELS).astype(np.uint8)[codes]
+        return again
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`."""
+        codes = records[SCALAR]
+        step = (self.end - self.start) / _LEVELS
+        if self.dot or self.dimension > MAX_BYTES:
+            if self.end - self.start > _LARGEST:
+                return GraphPoints((codes * step + self.start).astype(np.float32), self.dot)
+            vectors = codes * np.float32(step) + np.float32(self.start)
+            return GraphPoints(vectors, self.dot)
+        return GraphPoints(codes, dot=False, scale=step * step)
+
+    def describe(self, file: IndexFileWriter) -> dict[str, Any]:
+        """See :meth:`Coder.describe`."""
+        bounds = {"start": self.start, "end": self.end}
+        return {"dim": self.dimension, "num_bits": 8, "bounds": bounds}
+
+
+# --- Product quantisation: a vector is cut into parts, each of which has a codebook -----
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+
+def train_codebook(
+    vectors: Float32s,
+    parts: int,
+    bits: int,
+    training: Training,
+    chosen: Sequence[int] | None = None,
+) -> Float32s:
+    """Train a codebook, part by part; for dot products, too, codes are the nearest vectors.
+
+    Parameters
+    ----------
+    vectors
+        ``float32`` of shape ``(n, dimension)``: residuals, or for dot products vectors.
+    parts
+        Into which vectors are cut.
+    bits
+        Of a code: 4 or 8.
+    chosen
+        Numbers of the parts to train, at least one; default: all.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``; of the chosen parts only.
+    """
+    width = vectors.shape[1] // parts
+    within = replace(training, metric="l2", parallel=False)
+    work = partial(_train_part, vectors=vectors, width=width, bits=bits, training=within)
+    return np.stack(list(ordered_map(work, range(parts) if chosen is None else chosen)))
+
+
+def _train_part(
+    part: int, vectors: Float32s, width: int, bits: int, training: Training
+) -> Float32s:
+    columns = np.ascontiguousarray(vectors[:, part * width : (part + 1) * width])
+    return train_clusters(columns, 1 << bits, training)[0]
+
+
+class ProductCoder(Coder):
+    """Codes of 4 or 8 bits for each part of a vector.
+
+    Parameters
+    ----------
+    codebook
+        Of shape ``(parts, 2 ** bits, dimension / parts)``, in the type that the file gets.
+    bits
+        Of a code.
+    residual
+        Whether codes are of the vector minus its centroid.
+    by_column
+        Whether a partition has byte 0 of all rows first.
+    """
+
+    def __init__(
+        self, codebook: NDArray[Any], bits: int, *, residual: bool, by_column: bool = True
+    ) -> None:
+        self.codebook, self.bits, self.residual = codebook, bits, residual
+        self.by_column = by_column
+        self._parts = [Clusters(part.astype(np.float32), "l2") for part in codebook]
+
+    @classmethod
+    def like(cls, other: ProductCoder, *, by_column: bool) -> Self:
+        """The same codes in another order."""
+        return cls(other.codebook, other.bits, residual=other.residual, by_column=by_column)
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        return int(self.codebook.shape[0] * self.codebook.shape[2])
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of codes."""
+        return [pa.field(PRODUCT, pa.list_(pa.uint8(), len(self._parts) * self.bits // 8))]
+
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
+        """See :meth:`Coder.encode`."""
+        vectors = residuals if self.residual else block.vectors
+        codes = np.empty((len(vectors), len(self._parts)), np.uint8)
+        width = self.codebook.shape[2]
+        for at, part in enumerate(self._parts):
+            codes[:, at] = part.assign(vectors[:, at * width : (at + 1) * width])
+        return {PRODUCT: codes if self.bits == 8 else _packed_halves(codes)}
+
+    def is_arranged(self, name: str) -> bool:
+        """See :meth:`Coder.is_arranged`."""
+        return self.by_column
+
+    def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
+        """See :meth:`Coder.arranged`."""
+        return transposed(codes)
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`."""
+        codes = records[PRODUCT]
+        if self.bits == 4:
+            codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+        parts = [part.astype(np.float32)[codes[:, at]] for at, part in enumerate(self.codebook)]
+        # Residuals of one partition are as far from each other as the vectors.
+        return GraphPoints(np.concatenate(parts, axis=1), dot=not self.residual)
+
+    def describe(self, file: IndexFileWriter) -> dict[str, Any]:
+        """See :meth:`Coder.describe`."""
+        shape = (1 << self.bits, self.dimension)
+        position = file.add_buffer(encoded_tensor(self.codebook, shape).SerializeToString())
+        return {
+            "codebook_position": position,
+            "nbits": self.bits,
+            "num_sub_vectors": len(self._parts),
+            "dimension": self.dimension,
+            "codebook_tensor": [],
+            "transposed": self.by_column,
+        }
+
+
+def _packed_halves(codes: UInt8s) -> UInt8s:
+    """Two codes of 4 bits in each byte, the first of them lower."""
+    halves: UInt8s = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
+    return halves
+
+
+# --- Bits of RaBitQ beside the signs: codes of 1 to 8 bits, in blocks of 64 dimensions --
+# Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
+
+_BLOCK = 64
+
+
+def blocked_width(dimension: int, bits: int) -> int:
+    """Bytes of the codes of a vector."""
+    return -(-dimension // _BLOCK) * bits * 8
+
+
+def to_blocked(codes: UInt8s, bits: int) -> UInt8s:
+    """Lay out codes of ``bits`` bits, one byte each, as they are stored.
+
+    Parameters
+    ----------
+    codes
+        Of shape ``(n, dimension)``.
+    bits
+        From 1 to 8.
+    """
+    count, dimension = codes.shape
+    blocks = -(-dimension // _BLOCK)
+    padded = np.zeros((count, blocks * _BLOCK), np.uint8)
+    padded[:, :dimension] = codes
+    laid_out = _block(padded.reshape(-1, _BLOCK), bits)
+    return laid_out.reshape(count, blocks * bits * 8)
+
+
+def _block(codes: UInt8s, bits: int) -> UInt8s:
+    """Codes of 64 dimensions."""
+    if bits == 1:
+        return np.packbits(codes, axis=1, bitorder="little")
+    if bits == 8:
+        return codes
+    if bits % 2:
+        top = np.uint8(bits - 1)
+        low = codes & np.uint8((1 << (bits - 1)) - 1)
+        planes = _halves(low) if bits == 5 else _block(low, bits - 1)
+        return np.concatenate([planes, _top_plane(codes >> top)], axis=1)
+    parts = codes.reshape(-1, 4, 16)
+    if bits == 2:
+        return _merged(parts[:, 0], parts[:, 1], parts[:, 2], parts[:, 3], step=2)
+    if bits == 4:
+        return _merged(parts[:, :, :8], parts[:, :, 8:], step=4).reshape(len(codes), _BLOCK // 2)
+    last = parts[:, 3]
+    tops = [last >> np.uint8(2 * k) & np.uint8(3) for k in range(3)]
+    return np.concatenate([_merged(parts[:, k], top, step=6) for k, top in enumerate(tops)], axis=1)
+
+
+def _halves(codes: UInt8s) -> UInt8s:
+    """Four bits of dimensions 16 apart in a byte."""
+    parts = codes.reshape(-1, 2, 2, 16)
+    return _merged(parts[:, :, 0], parts[:, :, 1], step=4).reshape(len(codes), _BLOCK // 2)
+
+
+def _merged(*codes: UInt8s, step: int) -> UInt8s:
+    """Codes side by side in a byte, the first in the lowest bits."""
+    merged = codes[0].copy()
+    for at, more in enumerate(codes[1:], 1):
+        merged |= more << np.uint8(at * step)
+    return merged
+
+
+def _top_plane(bits: UInt8s) -> UInt8s:
+    """One bit of each dimension: byte ``b`` has those of dimensions 16 k + b and 16 k + 8 + b."""
+    parts = bits.reshape(-1, 8, 8)
+    shifted = parts << np.arange(8, dtype=np.uint8)[:, None]
+    plane: UInt8s = np.bitwise_or.reduce(shifted, axis=1)
+    return plane
+
+
+# --- RaBitQ: the signs of a rotated residual, and more bits of its numbers --------------
+# Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
+
+EXTRA: Final = "__blocked_ex_codes"
+_FACTORS: Final = ("__add_factors", "__scale_factors", "__error_factors")
+_EXTRA_FACTORS: Final = ("__add_factors_ex", "__scale_factors_ex")
+
+Float64s = NDArray[np.float64]
+
+_CONFIDENCE: Final = 1.9
+"""Standard deviations within which the error of an estimate is expected."""
+
+_STEPS: Final = {
+    1: 0.9957, 2: 0.586, 3: 0.3352, 4: 0.1881, 5: 0.1041, 6: 0.0569, 7: 0.0308, 8: 0.0166,
+}  # fmt: skip
+"""By bits beside the sign: the step of the best uniform codes of a normal distribution."""
+
+_TINY: Final = 1e-30
+_TRIED: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)
+"""Parts of that step which are tried for each vector."""
+
+
+class RabitCoder(Coder):
+    """Codes of ``bits`` bits for each dimension.
+
+    Parameters
+    ----------
+    clusters
+        The partitions' centroids.
+    rotation
+        Of the residuals.
+    bits
+        From 1 to 9; the first is the sign.
+    dot
+        Whether the metric is the dot product.
+    in_blocks
+        Whether signs are stored in blocks of rows, or row by row.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        rotation: Rotation,
+        bits: int,
+        *,
+        dot: bool,
+        in_blocks: bool = True,
+    ) -> None:
+        self._in_blocks = in_blocks
+        self._clusters, self.rotation, self.bits, self._dot = clusters, rotation, bits, dot
+        self.dimension = clusters.centroids.shape[1]
+
+    @cached_property
+    def _centroids(self) -> Float32s:
+        """The rotated centroids."""
+        return self.rotation.apply(self._clusters.centroids)
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of codes."""
+        octets, dimension = pa.uint8(), self.dimension
+        fields: list[Any] = [pa.field(SIGNS, pa.list_(octets, dimension // 8))]
+        fields += [pa.field(name, pa.float32()) for name in _FACTORS]
+        if self.bits > 1:
+            width = blocked_width(dimension, self.bits - 1)
+            fields.append(pa.field(EXTRA, pa.list_(octets, width)))
+            fields += [pa.field(name, pa.float32()) for name in _EXTRA_FACTORS]
+        return fields
+
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
+        """See :meth:`Coder.encode`."""
+        rotated = self.rotation.apply(residuals)
+        positive = rotated >= 0
+        sizes = np.abs(rotated)
+        squares = np.einsum("ij,ij->i", residuals, residuals).astype(np.float64)
+        # The centroid with the signs of the residual changed, so that codes have none.
+        centroids = self._centroids[partitions]
+        mirrored = np.where(positive, centroids, -centroids)
+        products = np.einsum("ij,ij->i", sizes, mirrored).astype(np.float64)
+        columns: dict[str, NDArray[Any]] = {SIGNS: np.packbits(positive, axis=1, bitorder="little")}
+        length = sizes.sum(axis=1, dtype=np.float64) / 2
+        offset = mirrored.sum(axis=1, dtype=np.float64) / 2
+        factors = self._factors(squares, products, length, offset)
+        error = self._error(squares, length)
+        columns |= dict(zip(_FACTORS, (*factors, error), strict=True))
+        if self.bits > 1:
+            columns |= self._extra(sizes, positive, mirrored, squares, products)
+        return columns
+
+    def _factors(
+        self, squares: Float64s, products: Float64s, length: Float64s, offset: Float64s
+    ) -> tuple[Float64s, Float64s]:
+        """What is added to an estimate, and what its product is multiplied with.
+
+        Parameters
+        ----------
+        squares
+            Squared lengths of the residuals.
+        products
+            Of residuals and centroids.
+        length, offset
+            Products of codes with residuals, and with centroids.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(length > 0, squares / length, 0)
+            if self._dot:
+                return 1 - products + ratio * offset, -ratio
+            return squares + 2 * ratio * offset, -2 * ratio
+
+    def _error(self, squares: Float64s, length: Float64s) -> Float64s:
+        """How far an estimate by signs alone may be off."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = np.where(length > 0, squares * self.dimension / 4 / length**2 - 1, 0)
+            spread = np.maximum(spread, 0) / max(1, self.dimension - 1)
+            error: Float64s = np.sqrt(squares * spread) * _CONFIDENCE
+        return error if self._dot else 2 * error
+
+    def _extra(
+        self,
+        sizes: Float32s,
+        positive: Flags,
+        mirrored: Float32s,
+        squares: Float64s,
+        products: Float64s,
+    ) -> dict[str, NDArray[Any]]:
+        """Codes and factors of the bits beside the sign."""
+        bits = self.bits - 1
+        most = (1 << bits) - 1
+        # Numbers of a rotated vector are nearly those of a normal distribution.
+        deviations = np.sqrt(np.maximum(squares, _TINY) / self.dimension)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (sizes / deviations[:, None]).astype(np.float32)
+        finite = np.isfinite(scaled)
+        if not finite.all():
+            # Of vectors, or damaged centroids, near the largest number the squares are infinite,
+            # and so are all distances: any code will do.
+            scaled = np.where(finite, scaled, np.float32(0))
+        codes = quantize_rotated(scaled, _TRIED / np.float32(_STEPS[bits]), most)
+        values = codes + np.float32(0.5)
+        length = np.einsum("ij,ij->i", values, sizes).astype(np.float64)
+        offset = np.einsum("ij,ij->i", values, mirrored).astype(np.float64)
+        stored = np.where(positive, codes, np.uint8(most) - codes)
+        factors = self._factors(squares, products, length, offset)
+        return {
+            EXTRA: to_blocked(stored, bits),
+            **dict(zip(_EXTRA_FACTORS, factors, strict=True)),
+        }
+
+    def is_arranged(self, name: str) -> bool:
+        """See :meth:`Coder.is_arranged`."""
+        return name == SIGNS and self._in_blocks
+
+    def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
+        """See :meth:`Coder.arranged`."""
+        return packed(codes)
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Always: there is no such kind of index.
+        """
+        raise UnsupportedFeatureError("graphs over codes of RaBitQ are not built")
+
+    def describe(self, file: IndexFileWriter) -> dict[str, Any]:
+        """See :meth:`Coder.describe`."""
+        signs, matrix = self.rotation.signs, self.rotation.matrix
+        position = None
+        if matrix is not None:
+            position = file.add_buffer(encoded_tensor(matrix).SerializeToString())
+        return {
+            "rotate_mat_position": position,
+            "fast_rotation_signs": None if signs is None else signs.tolist(),
+            "rotation_type": "fast" if matrix is None else "matrix",
+            "code_dim": self.dimension,
+            "num_bits": self.bits,
+            "packed": self._in_blocks,
+            "query_estimator": "raw_query",
+        }

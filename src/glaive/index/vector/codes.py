@@ -6,22 +6,48 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from math import isfinite
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
-from glaive.index.vector.storage import ADDRESSES, Storage
-from glaive.kernels.code_scan import CodeQuery, CodeRows
-from glaive.kernels.distances import VectorBlock
-from glaive.kernels.graph_search import NodeCodes
+from glaive.index.vector.storage import (
+    ADDRESSES,
+    PLAIN,
+    PRODUCT,
+    SCALAR,
+    SIGNS,
+    Storage,
+    read_bounds,
+    read_codebook,
+    read_rotation,
+    row_major,
+    stored_integer,
+    unpacked,
+)
+from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
+from glaive.kernels.graph_search import (
+    CodeQuery,
+    CodeRows,
+    Comparison,
+    NodeCodes,
+    code_blocks,
+    dot_bytes,
+    encode_numbers,
+    gap_bytes,
+    part_products,
+    sum_tables,
+)
 from glaive.memory import items_of
-from glaive.types import Float32s
-
-__all__ = ["Codes", "PreparedQuery", "float_column", "list_values", "row_numbers"]
+from glaive.named_tuple import NamedTuple
+from glaive.types import Float32s, UInt8s
 
 PreparedQuery: TypeAlias = Any
 """What a kind of codes makes of a query: tables, codes, or the query itself."""
@@ -136,3 +162,546 @@ def float_column(rows: pa.Table, name: str, storage: Storage) -> Float32s:
     storage.file.check_present(rows[name])
     array: Any = one_array(rows[name])
     return items_of(array.buffers()[1], np.float32, len(array), 4 * array.offset)
+
+
+# --- Plain vectors as codes, and vectors of one byte per element ------------------------
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+_LEVELS = 255
+_LARGEST = float(np.finfo(np.float32).max)
+
+_ELEMENTS: dict[pa.DataType, Element] = {
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.uint8(): "uint8",
+}
+
+
+class PlainCodes(Codes):
+    """The vectors themselves; those for the cosine distance have length 1.
+
+    Raises
+    ------
+    CorruptFileError
+        They are of a type that has no distance, or of another dimension.
+    """
+
+    are_vectors: ClassVar[bool] = True
+
+    def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
+        self._storage = storage
+        self._metric: Metric = "dot" if metric == "cosine" else metric
+        kind = storage.type_of(PLAIN)
+        element = _ELEMENTS.get(kind.value_type)
+        bits = (metric == "hamming") == (element == "uint8")
+        if element is None or kind.list_size != dimension or not bits:
+            expected = f"vectors of {dimension} elements for {metric}"
+            raise storage.file.corrupt_column(PLAIN, expected, f"{kind}")
+        self._element: Element = element
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the vectors of a partition."""
+        rows = self._storage.file.read([ADDRESSES, PLAIN], at.start, at.stop)
+        vectors = list_values(rows, PLAIN, ELEMENTS[self._element], self._storage)
+        # Where files are mapped, vectors are views of them, and take no memory of ours; but
+        # nobody knows here, and pages that are in memory count for somebody.
+        block = VectorBlock(vectors.reshape(-1), vectors.shape[1], self._element)
+        return row_numbers(rows, self._storage), block, vectors.nbytes
+
+    def prepare(self, query: NDArray[Any]) -> Queries:
+        """The query in the type that it is compared in."""
+        return Queries.of(query[None], self._element)
+
+    def distances(
+        self, prepared: Queries, number: int, codes: VectorBlock, centroid_distance: float
+    ) -> Float32s:
+        """Exact distances."""
+        return measure(codes, prepared, self._metric)
+
+    def decoded(self, number: int, codes: VectorBlock, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`; views of what was read."""
+        width = codes.dimension
+        values = codes.values[at.start * width : at.stop * width]
+        return VectorBlock(values, width, codes.element)
+
+    def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
+        """By squared distance or product, for vectors of ``float32``."""
+        if codes.element != "float32":
+            return None
+        comparison: Comparison = "squared" if self._metric == "l2" else "product"
+        return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
+
+    def scanned(self, codes: VectorBlock, *, has_graph: bool = False) -> CodeRows | None:
+        """See :meth:`Codes.scanned`; for vectors of ``float32``."""
+        return CodeRows(codes.matrix) if codes.element == "float32" else None
+
+    def code_query(self, prepared: Queries) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if self._element != "float32":
+            return None
+        if self._metric == "l2":
+            return CodeQuery("squared", prepared.matrix[0])
+        return CodeQuery("product", prepared.matrix[0], factor=-1)
+
+    def start(self, prepared: Queries, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (0.0 if self._metric == "l2" else 1.0), 1.0
+
+
+class _ScalarQuery(NamedTuple):
+    """A query as bytes, for squared distances; or as floats with the sum of these."""
+
+    octets: UInt8s
+    numbers: Float32s
+    total: float
+
+
+class ScalarCodes(Codes):
+    """One byte per element: its place between the least and the greatest number.
+
+    Raises
+    ------
+    CorruptFileError
+        The bounds are not stored, or codes are of another dimension.
+    """
+
+    def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
+        self._storage = storage
+        self._dot = metric == "dot"
+        self._start, self._step = read_bounds(storage)
+        # Finite, so that equal codes are near.
+        self._factor = min(self._step * self._step, _LARGEST)
+        kind = storage.type_of(SCALAR)
+        if kind.list_size != dimension:
+            raise storage.file.corrupt_column(SCALAR, f"codes of {dimension} bytes", f"{kind}")
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the codes of a partition."""
+        rows = self._storage.file.read([ADDRESSES, SCALAR], at.start, at.stop)
+        codes = list_values(rows, SCALAR, np.uint8, self._storage)
+        return row_numbers(rows, self._storage), codes, codes.nbytes
+
+    def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
+        """The query as codes."""
+        numbers = np.ascontiguousarray(query, np.float32)
+        octets, total = encode_numbers(numbers, self._start, self._step or 1)
+        if not isfinite(total):  # nothing is near
+            octets = np.zeros(len(numbers), np.uint8)
+        return _ScalarQuery(octets, numbers, total)
+
+    def distances(
+        self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float
+    ) -> Float32s:
+        """Distances of the codes from the query's; of what codes stand for from the query."""
+        if not isfinite(prepared.total):
+            return np.full(len(codes), np.nan, np.float32)
+        if self._dot:
+            product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
+            return np.float32(1 - self._start * prepared.total) - product
+        return gap_bytes(codes, prepared.octets) * np.float32(self._factor)
+
+    def decoded(self, number: int, codes: UInt8s, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`."""
+        with np.errstate(over="ignore"):
+            vectors = codes[at] * np.float32(self._step) + np.float32(self._start)
+        if self._step * _LEVELS > _LARGEST:  # no float32 holds it
+            vectors = (codes[at] * float(self._step) + self._start).astype(np.float32)
+        return VectorBlock(vectors.reshape(-1), codes.shape[1], "float32")
+
+    def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
+        """By bytes."""
+        if self._dot:
+            return NodeCodes("bytes", codes, prepared.numbers)
+        return NodeCodes("gap", codes, prepared.octets)
+
+    def scanned(self, codes: UInt8s, *, has_graph: bool = False) -> CodeRows:
+        """See :meth:`Codes.scanned`."""
+        return CodeRows(np.ascontiguousarray(codes))
+
+    def code_query(self, prepared: _ScalarQuery) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if not isfinite(prepared.total):
+            return None
+        if self._dot:
+            return CodeQuery("bytes", prepared.numbers, factor=-self._step)
+        return CodeQuery("gap", prepared.octets, factor=self._factor)
+
+    def start(self, prepared: _ScalarQuery, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (1 - self._start * prepared.total if self._dot else 0.0), 1.0
+
+
+# --- Product codes: for each part of a vector the number of the nearest entry of a codebook
+# The distance from a query is a sum over the parts, each looked up in a table. Codes of residuals
+# would need tables for each partition; but ``|q - c - r|² = |q - c|² - 2 q·r + (2 c·r + |r|²)``,
+# where only ``q·r`` depends on query and row both, and the last term is kept with the row. So that
+# no large numbers cancel, ``q`` and ``c`` are measured from the mean of all centroids.
+#
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+_HALF: Final = 16
+"""Entries of codebooks for codes of half a byte."""
+
+PartitionRows: TypeAlias = Callable[[int, slice], tuple[RowNumbers, UInt8s]]
+
+
+def product_codes(storage: Storage, metric: Metric, centroids: Float32s) -> ProductCodes:
+    """The codes of an auxiliary file.
+
+    Raises
+    ------
+    CorruptFileError
+        The codebook is damaged, or of another dimension.
+    """
+
+    def read(_number: int, at: slice) -> tuple[RowNumbers, UInt8s]:
+        rows = storage.file.read([ADDRESSES, PRODUCT], at.start, at.stop)
+        codes = list_values(rows, PRODUCT, np.uint8, storage)
+        if storage.details.get("transposed"):
+            codes = row_major(codes)
+        return row_numbers(rows, storage), codes
+
+    return ProductCodes(read, metric, centroids, read_codebook(storage), storage.file.path)
+
+
+class ProductRows(NamedTuple):
+    """Codes of a partition row by row, and the term of each row that no query changes."""
+
+    codes: UInt8s
+    terms: Float32s
+
+
+class ProductCodes(Codes):
+    """Codes of residuals or, for the dot product, of the vectors.
+
+    Parameters
+    ----------
+    rows
+        Reads the rows of a partition: their numbers, and codes row by row.
+    metric
+        Kind of distance.
+    centroids
+        Of all partitions.
+    book
+        ``float32`` of shape ``(parts, entries, width)``.
+    where
+        Path, for errors.
+
+    Raises
+    ------
+    CorruptFileError
+        The codebook is damaged, or of another dimension.
+    """
+
+    def __init__(
+        self,
+        rows: PartitionRows,
+        metric: Metric,
+        centroids: Float32s,
+        book: Float32s,
+        where: str,
+    ) -> None:
+        self._rows = rows
+        self._dot = metric == "dot"
+        parts, _, width = book.shape
+        if parts * width != centroids.shape[1]:
+            expected = f"{centroids.shape[1]} dimensions, as centroids have"
+            raise CorruptFileError(
+                "codebook of an index", expected=expected, found=f"{parts * width}", where=where
+            )
+        self._entries = np.ascontiguousarray(book.transpose(0, 2, 1), np.float32)
+        with np.errstate(all="ignore"):
+            self._center = centroids.mean(axis=0, dtype=float).astype(np.float32)
+            self._centroids = centroids - self._center
+            self._squares = np.square(book).sum(axis=2)
+        self.nbytes = int(self._entries.nbytes + self._centroids.nbytes + self._squares.nbytes)
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the codes of a partition, and work out the terms of its rows."""
+        numbers, codes = self._rows(number, at)
+        kept = self.rows_of(codes, number)
+        return numbers, kept, codes.nbytes + kept.terms.nbytes
+
+    def rows_of(self, codes: UInt8s, number: int) -> ProductRows:
+        """Codes of a partition, row by row, with their terms."""
+        codes = np.ascontiguousarray(codes)
+        terms = np.zeros(len(codes), np.float32)
+        if not self._dot:
+            with np.errstate(all="ignore"):
+                products = part_products(self._entries, self._centroids[number], 2)
+                tables = products + self._squares
+                terms = sum_tables(codes, self._by_byte(tables), terms)
+        return ProductRows(codes, terms)
+
+    def prepare(self, query: NDArray[Any]) -> Float32s:
+        """Tables of what each entry of the codebook adds to the distance."""
+        if self._dot:
+            return self._by_byte(part_products(self._entries, query, -1))
+        return self._by_byte(part_products(self._entries, query, -2, self._center))
+
+    def distances(
+        self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
+    ) -> Float32s:
+        """Distances of what the codes stand for."""
+        start = np.float32(1 if self._dot else centroid_distance)
+        with np.errstate(all="ignore"):
+            return sum_tables(codes.codes, prepared, codes.terms + start)
+
+    def decoded(self, number: int, codes: ProductRows, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`."""
+        entries = codes.codes[at]
+        if self._entries.shape[2] == _HALF:
+            entries = np.stack([entries & 15, entries >> 4], axis=2).reshape(len(entries), -1)
+        parts = np.arange(len(self._entries))
+        vectors: Float32s = self._entries.transpose(0, 2, 1)[parts, entries]
+        vectors = vectors.reshape(len(entries), -1)
+        if not self._dot:
+            vectors += self._centroids[number] + self._center
+        return VectorBlock(vectors.reshape(-1), vectors.shape[1], "float32")
+
+    def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
+        """By tables."""
+        return NodeCodes("tables", codes.codes, prepared, codes.terms)
+
+    def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
+        """See :meth:`Codes.scanned`."""
+        blocks = None if has_graph else code_blocks(codes.codes)
+        return CodeRows(codes.codes, codes.terms, blocks=blocks)
+
+    def code_query(self, prepared: Float32s) -> CodeQuery:
+        """See :meth:`Codes.code_query`."""
+        return CodeQuery("tables", prepared)
+
+    def start(self, prepared: Float32s, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (1.0 if self._dot else centroid_distance), 1.0
+
+    def _by_byte(self, tables: Float32s) -> Float32s:
+        """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""
+        if tables.shape[1] == _HALF:
+            low, high = tables[::2], tables[1::2]
+            with np.errstate(all="ignore"):
+                tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
+        return np.ascontiguousarray(tables, np.float32)
+
+
+# --- Bits of rotated residuals (RaBitQ): a sign for each element and, with more bits, its size
+# Codes are decoded to one number per element when a partition is read, so that comparing a row is
+# one product with the rotated query, whatever the number of bits.
+#
+# Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
+
+EXTENDED: Final = "__blocked_ex_codes"
+_ADD, _SCALE = "__add_factors", "__scale_factors"
+_BLOCK: Final = 64
+_MAX_BITS: Final = 9
+
+
+class _RabitRows(NamedTuple):
+    """Numbers of all elements of a partition, and two factors for each row."""
+
+    numbers: NDArray[Any]
+    add: Float32s
+    scale: Float32s
+
+
+class _RabitQuery(NamedTuple):
+    """The rotated query, and the sum of its elements."""
+
+    rotated: Float32s
+    total: np.float32
+
+
+class RabitCodes(Codes):
+    """Signs and sizes of rotated residuals.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The codes are of a layout that is not known.
+    CorruptFileError
+        The description, the rotation or the columns do not fit each other.
+    """
+
+    def __init__(self, storage: Storage, metric: Metric, centroids: Float32s) -> None:
+        self._storage = storage
+        self._dot = metric == "dot"
+        self._centroids = centroids
+        details = storage.details
+        dimension = centroids.shape[1]
+        if details.get("layered") or details.get("query_estimator") != "raw_query":
+            raise UnsupportedFeatureError(
+                f"{storage.file.path}: codes with the estimator "
+                f"{details.get('query_estimator')!r:.40} are not read. Build the index again."
+            )
+        bits = stored_integer(storage, "num_bits")
+        width = storage.type_of(SIGNS).list_size
+        if not 1 <= bits <= _MAX_BITS or dimension % 8 or width != dimension // 8:
+            expected = f"1 to {_MAX_BITS} bits of {dimension} dimensions, divisible by 8"
+            raise storage.file.corrupt("codes of an index", expected, f"{bits} bits, {width} bytes")
+        self._extra = bits - 1
+        self._dimension = dimension
+        self._rotation = read_rotation(storage, dimension)
+        self._columns = [ADDRESSES, SIGNS, _ADD, _SCALE]
+        if self._extra:
+            self._columns = [ADDRESSES, SIGNS, EXTENDED, f"{_ADD}_ex", f"{_SCALE}_ex"]
+            blocks = -(-dimension // _BLOCK)
+            stored = storage.file.schema.field(EXTENDED).type if self._has(EXTENDED) else None
+            if stored is None and self._has("__ex_codes"):
+                raise UnsupportedFeatureError(
+                    f"{storage.file.path}: codes of an old layout are not read. Build the index "
+                    "again."
+                )
+            size = _BLOCK * blocks * self._extra // 8
+            if stored is None or getattr(stored, "list_size", None) != size:
+                raise storage.file.corrupt_column(EXTENDED, f"codes of {size} bytes", f"{stored}")
+            if stored.value_type != pa.uint8():
+                raise storage.file.corrupt_column(EXTENDED, "codes of bytes", f"{stored}")
+        storage.file.check(**dict.fromkeys(self._columns[-2:], pa.float32()))
+        self.nbytes = 5 * dimension
+
+    def _has(self, name: str) -> bool:
+        return name in self._storage.file.schema.names
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the codes of a partition, and decode them."""
+        storage = self._storage
+        rows = storage.file.read(self._columns, at.start, at.stop)
+        signs = list_values(rows, SIGNS, np.uint8, storage)
+        if storage.details.get("packed"):
+            signs = unpacked(signs)
+        bits = np.unpackbits(signs, axis=1, bitorder="little")
+        numbers: NDArray[Any] = bits
+        if self._extra:
+            extended = list_values(rows, EXTENDED, np.uint8, storage)
+            sizes = _sizes(extended, self._extra, self._dimension)
+            if self._extra < 8:
+                numbers = (bits << np.uint8(self._extra)) | sizes.astype(np.uint8)
+            else:
+                numbers = (bits.astype(np.uint16) << np.uint16(8)) | sizes
+        add, scale = (float_column(rows, name, storage).copy() for name in self._columns[-2:])
+        kept = _RabitRows(np.ascontiguousarray(numbers), add, scale)
+        nbytes = kept.numbers.nbytes + add.nbytes + scale.nbytes
+        return row_numbers(rows, storage), kept, nbytes
+
+    def prepare(self, query: NDArray[Any]) -> _RabitQuery:
+        """The rotated query."""
+        with np.errstate(all="ignore"):
+            rotated = self._rotation.apply(query.astype(np.float32)[None])[0]
+            return _RabitQuery(np.ascontiguousarray(rotated), rotated.sum(dtype=np.float32))
+
+    def distances(
+        self, prepared: _RabitQuery, number: int, codes: _RabitRows, centroid_distance: float
+    ) -> Float32s:
+        """Estimated distances."""
+        middle = np.float32((1 << self._extra) - 0.5)
+        with np.errstate(all="ignore"):
+            if codes.numbers.dtype == np.uint8:
+                product = dot_bytes(codes.numbers, prepared.rotated)
+            else:
+                product = codes.numbers.astype(np.float32) @ prepared.rotated
+            product -= middle * prepared.total
+            product *= codes.scale
+            if not self._dot:
+                return product + (codes.add + np.float32(centroid_distance))
+            near = np.float32(1 - centroid_distance)  # the product of query and centroid
+            distances: Float32s = product + (near * codes.add + (1 - 2 * near))
+            return distances
+
+    def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`: in the rotated space, where distances are the same."""
+        middle = np.float32((1 << self._extra) - 0.5)
+        factor = codes.scale[at] * np.float32(-1 if self._dot else -0.5)
+        vectors = (codes.numbers[at].astype(np.float32) - middle) * factor[:, None]
+        vectors += self._rotated_centroids[number]
+        return VectorBlock(vectors.reshape(-1), self._dimension, "float32")
+
+    @cached_property
+    def _rotated_centroids(self) -> Float32s:
+        return self._rotation.apply(self._centroids)
+
+    def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows | None:
+        """See :meth:`Codes.scanned`; for numbers that fit a byte."""
+        if codes.numbers.dtype != np.uint8:
+            return None
+        return CodeRows(codes.numbers, codes.add, codes.scale)
+
+    def code_query(self, prepared: _RabitQuery) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if self._extra >= 8:
+            return None
+        middle = np.float32((1 << self._extra) - 0.5)
+        with np.errstate(all="ignore"):
+            return CodeQuery("bytes", prepared.rotated, shift=float(middle * prepared.total))
+
+    def start(self, prepared: _RabitQuery, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        if not self._dot:
+            return centroid_distance, 1.0
+        near = 1 - centroid_distance  # the product of query and centroid
+        return 1 - 2 * near, near
+
+
+def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:
+    """The numbers of so many bits each of blocked codes, as (rows, dimension)."""
+    rows, width = codes.shape  # a partition may have no rows
+    blocks = codes.reshape(rows, width // (8 * bits), 8 * bits)
+    made: NDArray[Any] = _DECODERS[bits](blocks)
+    return made.reshape(rows, blocks.shape[1] * _BLOCK)[:, :dimension]
+
+
+def _one(blocks: UInt8s) -> UInt8s:
+    return np.unpackbits(blocks, axis=2, bitorder="little")
+
+
+def _two(blocks: UInt8s) -> UInt8s:
+    parts = [(blocks >> np.uint8(shift)) & np.uint8(3) for shift in (0, 2, 4, 6)]
+    return np.concatenate(parts, axis=2)
+
+
+def _four(blocks: UInt8s) -> UInt8s:
+    pairs = blocks.reshape(*blocks.shape[:2], 4, 8)
+    return np.stack([pairs & np.uint8(15), pairs >> np.uint8(4)], axis=3).reshape(
+        *blocks.shape[:2], _BLOCK
+    )
+
+
+def _low_nibbles(blocks: UInt8s) -> UInt8s:
+    """The low four bits of codes of five: dimensions in sixteens."""
+    first, second = blocks[:, :, :16], blocks[:, :, 16:32]
+    parts = [
+        first & np.uint8(15),
+        first >> np.uint8(4),
+        second & np.uint8(15),
+        second >> np.uint8(4),
+    ]
+    return np.concatenate(parts, axis=2)
+
+
+def _six(blocks: UInt8s) -> UInt8s:
+    words = blocks.reshape(*blocks.shape[:2], 3, 16)
+    last = sum(((words[:, :, k] >> np.uint8(6)) << np.uint8(2 * k)) for k in range(3))
+    low = (words & np.uint8(63)).reshape(*blocks.shape[:2], 48)
+    return np.concatenate([low, np.asarray(last, np.uint8)], axis=2)
+
+
+def _with_top(low: UInt8s, plane: UInt8s, bits: int) -> UInt8s:
+    """Add the top bit of each number, of dimension 16k+b at bit 8(b mod 8) + 2k + b div 8."""
+    top = np.unpackbits(plane, axis=2, bitorder="little")
+    b = np.arange(_BLOCK) % 16
+    order = 8 * (b % 8) + 2 * (np.arange(_BLOCK) // 16) + b // 8
+    return low | (top[:, :, order] << np.uint8(bits - 1))
+
+
+_DECODERS: Final[Mapping[int, Callable[[UInt8s], UInt8s]]] = {
+    1: _one,
+    2: _two,
+    3: lambda blocks: _with_top(_two(blocks[:, :, :16]), blocks[:, :, 16:], 3),
+    4: _four,
+    5: lambda blocks: _with_top(_low_nibbles(blocks), blocks[:, :, 32:], 5),
+    6: _six,
+    7: lambda blocks: _with_top(_six(blocks[:, :, :48]), blocks[:, :, 48:], 7),
+    8: lambda blocks: blocks,
+}
+"""Reads the 64 numbers of each block, by their bits."""

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
-from glaive.index.vector.partitions import read_partitions
-from glaive.index.vector.storage import json_list
+from glaive.index.vector.storage import json_list, read_partitions
+from glaive.kernels.graph import Lists, Points, repair_graph
+from glaive.kernels.graph_search import GraphLevel, GraphLevels
 from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s
-
-__all__ = ["GRAPHS", "NODE_COLUMNS", "Graphs", "Header", "Level", "rows_of"]
+from glaive.types import Flags, Float32s, Int64s
 
 GRAPHS: Final = "lance:hnsw"
 """Metadata key of the list of graph headers."""
@@ -158,4 +158,105 @@ def rows_of(levels: list[Level], schema: pa.Schema) -> pa.Table:
 def _corrupt(found: str, where: object) -> CorruptFileError:
     return CorruptFileError(
         "graph of an index", expected="nodes by level", found=found[:200], where=where
+    )
+
+
+# --- The graph of a partition, ready to be searched -------------------------------------
+# Specification: "Graphs" in ``docs/format/vector-indices.md``.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionGraph:
+    """Levels of a graph, the lowest first, and the node on the highest that searches begin with."""
+
+    levels: GraphLevels
+    entry: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.levels.nbytes
+
+
+def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
+    """Read the graph of a partition with so many rows.
+
+    Raises
+    ------
+    CorruptFileError
+        It is damaged, or its entry is no node.
+    """
+    header = graphs.header(partition)
+    stored = graphs.levels(graphs.read(partition), header, nodes)
+    levels = []
+    for level in stored:
+        if not len(level.ids):
+            break
+        row_of = np.full(nodes, -1, np.int32)
+        row_of[level.ids] = np.arange(len(level.ids), dtype=np.int32)
+        same = len(level.ids) == nodes and bool((row_of == np.arange(nodes)).all())
+        neighbors = level.neighbors.astype(np.uint32)
+        levels.append(GraphLevel(level.offsets, neighbors, None if same else row_of))
+    if not levels or not 0 <= header.entry < nodes:
+        expected, found = f"one of {nodes} nodes", f"{header.entry} on {len(levels)} levels"
+        raise graphs.file.corrupt("entry of the graph of an index", expected, found)
+    return PartitionGraph(GraphLevels(levels), header.entry)
+
+
+# --- Remove nodes from the graph of a partition, and repair the neighbours they leave ---
+# Specification: "Graphs" in ``docs/format/vector-indices.md``.
+
+
+def without_nodes(
+    header: Header, levels: list[Level], kept: Flags, vectors: Float32s, *, dot: bool
+) -> tuple[str, list[Level]]:
+    """The graph over the remaining vectors, which are renumbered.
+
+    Parameters
+    ----------
+    kept
+        Which vectors of the partition remain; at least one.
+    vectors
+        The remaining ones.
+
+    Returns
+    -------
+    tuple
+        The header of the graph, and its levels. Nodes stay on their levels.
+    """
+    renumbered = np.cumsum(kept) - 1
+    changed = [_without(level, kept, renumbered, vectors, dot=dot) for level in levels]
+    entry = header.entry
+    if 0 <= entry < len(kept) and kept[entry]:
+        entry = int(renumbered[entry])
+    else:
+        top = max(number for number, level in enumerate(changed) if len(level.ids))
+        entry = int(changed[top].ids[0])
+    return header.changed(entry, [len(level.ids) for level in changed]), changed
+
+
+def _without(
+    level: Level, kept: Flags, renumbered: Int64s, vectors: Float32s, *, dot: bool
+) -> Level:
+    count = len(level.ids)
+    row_of = np.zeros(len(kept), np.int32)
+    row_of[level.ids] = np.arange(count)
+    stays = kept[level.ids]
+    nodes = row_of[level.neighbors]
+    degrees = np.diff(level.offsets)
+    rows = np.repeat(np.arange(count), degrees)
+    surviving = np.bincount(rows[stays[nodes]], minlength=count)
+    damaged = np.flatnonzero(stays & (surviving < degrees))
+    lists = Lists(degrees.astype(np.int32), nodes.copy(), level.distances.copy())
+    if len(damaged):
+        vector_of = np.where(stays, renumbered[level.ids], 0).astype(np.int32)
+        points = Points(np.ascontiguousarray(vectors), vector_of, dot=dot)
+        repair_graph(level.offsets, nodes, stays, damaged, points, lists)
+    counts = np.where(stays, lists.counts, 0)
+    filled = np.arange(len(nodes)) - level.offsets[rows] < counts[rows]
+    return Level(
+        renumbered[level.ids[stays]],
+        np.concatenate([[0], np.cumsum(counts[stays], dtype=np.int64)]),
+        renumbered[level.ids[lists.nodes[filled]]],
+        lists.distances[filled],
     )

@@ -6,7 +6,7 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -15,34 +15,64 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import OptionError
-from glaive.format.pb import index_pb2
-from glaive.index.protocol import BuiltSegment
+from glaive.arrow.chunked import one_array
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.pb import index_pb2, vector_details_pb2
+from glaive.format.wire import parse
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import BuiltSegment, IndexSource, RebuiltSegment
 from glaive.index.row_set import RowNumbers
-from glaive.index.segment import SegmentWriter
-from glaive.index.source import IndexSource
-from glaive.index.vector.coder import fixed_size_lists
-from glaive.index.vector.details import TYPE_URL, details_of, version_of
-from glaive.index.vector.graph_writer import NODE_SCHEMA, GraphWriter
-from glaive.index.vector.model import VectorModel, train_model
-from glaive.index.vector.parameters import VectorParameters
-from glaive.index.vector.partition_sort import PartitionSort, SortedPartitions
-from glaive.index.vector.partitions import MODEL
-from glaive.index.vector.storage import ADDRESSES
-from glaive.index.vector.vector_column import VectorBlock
+from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter, batches
+from glaive.index.vector.coder import (
+    Coder,
+    PlainCoder,
+    ProductCoder,
+    RabitCoder,
+    ScalarCoder,
+    fixed_size_lists,
+)
+from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of, without_nodes
+from glaive.index.vector.graph_build import (
+    NODE_SCHEMA,
+    GraphWriter,
+    PartitionSort,
+    SortedPartitions,
+)
+from glaive.index.vector.model import VectorModel, clusters_of, train_model
+from glaive.index.vector.opened import remap_legacy
+from glaive.index.vector.parameters import (
+    KINDS,
+    TYPE_URL,
+    GraphParameters,
+    VectorParameters,
+    details_of,
+    version_of,
+)
+from glaive.index.vector.storage import (
+    ADDRESSES,
+    DETAILS,
+    MODEL,
+    PLAIN,
+    PRODUCT,
+    SCALAR,
+    SIGNS,
+    Partitions,
+    Storage,
+    Vectors,
+    bytes_of,
+    read_bounds,
+    read_codebook,
+    read_model,
+    read_rotation,
+    read_tensor,
+    row_major,
+    unpacked,
+    with_bytes,
+)
+from glaive.index.vector.vector_column import VectorBlock, VectorColumn, metric_named
 from glaive.io.pool import ordered_map
-from glaive.types import Int64s
-
-__all__ = [
-    "CODES",
-    "FLAT",
-    "INDEX",
-    "KIND",
-    "add_source",
-    "build_index",
-    "encoded_blocks",
-    "write_index",
-]
+from glaive.kernels.distances import Metric
+from glaive.types import Flags, Int64s, UInt8s, UInt64s
 
 CODES: Final = "auxiliary.idx"
 INDEX: Final = "index.idx"
@@ -195,3 +225,541 @@ def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> p
             else pa.array(np.ascontiguousarray(codes))
         )
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+# --- Read the model of a segment, so that more rows can be encoded with it --------------
+# Specification: "Merging" in ``docs/format/vector-indices.md``.
+
+_BATCH_ROWS: Final = 1 << 16
+_NUMBERS: Final[Mapping[int, Any]] = {
+    index_pb2.Tensor.FLOAT16: pa.float16(),
+    index_pb2.Tensor.FLOAT32: pa.float32(),
+    index_pb2.Tensor.FLOAT64: pa.float64(),
+    index_pb2.Tensor.UINT8: pa.uint8(),
+}
+_MAX_DIMENSION: Final = 1 << 20
+_MOST_SAMPLED: Final = 1 << 16
+_MOST_ITERATIONS: Final = 1_000
+"""Training ends long before, but over vectors whose distances no float32 holds."""
+
+
+class StoredIndex:
+    """A segment whose model and records are read.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file is damaged or absent.
+    UnsupportedFeatureError
+        It is of a layout that is not written any more.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        if not segment.has(CODES):
+            raise UnsupportedFeatureError(
+                f"{segment.where}: indices of the old format are not merged. Build it again"
+            )
+        self.segment = segment
+        self._index = segment.open(INDEX)
+        self.storage = Storage(segment.open(CODES))
+        self.kind = self._kind()
+        self._centroids = self._read_centroids()
+        self.column = VectorColumn(
+            "", self._centroids.shape[1], _NUMBERS[self._tensor.data_type],
+            self._metric(), several=False,
+        )  # fmt: skip
+        if self.column.metric == "hamming" and self._centroids.dtype != np.uint8:
+            expected = f"one of vectors of {self._centroids.dtype}"
+            raise self.storage.file.corrupt("metric of an index", expected, "hamming, of bytes")
+        if len(self._centroids) != len(self.storage.partitions):
+            found = f"{len(self._centroids)} centroids"
+            expected = f"{len(self.storage.partitions)}, one for each partition"
+            raise self._index.corrupt("centroids of an index", expected, found)
+
+    def _metric(self) -> Metric:
+        try:
+            return metric_named(self.storage.metric)
+        except OptionError as error:
+            raise self.storage.file.corrupt("metric of an index", "a metric", str(error)) from error
+
+    def _kind(self) -> str:
+        try:
+            said = json.loads(self._index.metadata.get(KIND, ""))
+            kind = said["type"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._index.corrupt(f"metadata {KIND!r}", "a kind", repr(error)) from error
+        if kind not in KINDS:
+            raise UnsupportedFeatureError(f"{self._index.path}: indices of kind {kind!r}")
+        return str(kind)
+
+    def _read_centroids(self) -> NDArray[Any]:
+        model = read_model(self._index)
+        self._tensor = tensor = model.centroids_tensor
+        self.loss = model.loss if model.HasField("loss") else None
+        centroids = read_tensor(tensor, "centroids of an index", self._index)
+        known = tensor.data_type in _NUMBERS
+        if not known or centroids.ndim != 2 or not 0 < centroids.shape[1] <= _MAX_DIMENSION:
+            found = f"numbers of type {tensor.data_type} in shape {list(tensor.shape)}"[:80]
+            raise self._index.corrupt("centroids of an index", "vectors", found)
+        return centroids
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What segments share that can be merged: they have the same model."""
+        details = {
+            key: value
+            for key, value in self.storage.details.items()
+            if key not in (*_BUFFERS, "transposed", "packed", "bounds")
+        }
+        buffers = [
+            self.storage.file.buffer(self.storage.details[key]).to_pybytes()
+            for key in _BUFFERS
+            if isinstance(self.storage.details.get(key), int)
+        ]
+        said = json.dumps(details, sort_keys=True)
+        return (self.kind, self.storage.metric, self._tensor.data, said, *buffers)
+
+    def parameters(self) -> VectorParameters:
+        """Those that describe an index like this one."""
+        details = parse(
+            vector_details_pb2.VectorIndexDetails(),
+            self.segment.entry.index_details.value,
+            "details of an index",
+            self.segment.where,
+        )
+        hints = details.runtime_hints
+        return VectorParameters(
+            kind=self.kind,
+            column=self.column,
+            target_partition_size=details.target_partition_size or None,
+            num_sub_vectors=self._number("num_sub_vectors"),
+            num_bits=self._bits(),
+            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256, _MOST_SAMPLED),
+            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50, _MOST_ITERATIONS),
+            rotation=str(self.storage.details.get("rotation_type") or "fast"),
+            transposed=self._is_arranged(),
+            graph=self._graph(),
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Those to build an index like this one again, by the names of ``create_index``."""
+        known = self.parameters()
+        options: dict[str, Any] = {
+            "index_type": known.kind,
+            "metric": self.storage.metric,
+            "target_partition_size": known.target_partition_size,
+            "num_sub_vectors": known.num_sub_vectors or None,
+            "num_bits": known.num_bits or None,
+            "sample_rate": known.sample_rate,
+            "max_iters": known.max_iters,
+            "rotation_type": known.rotation,
+            "skip_transpose": not known.transposed,
+        }
+        if known.graph is not None:
+            options["max_level"] = known.graph.max_level
+            options["m"] = known.graph.neighbors
+            options["ef_construction"] = known.graph.candidates
+        return options
+
+    def _is_arranged(self) -> bool:
+        details = self.storage.details
+        return bool(details.get("transposed", details.get("packed", True)))
+
+    def _number(self, key: str) -> int:
+        number = self.storage.details.get(key, 0)
+        if isinstance(number, int) and 0 <= number <= _MAX_DIMENSION:
+            return number
+        file = self.storage.file
+        raise file.corrupt(f"{key!r} of the codes of an index", "a number", f"{number!r}"[:80])
+
+    def _bits(self) -> int:
+        return self._number("nbits") or self._number("num_bits")
+
+    def _graph(self) -> GraphParameters | None:
+        if GRAPHS not in self._index.metadata:
+            return None
+        said = self._params()
+        return GraphParameters(
+            max_level=said.get("max_level", 7),
+            neighbors=said.get("m", 20),
+            candidates=said.get("ef_construction", 150),
+        )
+
+    def _params(self) -> dict[str, int]:
+        """Parameters in the header of the first graph there is."""
+        try:
+            headers = json.loads(self._index.metadata[GRAPHS])
+            said: Any = next((json.loads(header)["params"] for header in headers if header), {})
+            known = {key: int(said[key]) for key in _GRAPH_LIMITS if key in said}
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise self._index.corrupt(f"metadata {GRAPHS!r}", "graphs", repr(error)) from error
+        for key, value in known.items():
+            least, most = _GRAPH_LIMITS[key]
+            if not least <= value <= most:
+                raise self._index.corrupt(f"{key} of graphs", f"{least} to {most}", f"{value}")
+        return known
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures, by pylance's names."""
+        sizes = np.diff(self.storage.partitions.bounds).tolist()
+        metric, made = self.storage.metric, self._first_graph()
+        index_type = "HNSW" if made else self.kind.rpartition("_")[2]
+        # Product codes encode normalized vectors.
+        compared = "l2" if metric == "cosine" and self.kind.endswith("PQ") else metric
+        made |= {key: it for key, it in self.storage.details.items() if key not in _OF_CODEBOOKS}
+        return {
+            "index_type": self.kind,
+            "uri": self._index.path,
+            "metric_type": metric,
+            "num_partitions": len(sizes),
+            "sub_index": {**made, "index_type": index_type, "metric_type": compared},
+            "partitions": [{"size": size} for size in sizes],
+            "centroids": self._centroids.tolist(),
+            "loss": self.loss,
+            "index_file_version": "V3",
+        }
+
+    def _first_graph(self) -> dict[str, Any]:
+        """The header of the first graph there is."""
+        if GRAPHS not in self._index.metadata or not self._params():
+            return {}
+        headers = json.loads(self._index.metadata[GRAPHS])
+        found: dict[str, Any] = next(json.loads(header) for header in headers if header)
+        return found
+
+    def model(self) -> VectorModel:
+        """The model."""
+        return VectorModel(self.column, self._centroids, self._coder(), self.loss)
+
+    def _coder(self) -> Coder:
+        match self.storage.column:
+            case name if name == PLAIN:
+                return PlainCoder(self.column)
+            case name if name == SCALAR:
+                start, step = read_bounds(self.storage)
+                end = float(self.storage.details["bounds"]["end"]) if step else start
+                dot = self.column.metric == "dot"
+                return ScalarCoder(self.column.dimension, start, end, dot=dot)
+            case name if name == PRODUCT:
+                with np.errstate(over="ignore"):  # of damaged ones
+                    codebook = read_codebook(self.storage).astype(self.column.dtype)
+                return ProductCoder(
+                    codebook,
+                    self._bits(),
+                    residual=self.column.metric != "dot",
+                    by_column=bool(self.storage.details.get("transposed")),
+                )
+            case _:
+                return self._rabit_coder()
+
+    def _rabit_coder(self) -> RabitCoder:
+        details, file, dimension = self.storage.details, self.storage.file, self.column.dimension
+        if details.get("query_estimator") != "raw_query" or not 1 <= self._bits() <= 9:
+            raise UnsupportedFeatureError(
+                f"{file.path}: RaBitQ codes of this version are not merged. Build the index again"
+            )
+        if dimension % 8:
+            raise file.corrupt("rotation of an index", "a dimension divisible by 8", f"{dimension}")
+        rotation = read_rotation(self.storage, dimension)
+        clusters = clusters_of(self._centroids, self.column)
+        dot = self.column.metric == "dot"
+        in_blocks = bool(details.get("packed"))
+        return RabitCoder(clusters, rotation, self._bits(), dot=dot, in_blocks=in_blocks)
+
+    def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
+        """All rows with their partitions, codes row by row; complete partitions at a time."""
+        names = dtype.names or ()
+        schema = self.storage.schema
+        if set(names) != set(schema.names):
+            raise UnsupportedFeatureError(
+                f"{self.storage.file.path}: codes with columns {', '.join(schema.names)} are not"
+                " merged. Build the index again"
+            )
+        partitions = self.storage.partitions
+        for first, last in batches(partitions.bounds, _BATCH_ROWS):
+            rows = slice(int(partitions.bounds[first]), int(partitions.bounds[last]))
+            table = self.storage.read(rows.start, rows.stop)
+            records = np.empty(len(table), dtype)
+            parts = [partitions.rows(at) for at in range(first, last)]
+            for name in names:
+                records[name] = self._by_row(table, name, dtype, rows.start, parts)
+            sizes = np.diff(partitions.bounds[first : last + 1])
+            yield np.repeat(np.arange(first, last, dtype=np.int32), sizes), records
+
+    def partition(self, number: int, *, codes: bool) -> pa.Table:
+        """The numbers of the rows of a partition, and their codes, row by row."""
+        rows, storage = self.storage.partitions.rows(number), self.storage
+        if not codes:
+            return storage.file.read([ADDRESSES], rows.start, rows.stop)
+        table = storage.read(rows.start, rows.stop)
+        change = self._to_rows(storage.column)
+        if change is None or not len(table):
+            return table
+        return with_bytes(table, storage.column, change(bytes_of(table[storage.column])))
+
+    def _to_rows(self, name: str) -> Callable[[UInt8s], UInt8s] | None:
+        """What makes rows of the codes of a partition; None: they are."""
+        if name == PRODUCT and self.storage.details.get("transposed"):
+            return row_major
+        if name == SIGNS and self.storage.details.get("packed"):
+            return unpacked
+        return None
+
+    def _by_row(
+        self, table: pa.Table, name: str, dtype: np.dtype[Any], start: int, parts: list[slice]
+    ) -> NDArray[Any]:
+        shape = dtype[name].shape
+        array: Any = one_array(table[name])
+        file: IndexFile = self.storage.file
+        item = pa.from_numpy_dtype(dtype[name].base)
+        if not shape:
+            file.check(**{name: item})
+            return np.asarray(array.to_numpy(zero_copy_only=False))
+        kind: Any = array.type
+        if getattr(kind, "list_size", None) != shape[0] or kind.value_type != item:
+            raise file.corrupt_column(name, f"lists of {shape[0]} {item}", f"{kind}")
+        codes = array.flatten().to_numpy(zero_copy_only=False).reshape(-1, *shape)
+        change = self._to_rows(name)
+        if change is None or not len(codes):
+            return np.asarray(codes)
+        cut = [codes[part.start - start : part.stop - start] for part in parts]
+        return np.concatenate([change(part) for part in cut if len(part)])
+
+
+_OF_CODEBOOKS: Final = ("codebook_position", "codebook_tensor")
+_BUFFERS: Final = ("codebook_position", "rotate_mat_position")
+_GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
+
+
+def _hint(text: str | None, default: int, most: int) -> int:
+    """A number among the hints, which readers may ignore, and do if nobody would choose it."""
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) < 9):
+        return default
+    return int(text) if 1 <= int(text) <= most else default
+
+
+# --- Merge segments of equal models, and rows that none of them has ---------------------
+# Specification: "Merging" in ``docs/format/vector-indices.md``.
+
+_MEMORY_LIMIT = 1 << 30
+"""Of a merge without new rows, which has no source to say it."""
+
+
+def merge_indices(
+    segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+) -> BuiltSegment:
+    """Write the rows of segments, and of a source, with the model that the segments share.
+
+    Segments without files have no rows; at least one has files. Reads codes and the source
+    once; graphs are built again.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Their models differ, there is none, or it cannot encode.
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file of a segment is damaged or absent.
+    """
+    stored = [StoredIndex(segment) for segment in segments if segment.sizes()]
+    if not stored:
+        raise UnsupportedFeatureError("segments without a model cannot be merged: build the index")
+    first = stored[0]
+    for other in stored[1:]:
+        if other.signature != first.signature:
+            raise UnsupportedFeatureError(
+                f"{other.segment.where}: has another model than {first.segment.where}, so that"
+                " their codes cannot be compared. Keep both, or build the index again"
+            )
+    return _written(first, stored, source, out)
+
+
+def extend_index(segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
+    """Write the rows of a source, with the model of a segment; errors as for merges."""
+    if not segment.sizes():
+        raise UnsupportedFeatureError("a segment without a model cannot encode: build the index")
+    return _written(StoredIndex(segment), (), source, out)
+
+
+def _written(
+    first: StoredIndex,
+    stored: Sequence[StoredIndex],
+    source: IndexSource | None,
+    out: SegmentWriter,
+) -> BuiltSegment:
+    """Write the rows of stored segments, and of a source, with the model of the first."""
+    parameters, model = first.parameters(), first.model()
+    scalar: Any = model.coder if isinstance(model.coder, ScalarCoder) else None
+    coders: list[Any] = [one.model().coder for one in stored] if scalar is not None else []
+    if coders:
+        scalar.start = min(coder.start for coder in coders)
+        scalar.end = max(coder.end for coder in coders)
+    limit = _MEMORY_LIMIT if source is None else source.memory_limit
+    with PartitionSort(len(model), model.dtype, limit // 2) as records:
+        for at, one in enumerate(stored):
+            for partitions, rows in one.records(model.dtype):
+                if scalar is not None:
+                    rows[SCALAR] = scalar.recoded(rows[SCALAR], coders[at])
+                records.add(partitions, rows)
+        if source is not None:
+            add_source(records, source, _for_source(model, source), None)
+        write_index(records, model, parameters, out)
+    entry = first.segment.entry
+    return BuiltSegment(TYPE_URL, entry.index_details.value, version_of(parameters))
+
+
+def _for_source(model: VectorModel, source: IndexSource) -> VectorModel:
+    """The same model for the column of a source.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The column has other vectors.
+    """
+    try:
+        column = VectorColumn.of(source.field, model.column.metric)
+    except OptionError as error:
+        raise UnsupportedFeatureError(f"the index does not fit its column: {error}") from error
+    if (column.dimension, column.kind) != (model.column.dimension, model.column.kind):
+        raise UnsupportedFeatureError(
+            f"column {column.name!r} has vectors of {column.dimension} {column.kind}, the index of"
+            f" {model.column.dimension} {model.column.kind}: build it again"
+        )
+    return VectorModel(column, model.centroids, model.coder, model.loss)
+
+
+# --- Removing deleted rows from a segment of an index: from its partitions and graphs ---
+# Specification: "Files" in ``docs/format/vector-indices.md``.
+
+_BATCH_BYTES = 64 << 20
+
+
+def remap_vector_index(
+    segment: Segment, index_name: str, codes_name: str, address_map: AddressMap, out: SegmentWriter
+) -> RebuiltSegment | None:
+    """Remove deleted rows; the model does not change. See :meth:`IndexKind.remap`."""
+    if not segment.has(codes_name):
+        return remap_legacy(segment, index_name, address_map, out)
+    storage = Storage(segment.open(codes_name))
+    if storage.details.get("layered"):
+        return None
+    stored = storage.file.read([ADDRESSES])[ADDRESSES]
+    storage.file.check_present(stored)
+    new_addresses, kept = address_map.apply(stored.to_numpy().astype(np.uint64, copy=False))
+    index = segment.open(index_name)
+    if GRAPHS in index.metadata and storage.column == SIGNS:
+        return None
+    if GRAPHS not in index.metadata:
+        out.copy(segment, index_name)
+        _write_codes(storage, new_addresses, kept, out, None, codes_name)
+        return RebuiltSegment()
+    graphs = _GraphWriter(Graphs(index, len(storage.partitions)), storage, out, index_name)
+    _write_codes(storage, new_addresses, kept, out, graphs, codes_name)
+    graphs.finish()
+    return RebuiltSegment()
+
+
+def _write_codes(
+    storage: Storage,
+    new_addresses: UInt64s,
+    kept: Flags,
+    out: SegmentWriter,
+    graphs: _GraphWriter | None,
+    codes_name: str,
+) -> None:
+    """Write the file with the codes, and pass the codes to the graphs."""
+    surviving = storage.partitions.without(kept)
+    file = out.create(codes_name, storage.schema)
+    file.add_metadata({MODEL: str(file.add_buffer(surviving.encoded()))})
+    _copy_buffers(storage, file)
+    empty = True
+    row_bytes = sum(storage.bytes_of_row(name) for name in storage.schema.names)
+    bounds = storage.partitions.bounds
+    for first, last in batches(bounds, max(1, _BATCH_BYTES // max(1, row_bytes))):
+        rows = slice(int(bounds[first]), int(bounds[last]))
+        mask = kept[rows]
+        parts = [
+            slice(partition_rows.start - rows.start, partition_rows.stop - rows.start)
+            for partition_rows in map(storage.partitions.rows, range(first, last))
+        ]
+        codes = storage.select(storage.read(rows.start, rows.stop), parts, mask)
+        addresses = pa.array(new_addresses[rows][mask])
+        at = codes.schema.get_field_index(ADDRESSES)
+        codes = codes.set_column(at, codes.schema.field(at), addresses)
+        if len(codes) or (empty and last == len(storage.partitions)):
+            file.write(codes)
+            empty = False
+        if graphs is not None:
+            for partition in range(first, last):
+                own = surviving.rows(partition)
+                begin = int(surviving.bounds[first])
+                codes_here = codes.slice(own.start - begin, own.stop - own.start)
+                graphs.add(partition, kept[storage.partitions.rows(partition)], codes_here)
+    file.finish()
+
+
+def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
+    """Copy the codebook or the rotation, and store their new buffer numbers.
+
+    Number 0 is that of the schema: the codebook is in the metadata then.
+    """
+    details, before = dict(storage.details), dict(storage.details)
+    for key in _BUFFERS:
+        if details.get(key) and isinstance(details[key], int):
+            details[key] = file.add_buffer(storage.file.buffer(details[key]).to_pybytes())
+    if details != before:
+        text = json.dumps(details, separators=(",", ":"))
+        file.add_metadata({DETAILS: json.dumps([text], separators=(",", ":"))})
+
+
+class _GraphWriter:
+    """Rebuilds graphs, one partition after the other."""
+
+    def __init__(
+        self, graphs: Graphs, storage: Storage, out: SegmentWriter, index_name: str
+    ) -> None:
+        self._graphs, self._storage, self._out = graphs, storage, out
+        self._index_name = index_name
+        self._vectors: Vectors | None = None
+        self._headers: list[str] = []
+        self._rows: list[pa.Table] = []
+
+    def add(self, partition: int, kept: Flags, codes: pa.Table) -> None:
+        """Add the graph of a partition; ``codes`` are those of its surviving rows."""
+        header, rows = self._rebuilt(partition, kept, codes)
+        self._headers.append(header)
+        self._rows.append(rows)
+
+    def _rebuilt(self, partition: int, kept: Flags, codes: pa.Table) -> tuple[str, pa.Table]:
+        graphs = self._graphs
+        rows = graphs.read(partition)
+        if not kept.any():
+            return "", rows.slice(0, 0)
+        if kept.all():
+            return graphs.headers[partition], rows
+        header = graphs.header(partition)
+        levels = graphs.levels(rows, header, len(kept))
+        if not any(kept[level.ids].any() for level in levels):
+            raise graphs.file.corrupt(
+                f"graph of partition {partition} of an index",
+                "a node for each vector",
+                f"{len(rows)} nodes, all of deleted vectors",
+            )
+        if self._vectors is None:
+            self._vectors = Vectors(self._storage)
+        vectors = self._vectors.of(codes[self._vectors.column])
+        text, levels = without_nodes(header, levels, kept, vectors, dot=self._vectors.dot)
+        return text, rows_of(levels, rows.schema)
+
+    def finish(self) -> None:
+        """Write the file."""
+        bounds = np.cumsum([0, *(len(row) for row in self._rows)])
+        partitions: Partitions = self._graphs.partitions.with_bounds(bounds)
+        self._out.write(
+            self._index_name,
+            pa.concat_tables(self._rows) if self._rows else self._graphs.file.read(NODE_COLUMNS),
+            metadata={
+                **self._graphs.file.metadata,
+                GRAPHS: json.dumps(self._headers, separators=(",", ":")),
+            },
+            buffers={MODEL: partitions.encoded()},
+        )

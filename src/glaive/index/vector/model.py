@@ -12,32 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.format.pb import index_pb2
-from glaive.index.source import IndexSource
-from glaive.index.vector.coder import Coder, encoded_tensor
+from glaive.index.protocol import IndexSource
+from glaive.index.vector.coder import (
+    Coder,
+    PlainCoder,
+    ProductCoder,
+    RabitCoder,
+    ScalarCoder,
+    encoded_tensor,
+    train_codebook,
+)
 from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
 from glaive.index.vector.parameters import VectorParameters
-from glaive.index.vector.plain_coder import PlainCoder
-from glaive.index.vector.product_coder import ProductCoder, train_codebook
-from glaive.index.vector.rabit_coder import RabitCoder
-from glaive.index.vector.rotation import Rotation
-from glaive.index.vector.scalar_coder import ScalarCoder
-from glaive.index.vector.storage import ADDRESSES
-from glaive.index.vector.tensors import single_precision
+from glaive.index.vector.storage import ADDRESSES, Rotation, single_precision
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
 from glaive.types import Float32s
-
-__all__ = [
-    "VectorModel",
-    "clusters_of",
-    "model_bounds",
-    "model_centroids",
-    "model_codebook",
-    "model_sample",
-    "sample_vectors",
-    "train_centroids",
-    "train_model",
-    "train_residuals",
-]
 
 _SAMPLE_SHARE = 4
 """A sample takes at most this part of the memory that a build may hold."""

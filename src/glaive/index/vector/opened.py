@@ -5,53 +5,141 @@ Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-i
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import struct
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import UnsupportedFeatureError
-from glaive.format.pb import index_pb2
-from glaive.index.index_file import IndexFile
-from glaive.index.protocol import OpenedIndex
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import index_pb2, vector_details_pb2
+from glaive.format.wire import parse
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import OpenedIndex, RebuiltSegment
 from glaive.index.row_set import RowNumbers
-from glaive.index.segment import Segment
-from glaive.index.vector.codes import Codes, PreparedQuery
-from glaive.index.vector.graph import Graphs
-from glaive.index.vector.metric import normalized
-from glaive.index.vector.opened_graph import PartitionGraph, read_graph
-from glaive.index.vector.partitions import Partitions
-from glaive.index.vector.search_defaults import SearchDefaults
-from glaive.index.vector.tensors import read_tensor, single_precision
-from glaive.kernels.code_scan import CodeRows
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.vector.codes import (
+    Codes,
+    PlainCodes,
+    PreparedQuery,
+    ProductCodes,
+    RabitCodes,
+    ScalarCodes,
+    product_codes,
+)
+from glaive.index.vector.graph import GRAPHS, Graphs, PartitionGraph, read_graph
+from glaive.index.vector.storage import (
+    PLAIN,
+    PRODUCT,
+    SCALAR,
+    Partitions,
+    Storage,
+    read_model,
+    read_tensor,
+    single_precision,
+    tensor_values,
+)
+from glaive.index.vector.vector_column import normalized
 from glaive.kernels.distances import (
     LEAST_LENGTH,
     METRICS,
     MOST_LENGTH,
     Element,
     Metric,
+    RankedVectors,
+    Ranking,
     VectorBlock,
+    rank_vectors,
 )
 from glaive.kernels.graph_search import (
     MAX_CAPACITY,
+    MAX_WIDTH,
+    CodeRows,
     ReachedNodes,
     ReachedRows,
+    RowPlaces,
     Scale,
     search_graph,
 )
-from glaive.kernels.partition_rows import RowPlaces
-from glaive.kernels.ranking import RankedVectors, Ranking, rank_vectors
-from glaive.types import Float32s
+from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
+from glaive.types import Float32s, UInt8s
 
-__all__ = [
-    "LoadedPartition",
-    "OpenedVectorIndex",
-    "metric_of",
-    "read_centroids",
-]
+# --- How an index is searched where the query does not say: kept with the details of its segments
+# Specification: "Details" in ``docs/format/vector-indices.md``.
+
+_PARTITIONS: Final = "glaive.nprobes"
+_REFINE: Final = "glaive.refine_factor"
+_RECALL: Final = "glaive.recall"
+_MOST: Final = {_PARTITIONS: 1 << 20, _REFINE: 1 << 10}
+"""Greater numbers are nobody's choice, and are passed over."""
+
+
+class SearchDefaults(NamedTuple):
+    """What was chosen when the index was built with ``recall``.
+
+    Parameters
+    ----------
+    nprobes
+        Partitions to search for each query.
+    refine_factor
+        Candidates whose distance is computed again, for each row wanted; None: of none.
+    recall
+        What was asked for.
+    """
+
+    nprobes: int
+    refine_factor: int | None
+    recall: float
+
+    @classmethod
+    def of(cls, details: bytes, where: object) -> SearchDefaults | None:
+        """Those in a details message; None where there are none, or no numbers.
+
+        Raises
+        ------
+        CorruptFileError
+            The message cannot be parsed.
+        """
+        message = parse(
+            vector_details_pb2.VectorIndexDetails(), details, "details of an index", where
+        )
+        nprobes = _number(message.runtime_hints, _PARTITIONS)
+        try:
+            recall = float(message.runtime_hints.get(_RECALL, ""))
+        except ValueError:
+            return None
+        if nprobes is None or not 0 < recall < 1:
+            return None
+        return cls(nprobes, _number(message.runtime_hints, _REFINE), recall)
+
+
+def with_defaults(details: bytes, defaults: SearchDefaults, where: object) -> bytes:
+    """A details message with other defaults.
+
+    Raises
+    ------
+    CorruptFileError
+        The message cannot be parsed.
+    """
+    message = parse(vector_details_pb2.VectorIndexDetails(), details, "details of an index", where)
+    hints: dict[str, float] = {_PARTITIONS: defaults.nprobes, _RECALL: defaults.recall}
+    if defaults.refine_factor is not None:
+        hints[_REFINE] = defaults.refine_factor
+    message.runtime_hints.update({key: str(value) for key, value in hints.items()})
+    return message.SerializeToString(deterministic=True)
+
+
+def _number(hints: Mapping[str, str], key: str) -> int | None:
+    text = hints.get(key, "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 9):
+        return None
+    return int(text) if 1 <= int(text) <= _MOST[key] else None
+
 
 _MIN_GRAPH_ROWS: Final = 2000
 """Rows of a partition from which on its graph is read: fewer are compared one by one."""
@@ -291,3 +379,232 @@ def read_centroids(
     if metric == "hamming":
         return np.ascontiguousarray(centroids)
     return single_precision(centroids)
+
+
+# --- Vector indices of old writers: one file that is not a Lance file of 2.x ------------
+# Specification: "Old indices" in ``docs/format/vector-indices.md``.
+
+_TAIL = struct.Struct("<qHH4s")
+_VERSION = (0, 1)
+_LENGTH = struct.Struct("<I")
+
+
+def remap_legacy(
+    segment: Segment, name: str, address_map: AddressMap, out: SegmentWriter
+) -> RebuiltSegment | None:
+    """Remove deleted rows from the partitions of an IVF-PQ index; ``None`` for other indices."""
+    data = segment.get(name)
+    path = segment.store.full(f"{segment.folder}/{name}")
+    index, begin = legacy_description(data, path)
+    if index is None:
+        return None
+    ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
+    width = pq.num_sub_vectors * pq.num_bits // 8
+    lengths = np.array(ivf.lengths, np.int64)
+    offsets = np.array(ivf.offsets, np.uint64)
+    good = width > 0 and len(offsets) == len(lengths) and (offsets <= begin).all()
+    good = good and (lengths <= begin // (width + 8)).all()
+    sizes = lengths * (width + 8 if good else 0)
+    # Also together: the same bytes as many partitions would be any number of rows.
+    if not good or (offsets.astype(np.int64) + sizes > begin).any() or sizes.sum() > begin:
+        found = f"{len(offsets)} with codes of {width} bytes"
+        if good:
+            end = int((offsets.astype(np.int64) + sizes).max(initial=0))
+            found = f"{len(offsets)} of {int(sizes.sum())} bytes, up to byte {end}"
+        raise CorruptFileError(
+            "partitions of an index",
+            expected=f"{len(lengths)} before byte {begin}",
+            found=found,
+            where=path,
+        )
+    content = as_array(data)
+    parts: list[UInt8s] = []
+    for at, rows in enumerate(lengths.tolist()):
+        start = int(offsets[at])
+        codes = content[start : start + rows * width].reshape(rows, width)
+        stored = content[start + rows * width :][: rows * 8].copy().view("<u8")
+        new_addresses, kept = address_map.apply(stored.astype(np.uint64, copy=False))
+        parts += [codes[kept].reshape(-1), new_addresses[kept].view(np.uint8)]
+        lengths[at] = kept.sum()
+    del ivf.offsets[:], ivf.lengths[:]
+    ends = np.cumsum(lengths * (width + 8))
+    ivf.offsets.extend((ends - lengths * (width + 8)).tolist())
+    ivf.lengths.extend(lengths.tolist())
+    message = index.SerializeToString()
+    position = int(ends[-1]) if len(ends) else 0
+    tail = _TAIL.pack(position, *_VERSION, b"LANC")
+    body = np.concatenate(parts).tobytes() if parts else b""
+    out.put(name, [body, _LENGTH.pack(len(message)), message, tail])
+    return RebuiltSegment()
+
+
+def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
+    """Parameters to build an index like one of one file, by the names of ``create_index``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not one of product codes.
+    """
+    index, _ = legacy_description(segment.get(name), segment.where)
+    if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
+        raise UnsupportedFeatureError(
+            f"{segment.where}: an index of this kind is not read: create it again"
+        )
+    pq = index.vector_index.stages[1].pq
+    return {
+        "index_type": "IVF_PQ",
+        "metric": METRICS[index.vector_index.metric_type],
+        "num_sub_vectors": pq.num_sub_vectors,
+        "num_bits": pq.num_bits,
+    }
+
+
+def legacy_description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
+    """The description of an IVF-PQ index (None: of another one), and where it begins."""
+    if data.size < _TAIL.size:
+        raise CorruptFileError(
+            "size of an index", expected=f"{_TAIL.size} bytes", found=f"{data.size}", where=path
+        )
+    position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
+    if magic != b"LANC" or (major, minor) != _VERSION:
+        return None, 0
+    if not 0 <= position <= data.size - _TAIL.size - _LENGTH.size:
+        raise CorruptFileError(
+            "description of an index",
+            expected=f"a position below {data.size}",
+            found=f"{position}",
+            where=path,
+        )
+    (size,) = _LENGTH.unpack(data[position : position + _LENGTH.size])
+    start = position + _LENGTH.size
+    if start + size > data.size - _TAIL.size:
+        raise CorruptFileError(
+            "description of an index",
+            expected=f"at most {data.size - _TAIL.size - start} bytes",
+            found=f"{size}",
+            where=path,
+        )
+    index = parse(index_pb2.Index(), data[start : start + size], "description", path)
+    stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
+    return (index if stages == ["ivf", "pq"] else None), position
+
+
+# --- Open vector indices of old writers: product codes in one file ----------------------
+# Specification: "Old indices" in ``docs/format/vector-indices.md``.
+
+_NUMBER_BYTES: Final = 8
+
+
+def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
+    """Read the description of an index of one file, which is read as a whole.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not one of product codes.
+    CorruptFileError
+        It is damaged.
+    """
+    data = segment.get(name)
+    path = segment.store.full(f"{segment.folder}/{name}")
+    index, end = legacy_description(data, path)
+    if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
+        raise UnsupportedFeatureError(
+            f"{segment.where}: an index of this kind is not read: create it again"
+        )
+    metric = METRICS[index.vector_index.metric_type]
+    ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
+
+    def damage(part: str, expected: str, found: str) -> CorruptFileError:
+        return CorruptFileError(part, expected=expected, found=found, where=path)
+
+    lengths, offsets = np.array(ivf.lengths, np.int64), np.array(ivf.offsets, np.uint64)
+    dimension = int(pq.dimension)
+    width = pq.num_sub_vectors * pq.num_bits // 8
+    known = pq.num_bits in (4, 8) and 0 < dimension <= MAX_WIDTH and pq.num_sub_vectors > 0
+    if not known or dimension % pq.num_sub_vectors or pq.num_sub_vectors * pq.num_bits % 8:
+        found = f"{pq.num_sub_vectors} codes of {pq.num_bits} bits for {dimension} dimensions"
+        raise damage("codes of an index", "codes of 4 or 8 bits", found)
+    row_bytes = width + _NUMBER_BYTES
+    good = len(lengths) == len(offsets) > 0 and bool((offsets <= end).all())
+    good = good and bool((lengths <= (end - offsets.astype(np.int64)) // row_bytes).all())
+    if not good or int(lengths.sum()) > end // row_bytes:  # some bytes would be rows many times
+        raise damage(
+            "partitions of an index",
+            f"partitions before byte {end}",
+            f"{len(offsets)} offsets, {len(lengths)} lengths up to {lengths.max(initial=0)}",
+        )
+    shape = (len(lengths), dimension)
+    centroids = _numbers(ivf.centroids_tensor, ivf.centroids, shape, path)
+    book_shape = (pq.num_sub_vectors, 1 << pq.num_bits, dimension // pq.num_sub_vectors)
+    book = _numbers(pq.codebook_tensor, pq.codebook, book_shape, path)
+    content = as_array(data)
+
+    def read(number: int, _at: slice) -> tuple[RowNumbers, UInt8s]:
+        start, rows = int(offsets[number]), int(lengths[number])
+        codes = content[start : start + rows * width].reshape(rows, width)
+        stored = content[start + rows * width :][: rows * _NUMBER_BYTES]
+        return np.frombuffer(stored.tobytes(), "<u8").astype(np.uint64), codes.copy()
+
+    partitions = Partitions(ivf, np.concatenate(([0], np.cumsum(lengths))))
+    codes = ProductCodes(read, metric, centroids, book, path)
+    codes.nbytes += len(content)
+    return OpenedVectorIndex(segment, metric, centroids, partitions, codes)
+
+
+def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path: str) -> Float32s:
+    """Numbers of a tensor or, as older writers have it, of a list."""
+    numbers: NDArray[Any]
+    if tensor.data:
+        numbers = tensor_values(tensor, "model of an index", path)
+    else:
+        numbers = np.array(listed, np.float32)
+    if numbers.size != int(np.prod(shape, dtype=object)):
+        raise CorruptFileError(
+            "model of an index",
+            expected=f"numbers of shape {shape}",
+            found=f"{numbers.size}",
+            where=path,
+        )
+    return single_precision(numbers.reshape(shape))
+
+
+# --- Open the segments of vector indices ------------------------------------------------
+# Specification: "Files" in ``docs/format/vector-indices.md``.
+
+
+def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> OpenedVectorIndex:
+    """Read what every search of a segment needs.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The codes, the distance or the layout are not known.
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file is damaged or absent.
+    """
+    if not segment.has(codes_name):
+        return open_legacy(segment, index_name)
+    storage = Storage(segment.open(codes_name))
+    metric = metric_of(storage.metric, storage.file)
+    index = segment.open(index_name)
+    model = read_model(index)
+    partitions = storage.partitions
+    centroids = read_centroids(model, len(partitions), metric, index)
+    dimension = int(centroids.shape[1])
+    codes: Codes
+    if storage.column == PLAIN:
+        codes = PlainCodes(storage, metric, dimension)
+    elif metric == "hamming" or dimension > MAX_WIDTH:
+        raise UnsupportedFeatureError(
+            f"{segment.where}: codes of {dimension} dimensions are not compared by {metric}"
+        )
+    elif storage.column == SCALAR:
+        codes = ScalarCodes(storage, metric, dimension)
+    elif storage.column == PRODUCT:
+        codes = product_codes(storage, metric, centroids)
+    else:
+        codes = RabitCodes(storage, metric, centroids)
+    graphs = Graphs(index, len(partitions)) if GRAPHS in index.metadata else None
+    return OpenedVectorIndex(segment, metric, centroids, partitions, codes, graphs=graphs)

@@ -6,32 +6,172 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from math import prod
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import UnsupportedFeatureError
+from glaive.dataclass import dataclass
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import index_pb2
+from glaive.format.wire import parse
 from glaive.index.segment import IndexFile
-from glaive.index.vector.layouts import select_packed, select_transposed
-from glaive.index.vector.partitions import read_partitions
-from glaive.types import Flags, UInt8s
+from glaive.kernels.rotation import ROUNDS, rotate
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Float32s, Int64s, UInt8s
 
-__all__ = [
-    "ADDRESSES",
-    "DETAILS",
-    "PLAIN",
-    "PRODUCT",
-    "SCALAR",
-    "SIGNS",
-    "Storage",
-    "bytes_of",
-    "json_list",
-    "with_bytes",
-]
+# --- Partitions of a vector index: which rows of a file belong to each ------------------
+# Specification: "Partitions" in ``docs/format/vector-indices.md``.
+
+MODEL = "lance:ivf"
+"""Metadata key of the number of the buffer with the partitions."""
+
+
+class Partitions(NamedTuple):
+    """Partitions of a file's rows, one after the other.
+
+    Parameters
+    ----------
+    model
+        The stored message.
+    bounds
+        First row of each partition, and the end of the last.
+    """
+
+    model: index_pb2.IVF
+    bounds: Int64s
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def rows(self, partition: int) -> slice:
+        """Rows of one partition."""
+        return slice(int(self.bounds[partition]), int(self.bounds[partition + 1]))
+
+    def without(self, kept: Flags) -> Partitions:
+        """The partitions of the rows that are kept."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return self.with_bounds(before[self.bounds])
+
+    def with_bounds(self, bounds: Int64s) -> Partitions:
+        """The same model for other rows."""
+        model = index_pb2.IVF()
+        model.CopyFrom(self.model)
+        del model.offsets[:], model.lengths[:]
+        model.offsets.extend(bounds[:-1].tolist())
+        model.lengths.extend(np.diff(bounds).tolist())
+        return Partitions(model, bounds)
+
+    def encoded(self) -> bytes:
+        """The model as stored bytes."""
+        return self.model.SerializeToString()
+
+
+def read_model(file: IndexFile) -> index_pb2.IVF:
+    """Read the model of a file; without graphs, its partitions may lie in another file."""
+    return parse(
+        index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
+    )
+
+
+def read_partitions(file: IndexFile) -> Partitions:
+    """Read the partitions of a file.
+
+    Raises
+    ------
+    CorruptFileError
+        The partitions are missing, or do not cover the rows of the file.
+    UnsupportedFeatureError
+        It is a file of format 0.1.
+    """
+    file.buffer(0)
+    model = read_model(file)
+    rows = file.num_rows
+    # In a damaged file, offsets may be any 64-bit integer; lengths have 32 bits.
+    lengths = np.array(model.lengths, np.int64)
+    offsets = np.array(model.offsets, np.uint64)
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    fits = len(offsets) == len(lengths) and int(bounds[-1]) == rows
+    if not fits or (offsets[lengths > 0] != bounds[:-1][lengths > 0].astype(np.uint64)).any():
+        raise file.corrupt(
+            "partitions of an index",
+            f"{rows} rows, one partition after the other",
+            f"{len(offsets)} offsets and {len(lengths)} lengths of {int(bounds[-1])} rows",
+        )
+    return Partitions(model, bounds)
+
+
+# --- Layouts of the codes of a partition, and selecting rows in each --------------------
+# Codes are stored row by row, with two exceptions. Product codes may be *transposed*: first byte 0
+# of all rows of the partition, then byte 1, and so on. Bits of RaBitQ may be *packed*: 32 rows
+# side by side, so that a search looks up 32 nibbles at a time.
+#
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+Codes = UInt8s
+"""The bytes of a partition, as (rows, width) in every layout."""
+
+BLOCK: Final = 32
+_ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
+"""Which of the first 16 rows, and of the last 16, a byte of a block holds."""
+
+
+def select_transposed(codes: Codes, kept: Flags) -> Codes:
+    """Select rows of transposed codes."""
+    rows, width = codes.shape
+    surviving = codes.reshape(width, rows)[:, kept]
+    return np.ascontiguousarray(surviving).reshape(-1, width)
+
+
+def row_major(codes: Codes) -> Codes:
+    """Turn transposed codes into rows."""
+    rows, width = codes.shape
+    return np.ascontiguousarray(codes.reshape(width, rows).T)
+
+
+def transposed(codes: Codes) -> Codes:
+    """Turn rows into transposed codes."""
+    return np.ascontiguousarray(codes.T).reshape(codes.shape)
+
+
+def select_packed(codes: Codes, kept: Flags) -> Codes:
+    """Select rows of packed bits."""
+    return packed(unpacked(codes)[kept])
+
+
+def unpacked(codes: Codes) -> Codes:
+    """Turn packed bits into rows."""
+    rows, width = codes.shape
+    block_rows = rows // BLOCK * BLOCK
+    flat = codes.reshape(-1)
+    blocks = flat[: block_rows * width].reshape(-1, width, 2, BLOCK // 2)
+    # Of each byte column: low nibbles of 32 rows, then high ones; 16 bytes each.
+    values = np.empty((len(blocks), BLOCK, width), np.uint8)
+    low, high = blocks[:, :, 0].transpose(0, 2, 1), blocks[:, :, 1].transpose(0, 2, 1)
+    values[:, _ORDER] = (low & 15) | (high & 15) << 4
+    values[:, _ORDER + BLOCK // 2] = low >> 4 | high & 0xF0
+    rest = flat[block_rows * width :].reshape(width, rows - block_rows).T
+    return np.concatenate([values.reshape(-1, width), rest])
+
+
+def packed(values: Codes) -> Codes:
+    """Turn rows of bits into packed ones."""
+    rows, width = values.shape
+    block_rows = rows // BLOCK * BLOCK
+    blocks = values[:block_rows].reshape(-1, BLOCK, width)
+    first, last = blocks[:, _ORDER], blocks[:, _ORDER + BLOCK // 2]
+    packed = np.empty((len(blocks), width, 2, BLOCK // 2), np.uint8)
+    packed[:, :, 0] = ((first & 15) | (last & 15) << 4).transpose(0, 2, 1)
+    packed[:, :, 1] = (first >> 4 | last & 0xF0).transpose(0, 2, 1)
+    rest = np.ascontiguousarray(values[block_rows:].T)
+    return np.concatenate([packed.reshape(-1), rest.reshape(-1)]).reshape(-1, width)
+
 
 ADDRESSES: Final = "_rowid"
 PRODUCT: Final = "__pq_code"
@@ -177,3 +317,254 @@ def _parsed(text: str, key: str, file: IndexFile) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise file.corrupt(f"metadata {key!r}", "JSON", str(error)) from error
+
+
+# --- Tensors of vector indices: centroids, codebooks, rotations -------------------------
+# Specification: "Partitions" and "Codes" in ``docs/format/vector-indices.md``.
+
+_TYPES: Final = {
+    index_pb2.Tensor.FLOAT16: "<f2",
+    index_pb2.Tensor.FLOAT32: "<f4",
+    index_pb2.Tensor.FLOAT64: "<f8",
+    index_pb2.Tensor.UINT8: "u1",
+}
+
+_MAX_SIZES, _MAX_EMPTY = 4, 1 << 15
+"""Sizes in a shape, and the largest beside a 0, at most: NumPy refuses far more, or larger ones."""
+
+
+def tensor_values(tensor: index_pb2.Tensor, part: str, path: str) -> NDArray[Any]:
+    """The numbers of a tensor, one after the other: a view of the message's bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        It has a part of a number, or elements of an unknown type.
+    """
+    kind = "<u2" if tensor.data_type == index_pb2.Tensor.BFLOAT16 else _TYPES.get(tensor.data_type)
+    if kind is None or len(tensor.data) % np.dtype(kind).itemsize:
+        found = f"{len(tensor.data)} bytes of type {tensor.data_type}"
+        raise CorruptFileError(part, expected="numbers of a known type", found=found, where=path)
+    numbers: NDArray[Any] = np.frombuffer(tensor.data, kind)
+    if tensor.data_type == index_pb2.Tensor.BFLOAT16:
+        numbers = (numbers.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return numbers
+
+
+def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray[Any]:
+    """The numbers of a tensor, in its shape: a view of the message's bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        It has another number of bytes, or elements of an unknown type.
+    """
+    numbers = tensor_values(tensor, part, file.path)
+    shape = [int(size) for size in tensor.shape]
+    # The product is one of Python numbers, which do not wrap; a size of 0 allows any others.
+    known = len(shape) <= _MAX_SIZES and not (0 in shape and max(shape) > _MAX_EMPTY)
+    if not shape or not known or prod(shape) != len(numbers):
+        found = f"{len(numbers)} for shape {shape[:8]}"
+        raise file.corrupt(part, "as many numbers as the shape says", found)
+    return numbers.reshape(shape)
+
+
+def single_precision(numbers: NDArray[Any]) -> Float32s:
+    """Numbers as ``float32``, without a copy if they are; those beyond its largest are infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(numbers, np.float32)
+
+
+def stored_tensor(file: IndexFile, position: int, part: str) -> NDArray[Any]:
+    """The tensor in a global buffer; see :func:`read_tensor`."""
+    message = parse(index_pb2.Tensor(), file.buffer(position), part, file.path)
+    return read_tensor(message, part, file)
+
+
+# --- Decode the codes of a vector index: graphs measure distances between these vectors -
+# Specification: "Codes" in ``docs/format/vector-indices.md``.
+
+_FLOATS = {
+    index_pb2.Tensor.FLOAT16: np.float16,
+    index_pb2.Tensor.FLOAT32: np.float32,
+    index_pb2.Tensor.FLOAT64: np.float64,
+}
+
+
+class Vectors:
+    """Turns the codes of one partition into vectors: plain, product or scalar quantised ones.
+
+    Raises
+    ------
+    CorruptFileError
+        The codebook or the bounds are not stored, or do not fit the codes.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.column = storage.column
+        # For the cosine distance, plain vectors have length one; decoded ones use L2.
+        normalized = storage.metric == "cosine" and self.column == PLAIN
+        self.dot = storage.metric == "dot" or normalized
+        if self.column == PRODUCT:
+            self._codebook = read_codebook(storage)
+        elif self.column == SCALAR:
+            self._start, self._step = read_bounds(storage)
+
+    def of(self, column: pa.ChunkedArray) -> Float32s:
+        """Vectors of all rows of one partition."""
+        if self.column == PRODUCT:
+            codes = bytes_of(column)
+            return self._from_products(row_major(codes) if self._transposed else codes)
+        if self.column == SCALAR:
+            with np.errstate(over="ignore", invalid="ignore"):  # of bounds near the largest number
+                return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
+        array: Any = one_array(column)
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        if flat.dtype == np.uint8:
+            flat = np.unpackbits(flat)
+        vectors: Float32s = single_precision(flat).reshape(len(column), -1)
+        return vectors
+
+    @property
+    def _transposed(self) -> bool:
+        return bool(self._storage.details.get("transposed"))
+
+    def _from_products(self, codes: UInt8s) -> Float32s:
+        if self._codebook.shape[1] == 16:
+            halves = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
+            halves[:, ::2], halves[:, 1::2] = codes & 15, codes >> 4
+            codes = halves
+        parts, _, width = self._codebook.shape
+        vectors = np.empty((len(codes), parts, width), np.float32)
+        for part in range(parts):
+            vectors[:, part] = self._codebook[part][codes[:, part]]
+        return vectors.reshape(len(codes), -1)
+
+
+def read_codebook(storage: Storage) -> Float32s:
+    """The stored codebook, as (parts, entries, elements of a part).
+
+    Raises
+    ------
+    CorruptFileError
+        It is not stored, or does not fit the codes.
+    """
+    details, file = storage.details, storage.file
+    bits, parts, dimension = (
+        stored_integer(storage, key) for key in ("nbits", "num_sub_vectors", "dimension")
+    )
+    tensor = parse(index_pb2.Tensor(), _codebook_message(storage), "codebook", file.path)
+    dtype: Any = _FLOATS.get(tensor.data_type)
+    stored = storage.type_of(storage.column).list_size * 8
+    supported = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
+    size = 0 if dtype is None else (dimension << bits) * np.dtype(dtype).itemsize
+    if not supported or parts * bits != stored or size != len(tensor.data) or not size:
+        found = f"{len(tensor.data)} bytes for {details}"[:200]
+        raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
+    values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
+    return single_precision(values).reshape(parts, 1 << bits, -1)
+
+
+def _codebook_message(storage: Storage) -> pa.Buffer | bytes:
+    """The tensor in its buffer; of old releases, at position 0, in the metadata byte by byte."""
+    position = stored_integer(storage, "codebook_position")
+    if position:
+        return storage.file.buffer(position)
+    stored = storage.details.get("codebook_tensor")
+    try:
+        return bytes(stored if isinstance(stored, list) else ())
+    except (TypeError, ValueError) as error:
+        found = str(error)
+        raise storage.file.corrupt("codebook of an index", "a list of bytes", found) from error
+
+
+def read_bounds(storage: Storage) -> tuple[float, float]:
+    """The least number that scalar codes stand for, and the step from one to the next.
+
+    Raises
+    ------
+    CorruptFileError
+        They are not stored, or are no numbers.
+    """
+    bounds = storage.details.get("bounds")
+    stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
+    try:
+        numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
+    except OverflowError as error:  # JSON has integers of any size
+        raise _wrong(storage, "bounds", bounds) from error
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
+        raise _wrong(storage, "bounds", bounds)
+    return numbers[0], (numbers[1] - numbers[0]) / 255
+
+
+def stored_integer(storage: Storage, key: str) -> int:
+    """An integer of the description of the codes, below 2^20.
+
+    Raises
+    ------
+    CorruptFileError
+        It is absent, or something else.
+    """
+    number = storage.details.get(key)
+    if not isinstance(number, int) or not 0 <= number < 1 << 20:
+        raise _wrong(storage, key, number)
+    return number
+
+
+def _wrong(storage: Storage, key: str, stored: object) -> CorruptFileError:
+    part = f"{key!r} of the codes of an index"
+    return storage.file.corrupt(part, "numbers", f"{stored!r}"[:80])
+
+
+# --- The rotation of RaBitQ: a stored matrix, or signs and Walsh-Hadamard transforms ----
+# Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """A rotation of vectors: ``signs`` of the fast one, or the ``matrix`` it is multiplied with."""
+
+    signs: UInt8s | None
+    matrix: Float32s | None = None
+
+    @classmethod
+    def random(cls, kind: str, dimension: int) -> Self:
+        """A random one, the same each time."""
+        random = np.random.default_rng(dimension)
+        if kind == "fast":
+            return cls(random.integers(0, 256, ROUNDS * dimension // 8, dtype=np.uint8))
+        matrix, triangle = np.linalg.qr(random.standard_normal((dimension, dimension)))
+        return cls(None, (matrix * np.sign(np.diag(triangle))).astype(np.float32))
+
+    def apply(self, vectors: Float32s) -> Float32s:
+        """Rotate vectors, of shape ``(n, dimension)``."""
+        if self.signs is not None:
+            return rotate(vectors, self.signs)
+        rotated: Float32s = vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
+        return rotated
+
+
+def read_rotation(storage: Storage, dimension: int) -> Rotation:
+    """The rotation of stored codes; the dimension is divisible by 8.
+
+    Raises
+    ------
+    CorruptFileError
+        It is damaged, or of another dimension.
+    """
+    details, file = storage.details, storage.file
+    kind = str(details.get("rotation_type", "matrix")).lower()
+    if kind == "fast":
+        signs = details.get("fast_rotation_signs")
+        good = isinstance(signs, list) and len(signs) == ROUNDS * dimension // 8
+        if not good or not all(isinstance(sign, int) and 0 <= sign < 256 for sign in signs or ()):
+            expected = f"{ROUNDS * dimension // 8} bytes of signs"
+            raise file.corrupt("rotation of an index", expected, f"{signs!r}"[:80])
+        return Rotation(np.array(signs, np.uint8))
+    position = stored_integer(storage, "rotate_mat_position")
+    matrix = stored_tensor(file, position, "rotation of an index")
+    if matrix.shape != (dimension, dimension) or matrix.dtype.kind != "f":
+        expected = f"a matrix of {dimension} rows and columns"
+        raise file.corrupt("rotation of an index", expected, f"{matrix.dtype} {matrix.shape}")
+    return Rotation(None, single_precision(matrix))

@@ -6,23 +6,125 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import NUMPY_TYPES
+from glaive.arrow.blocks import NUMPY_TYPES
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.index.protocol import IndexSource
 from glaive.index.row_set import RowNumbers
-from glaive.index.source import IndexSource
-from glaive.index.vector.metric import normalized
-from glaive.kernels.distances import Metric
+from glaive.io.uri import open_store
+from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
-__all__ = ["VectorBlock", "VectorColumn"]
+# --- Distances that vector indices are built for: their names, and vectors as they compare them
+# Specification: "Files" in ``docs/format/vector-indices.md``.
+
+_OTHER_NAMES = {"euclidean": "l2"}
+
+
+def metric_named(name: object) -> Metric:
+    """The distance of this name, in any case; ``euclidean`` is ``l2``.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    """
+    text = name.lower() if isinstance(name, str) else ""
+    text = _OTHER_NAMES.get(text, text)
+    if text not in METRICS:
+        raise OptionError(
+            f"Metric {name} not supported. metric: expected one of {', '.join(METRICS)}, found "
+            f"{name!r}"
+        )
+    return text
+
+
+def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Vectors of length one, in their own type; NaN for those without a direction.
+
+    Parameters
+    ----------
+    vectors
+        Of shape ``(n, dimension)``.
+    """
+    wide = vectors if vectors.dtype == np.float64 else vectors.astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+        unit: NDArray[np.floating] = wide / lengths[:, None]
+        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        if len(odd):  # their squares may be 0, inexact or infinite
+            rows = wide[odd] / np.abs(wide[odd]).max(axis=1, keepdims=True)
+            unit[odd] = rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        return unit.astype(vectors.dtype, copy=False)
+
+
+# --- Matrices of numbers that users pass: as arrays of NumPy, Arrow or torch, or in a file
+# Specification: "Training" in ``docs/format/vector-indices.md``.
+
+
+def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
+    """Numbers of an array of NumPy, Arrow or torch.
+
+    Raises
+    ------
+    OptionError
+        They are not floats or bytes, or some are null.
+    """
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    if isinstance(numbers, pa.ExtensionArray):
+        numbers = numbers.storage
+    if isinstance(numbers, pa.FixedSizeListArray):
+        if numbers.null_count or numbers.flatten().null_count:
+            raise OptionError(f"{name}: has nulls")
+        size = numbers.type.list_size
+        return numbers.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+    if hasattr(numbers, "detach"):
+        numbers = numbers.detach().cpu().numpy()
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "fu" or (array.dtype.kind == "u" and array.dtype != np.uint8):
+        raise OptionError(f"{name}: expected floats, found {array.dtype}")
+    return array
+
+
+def load_matrix(uri: object, name: str) -> NDArray[Any]:
+    """The array in a file of NumPy, ``.npy``.
+
+    Raises
+    ------
+    OptionError
+        It holds something else.
+    ObjectNotFoundError, StoreError
+        There is no such file.
+    """
+    from tokenize import TokenError  # of a header, which NumPy reads as Python's literals
+
+    folder, _, file = str(uri).rpartition("/")
+    data = open_store(folder or ".").get(file).to_pybytes()
+    if data[:2] == b"PK":
+        raise OptionError(f"{name}: {uri} holds several arrays, expected one (.npy)")
+    wrong = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, RecursionError)
+    try:
+        array: Any = np.load(BytesIO(data), allow_pickle=False)
+    except (*wrong, OSError, EOFError, MemoryError) as error:
+        raise OptionError(f"{name}: {uri} is not an array of NumPy: {error}") from error
+    numbers: NDArray[Any] = array
+    return numbers
+
+
+def check_finite(matrix: NDArray[Any], name: str) -> None:
+    """Raise an ``OptionError`` for numbers that are not finite."""
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
+        raise OptionError(f"{name}: expected finite numbers, found NaN or infinity")
+
 
 _BLOCK_BYTES = 8 << 20
 _MIN_BLOCK_ROWS = 1024

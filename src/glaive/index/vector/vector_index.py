@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
-from glaive.index.registry import index_kind
+from glaive.index.protocol import (
+    BuiltSegment,
+    IndexKind,
+    IndexSource,
+    OpenedIndex,
+    RebuiltSegment,
+    index_kind,
+)
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.source import IndexSource
-
-__all__ = ["VectorIndex"]
 
 CODES = "auxiliary.idx"
 INDEX = "index.idx"
@@ -32,7 +35,7 @@ class VectorIndex(IndexKind):
 
     def open(self, segment: Segment) -> OpenedIndex:
         """Read centroids, and what codes need: codebook, bounds or rotation."""
-        from glaive.index.vector.opening import open_vector_index
+        from glaive.index.vector.opened import open_vector_index
 
         return open_vector_index(segment, INDEX, CODES)
 
@@ -40,7 +43,7 @@ class VectorIndex(IndexKind):
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Remove deleted rows from their partitions and graphs; the model does not change."""
-        from glaive.index.vector.relocation import remap_vector_index
+        from glaive.index.vector.index_writer import remap_vector_index
 
         return remap_vector_index(segment, INDEX, CODES, address_map, out)
 
@@ -55,33 +58,33 @@ class VectorIndex(IndexKind):
 
     def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
         """Metric, codes, graph, and what the build was asked for."""
-        from glaive.index.vector.details import details_by_name
+        from glaive.index.vector.parameters import details_by_name
 
         return details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that describe the segment."""
         if not segment.sizes():
-            from glaive.index.vector.details import options_of
+            from glaive.index.vector.parameters import options_of
 
             return options_of(segment.entry.index_details.value, segment.where)
         if not segment.has(CODES):
-            from glaive.index.vector.legacy import legacy_options
+            from glaive.index.vector.opened import legacy_options
 
             return legacy_options(segment, INDEX)
-        from glaive.index.vector.stored_model import StoredIndex
+        from glaive.index.vector.index_writer import StoredIndex
 
         return StoredIndex(segment).options()
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Its partitions, centroids, and what the codes are made of."""
-        from glaive.index.vector.stored_model import StoredIndex
+        from glaive.index.vector.index_writer import StoredIndex
 
         return StoredIndex(segment).statistics()
 
     def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
         """Encode rows with the model of a segment."""
-        from glaive.index.vector.merge import extend_index
+        from glaive.index.vector.index_writer import extend_index
 
         return extend_index(segment, source, out)
 
@@ -89,6 +92,6 @@ class VectorIndex(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Write one segment with the model of others; see :meth:`IndexKind.merge`."""
-        from glaive.index.vector.merge import merge_indices
+        from glaive.index.vector.index_writer import merge_indices
 
         return merge_indices(segments, source, out)

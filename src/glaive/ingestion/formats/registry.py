@@ -6,16 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from glaive.errors import OptionError
 from glaive.ingestion.formats.avro import Avro
-from glaive.ingestion.formats.binary import Binary, Images
 from glaive.ingestion.formats.csv import Csv
 from glaive.ingestion.formats.json import Json
 from glaive.ingestion.formats.orc import Orc
 from glaive.ingestion.formats.parquet import Parquet
-from glaive.ingestion.formats.protocol import SourceFormat
-from glaive.ingestion.formats.text import Text
-from glaive.ingestion.sources import SourceFile
-
-__all__ = ["FORMATS", "format_named", "format_of"]
+from glaive.ingestion.formats.text import Binary, Images, Text
+from glaive.ingestion.sources import SourceFile, SourceFormat
 
 FORMATS: dict[str, type[SourceFormat]] = {
     kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Text, Images, Binary)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.ahead import FETCHED, LINE
-from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block, unpack_in_turn
 from glaive.kernels.loops.memory import (
+    FETCHED,
+    LINE,
     copy,
+    fill,
     kernel,
     leading_zeros,
     load_i64,
@@ -21,13 +22,16 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     load_u64,
+    low_bits,
+    pack_block,
     prefetch,
     store_u8,
     store_u16,
     store_u32,
     store_u64,
+    unpack_block,
+    unpack_in_turn,
 )
-from glaive.kernels.loops.rows import fill
 
 BLOCK = 1024
 ROW = 128

@@ -8,7 +8,7 @@ check of a number holds for the number that is used afterwards.
 
 With ``GLAIVE_KERNELS=checked`` kernels are compiled so that every load, store and copy is compared
 with the buffers whose addresses were taken for the call, and every overflow, shift beyond the
-word and float out of range stops the kernel: see ``glaive.kernels._sanitizer``. That is slow, and
+word and float out of range stops the kernel: see ``glaive.kernels._addresses``. That is slow, and
 for tests.
 
 Rules for kernels: "Kernels" in ``CONTRIBUTING.md``.
@@ -27,9 +27,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering
 
-from glaive.kernels import _sanitizer
-
-__all__ = ["CheckedCompiler", "WrappingCompiler"]
+from glaive.kernels import _addresses
 
 _NO_SIGNED_WRAP = "nsw"
 _I64 = ir.IntType(64)
@@ -103,18 +101,18 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         return super().fptoui(value, target, name)
 
     def load(self, ptr: Any, *args: Any, **options: Any) -> Any:
-        self._check_access(ptr, _size_of(ptr.type.pointee), _sanitizer.READ)
+        self._check_access(ptr, _size_of(ptr.type.pointee), _addresses.READ)
         return super().load(ptr, *args, **options)
 
     def store(self, value: Any, ptr: Any, align: Any = None) -> Any:
-        self._check_access(ptr, _size_of(value.type), _sanitizer.WRITE)
+        self._check_access(ptr, _size_of(value.type), _addresses.WRITE)
         return super().store(value, ptr, align)
 
     def call(self, fn: Any, args: Any, *more: Any, **options: Any) -> Any:
         if getattr(fn, "name", "").startswith("llvm.memcpy"):
             target, source, size = args[:3]
-            self._check_access(target, size, _sanitizer.WRITE)
-            self._check_access(source, size, _sanitizer.READ)
+            self._check_access(target, size, _addresses.WRITE)
+            self._check_access(source, size, _addresses.READ)
         return super().call(fn, args, *more, **options)
 
     def _check_access(self, pointer: Any, size: Any, access: int) -> None:
@@ -126,10 +124,10 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         length = ir.Constant(_I64, size) if isinstance(size, int) else size
         function = ir.FunctionType(_I64, [_I64] * 4).as_pointer()
         check = self.inttoptr(ir.Constant(_I64, _checker().address), function)
-        table = ir.Constant(_I64, _sanitizer.REGIONS.ctypes.data)
+        table = ir.Constant(_I64, _addresses.REGIONS.ctypes.data)
         allowed = super().call(check, [table, integer, length, ir.Constant(_I64, access)])
         outside = self.icmp_signed("==", allowed, ir.Constant(_I64, 0))
-        verb = "load" if access == _sanitizer.READ else "store"
+        verb = "load" if access == _addresses.READ else "store"
         self._stop_if(outside, f"a {verb} outside the buffers of the call")
 
     def _exact(self, pair: Any, event: str) -> Any:
@@ -157,7 +155,7 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
             place = self._lower.loc
             where = f"{place.filename}:{place.line}"
             self._lower.call_conv.return_user_exc(
-                self, _sanitizer.UnsafeKernelError, (f"{event}, {where}",)
+                self, _addresses.UnsafeKernelError, (f"{event}, {where}",)
             )
 
 
@@ -165,8 +163,8 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
 def _checker() -> Any:
     """Compile the comparison of one access with the entries of ``_sanitizer.REGIONS``."""
     numbers = types.CPointer(types.int64)
-    max_regions = _sanitizer.MAX_REGIONS
-    read = _sanitizer.READ
+    max_regions = _addresses.MAX_REGIONS
+    read = _addresses.READ
 
     def is_allowed(table: Any, address: int, size: int, access: int) -> int:
         if size == 0:

@@ -7,6 +7,8 @@ import numpy as np
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
+    levels_above,
+    levels_equal,
     load_i64,
     load_u16,
     load_u32,
@@ -17,7 +19,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
     trailing_zeros,
 )
-from glaive.kernels.loops.rows import levels_above, levels_equal
 
 LANES = 64
 """Levels that one vector comparison covers."""

@@ -1,20 +1,37 @@
-"""Compiled kernels that compare queries with codes; wrappers: ``glaive.kernels.codes``."""
+"""Compiled kernels that compare queries with codes; wrappers: ``glaive.kernels.graph_search``."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from glaive.kernels.loops.distances import dot_f32, keep_near, sort_heap, squared_f32
 from glaive.kernels.loops.memory import (
+    counted,
     item_f32,
     item_u8,
+    kernel,
+    kernel_of,
     kernel_with_sums,
+    load,
     load_f32,
     load_i64,
     load_u8,
+    load_u64,
+    popcount,
+    prefetch,
     put_f32,
     put_u8,
     store_f32,
+    trailing_zeros,
 )
+from glaive.kernels.machine import processor
+from glaive.kernels.vector_records import ScanCodes
 
 _ENTRIES = 256
 
@@ -119,3 +136,282 @@ def encode_numbers(numbers: int, count: int, start: float, step: float, out: int
         place = min(place, 255.0)
         put_u8(out, i, np.int32(place))
     return total
+
+
+# --- Lower bounds of the distances of 64 codes at a time, by tables of bytes held in registers
+# The entries of a table become bytes, rounded down; a table of 256 bytes is four registers, from
+# which one instruction picks 64 bytes out of two. What that leaves out only lowers the sums, so
+# that a row whose bound is beyond a limit need not be compared.
+
+LANES = 64
+"""Codes that are bounded at a time."""
+
+_EPSILON = np.float32(1.2e-7)
+_LARGEST = np.float32(1e30)
+
+_HAS_PERMUTES = "+avx512vbmi" in processor()[1].split(",")
+_I64, _I32 = ir.IntType(64), ir.IntType(32)
+_BYTES, _PAIRS = ir.VectorType(ir.IntType(8), LANES), ir.VectorType(ir.IntType(16), LANES // 2)
+_WORDS, _FLOATS = ir.VectorType(_I32, LANES // 2), ir.VectorType(ir.FloatType(), LANES // 2)
+
+
+def pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
+    """The bytes with the numbers, of which the low seven bits count, out of two registers."""
+    if not _HAS_PERMUTES:
+        return pick_one_by_one(builder, first, second, numbers)
+    kind = ir.FunctionType(_BYTES, [_BYTES] * 3)
+    name = "llvm.x86.avx512.vpermi2var.qi.512"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [first, numbers, second])
+
+
+def pick_one_by_one(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
+    """The same as :func:`pick` on any processor."""
+    found = ir.Constant(_BYTES, ir.Undefined)
+    both = cgutils.alloca_once(builder, ir.ArrayType(_BYTES, 2))
+    for at, part in enumerate((first, second)):
+        builder.store(part, cgutils.gep_inbounds(builder, both, 0, at))
+    table = builder.bitcast(both, ir.ArrayType(ir.IntType(8), 2 * LANES).as_pointer())
+    for lane in range(LANES):
+        place = ir.Constant(_I32, lane)
+        number = builder.zext(builder.extract_element(numbers, place), _I32)
+        number = builder.and_(number, ir.Constant(_I32, 2 * LANES - 1))
+        value = builder.load(cgutils.gep_inbounds(builder, table, 0, number))
+        found = builder.insert_element(found, value, place)
+    return found
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    """Put a float into every lane."""
+    none = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(none, value, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first, none, ir.Constant(_WORDS, [0] * _WORDS.count))
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def rows_within(
+    _context: Any, codes: Any, width: Any, tables: Any, terms: Any, weight: Any, offset: Any,
+    step: Any, limit: Any,
+) -> Any:  # fmt: skip
+    """Bits of those of 64 rows whose bound is not beyond a limit.
+
+    The bound of a row is ``offset + weight * term`` and ``step`` times its sum of bytes. Codes lie
+    part by part; the rows 0, 32, 1, 33 and so on side by side.
+    """
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        code_at, parts, table_at, terms_at, weight_of, start, step_of, most = args
+        zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
+        for total in sums:
+            builder.store(zero, total)
+        low_byte = ir.Constant(_PAIRS, [255] * _PAIRS.count)
+        eight = ir.Constant(_PAIRS, [8] * _PAIRS.count)
+        with counted(builder, parts) as part:
+            here = builder.add(code_at, builder.mul(part, ir.Constant(_I64, LANES)))
+            table = builder.add(table_at, builder.mul(part, ir.Constant(_I64, _ENTRIES)))
+            numbers = load(builder, here, _BYTES)
+            quarters = [
+                load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES)
+                for at in range(4)
+            ]
+            low = pick(builder, quarters[0], quarters[1], numbers)
+            high = pick(builder, quarters[2], quarters[3], numbers)
+            is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
+            entries = builder.bitcast(builder.select(is_high, high, low), _PAIRS)
+            halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
+            for total, half in zip(sums, halves, strict=True):
+                builder.store(builder.add(builder.load(total), half), total)
+        step_of, most, weight_of, start = (
+            _splat(builder, value) for value in (step_of, most, weight_of, start)
+        )
+        mask = ir.Constant(_I64, 0)
+        for number, total in enumerate(sums):
+            bound = builder.uitofp(builder.zext(builder.load(total), _WORDS), _FLOATS)
+            bound = builder.fmul(bound, step_of)
+            at = builder.add(terms_at, ir.Constant(_I64, number * LANES * 2))
+            term = builder.fmul(load(builder, at, _FLOATS), weight_of)
+            # Rounding of the term, which may be large.
+            size = builder.fmul(term, _splat(builder, ir.Constant(ir.FloatType(), 1e-6)))
+            is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
+            size = builder.select(is_less, builder.fneg(size), size)
+            bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
+            within = builder.fcmp_unordered("<=", bound, most)
+            bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
+        return mask
+
+    addresses, floats = (types.int64,) * 4, (types.float32,) * 4
+    return types.uint64(*addresses, *floats), codegen
+
+
+@kernel
+def permutes_bytes() -> int:
+    """Whether the processor has an instruction that picks bytes."""
+    return 1 if _HAS_PERMUTES else 0
+
+
+@kernel
+def lesser(kept: np.float32, other: np.float32) -> np.float32:
+    """The lesser of two numbers, the first of which is not NaN."""
+    if other < kept:
+        return other
+    return kept
+
+
+@kernel
+def greater(kept: np.float32, other: np.float32) -> np.float32:
+    """The greater of two numbers, the first of which is not NaN."""
+    if other > kept:
+        return other
+    return kept
+
+
+@kernel
+def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
+    """Make tables of bytes: an entry is ``least + step * byte`` and less than one step more.
+
+    Stores step, the sum of the least entries less what rounding may add up to, and the least entry
+    of each table. Bytes for NaN may be any: no sum with one is near. False where entries are too
+    far apart, or too near.
+    """
+    span = base = large = np.float32(0)
+    for part in range(width):
+        table = tables + part * _ENTRIES * 4
+        # Four at a time, none of which waits for another.
+        a = b = c = d = _LARGEST
+        e = f = g = h = -_LARGEST
+        for i in range(0, _ENTRIES, 4):
+            first, second = item_f32(table, i), item_f32(table, i + 1)
+            third, fourth = item_f32(table, i + 2), item_f32(table, i + 3)
+            a, e = lesser(a, first), greater(e, first)
+            b, f = lesser(b, second), greater(f, second)
+            c, g = lesser(c, third), greater(g, third)
+            d, h = lesser(d, fourth), greater(h, fourth)
+        least, most = min(a, b, c, d), max(e, f, g, h)
+        store_f32(numbers + 8 + part * 4, least)
+        base += least
+        large += max(abs(least), abs(most))
+        span = max(span, most - least)
+    step = span / np.float32(255)
+    if not (np.float32(1e-30) < step < _LARGEST) or not (large < _LARGEST):
+        return False
+    inverse = np.float32(1) / step
+    for part in range(width):
+        table, bytes_of = tables + part * _ENTRIES * 4, out + part * _ENTRIES
+        least = load_f32(numbers + 8 + part * 4)
+        for i in range(_ENTRIES):
+            number = (item_f32(table, i) - least) * inverse
+            number = lesser(np.float32(255), number)
+            put_u8(bytes_of, i, np.int32(number))
+    store_f32(numbers, step)
+    store_f32(numbers + 4, base - large * _EPSILON * np.float32(4 * width + 64))
+    return True
+
+
+# --- Compiled scan of the codes of partitions; its wrapper is in ``glaive.kernels.graph_search``
+
+_SQUARED, _PRODUCT, _GAP, _BLOCK_BYTES = 0, 1, 2, 3
+_FIELDS = 9
+_EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_WIDE, _AHEAD = 256, 4096
+"""Rows of so many bytes come from memory; those so far ahead are asked for."""
+
+
+@kernel_with_sums
+def compared(code: int, kind: int, width: int, query: int) -> np.float32:
+    """Compare a code with the query, in the way of its kind."""
+    if kind == _SQUARED:
+        return squared_f32(code, query, width)
+    if kind == _PRODUCT:
+        return dot_f32(code, query, width)
+    if kind == _GAP:
+        return gap_code(code, query, width)
+    if kind == _BLOCK_BYTES:
+        return dot_code(code, query, width)
+    return sum_entries(code, width, query)
+
+
+@kernel
+def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int, bits: int) -> bool:
+    """Whether the bit of a row is set; not of one that has none."""
+    if fragment < 0 or fragment >= fragments:
+        return False
+    if row < 0 or row >= load_i64(sizes + fragment * 8):
+        return False
+    at = load_i64(starts + fragment * 8) + row
+    return (load_u8(bits + (at >> 3)) >> (at & 7)) & 1 != 0
+
+
+@kernel_of(ScanCodes, sums=True)
+def scan_codes(
+    parts: int, offsets: int, weights: int, part_count: int, kind: int, width: int,
+    code_bytes: int, query: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
+    capacity: int, heap: int, keys: int, places: int, scratch: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Keep the nearest rows of partitions; returns how many, and how many were compared.
+
+    ``numbers`` are the least and the greatest distance, factor and shift. The nearest row is the
+    first; ``places`` are of fragments, then of rows. With ``scratch``, which has room for
+    ``2 + width`` numbers and tables of bytes, rows of partitions with blocks are bounded first.
+    """
+    rows_out = places + 8 * capacity
+    low, limit = load_f32(numbers), load_f32(numbers + 4)
+    factor, shift = load_f32(numbers + 8), load_f32(numbers + 12)
+    size = 0
+    searched = 0
+    bounds = False
+    if scratch:
+        bounds = round_tables(query, width, scratch, scratch + 8 + width * 4)
+    for part in range(part_count):
+        at = parts + part * _FIELDS * 8
+        code, terms, scales, blocks = (
+            load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24),
+        )  # fmt: skip
+        rows, live, fragment_of = load_i64(at + 32), load_i64(at + 40), load_i64(at + 48)
+        row_of, key_of = load_i64(at + 56), load_i64(at + 64)
+        offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
+        for first in range(0, rows, LANES):
+            chosen = _EVERY
+            if rows - first < LANES:
+                chosen = _EVERY >> np.uint64(LANES - (rows - first))
+            elif bounds and blocks and size == capacity and not live:
+                base = offset + load_f32(scratch + 4)
+                base -= abs(offset) * np.float32(1e-6)
+                chosen = rows_within(
+                    blocks + first * width, width, scratch + 8 + width * 4, terms + first * 4,
+                    weight, base, load_f32(scratch), limit,
+                )  # fmt: skip
+                searched += LANES - np.int64(popcount(chosen))
+            while chosen:
+                i = first + np.int64(trailing_zeros(chosen))
+                chosen &= chosen - np.uint64(1)
+                if live and not load_u8(live + i):
+                    continue
+                if bits and not is_allowed(
+                    load_i64(fragment_of + i * 8), load_i64(row_of + i * 8), starts, sizes,
+                    fragments, bits,
+                ):  # fmt: skip
+                    continue
+                searched += 1
+                here = code + i * code_bytes
+                if code_bytes >= _WIDE:
+                    for line in range(0, code_bytes, 64):
+                        prefetch(here + _AHEAD + line)
+                start, scale = offset, factor
+                if terms:
+                    start += weight * load_f32(terms + i * 4)
+                if scales:
+                    scale = load_f32(scales + i * 4)
+                far = start + (compared(here, kind, width, query) - shift) * scale
+                # NaN is neither.
+                if not (far <= limit) or not (far >= low):
+                    continue
+                size = keep_near(
+                    heap, keys, places, rows_out, size, capacity, far, load_u64(key_of + i * 8),
+                    fragment_of + i * 8, row_of + i * 8,
+                )  # fmt: skip
+                if size == capacity:
+                    limit = load_f32(heap)
+    sort_heap(heap, keys, places, rows_out, size)
+    return size, searched

@@ -14,18 +14,16 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word, store_word
-from glaive.kernels.loops.blocks import low_bits, unpack_block
-from glaive.kernels.loops.compare import (
+from glaive.kernels.loops.levels import append_bits
+from glaive.kernels.loops.memory import (
     FAST_NARROW,
     FAST_WIDE,
     compress_8,
     compress_16,
     compress_32,
     compress_64,
-)
-from glaive.kernels.loops.level_bits import append_bits
-from glaive.kernels.loops.memory import (
     copy,
+    copy_row,
     kernel,
     kernel_of,
     load_i32,
@@ -33,14 +31,15 @@ from glaive.kernels.loops.memory import (
     load_partial,
     load_u8,
     load_u64,
+    low_bits,
     popcount,
     store_u32,
     store_u64,
     trailing_zeros,
+    unpack_block,
     wrapping_add,
 )
 from glaive.kernels.loops.offsets import arrow_offset
-from glaive.kernels.loops.rows import copy_row
 from glaive.kernels.records import CompactInline
 from glaive.kernels.string_records import CompactVariable
 

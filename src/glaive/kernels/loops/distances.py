@@ -5,9 +5,17 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import (
+    counted,
     float_of_bits,
     item_f32,
     item_f64,
@@ -15,17 +23,176 @@ from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
     kernel_with_sums,
+    lanes_of,
+    load,
     load_f32,
     load_i32,
     load_i64,
     load_u8,
     load_u64,
     popcount,
+    prefetch,
     put_f32,
+    splat,
     square_root,
+    store,
     store_f32,
+    store_u32,
+    store_u64,
 )
-from glaive.kernels.vector_records import MeasurePairs
+from glaive.kernels.vector_records import FindNearest, MeasurePairs, RankVectors, RescoreRows
+
+# --- The nearest rows that a search has met: a heap, the farthest first, in four arrays side by
+# side
+#
+# Distances are ``float32``; keys, places (of fragments) and rows have eight bytes. Of equal
+# distances the higher key is farther.
+
+
+@kernel
+def is_farther(
+    distance: np.float32, key: np.uint64, other: np.float32, other_key: np.uint64
+) -> bool:
+    """The order of rows: by distance, then by key."""
+    return distance > other or (distance == other and key > other_key)
+
+
+@kernel
+def put(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> None:
+    """Copy a row within the heap."""
+    store_f32(heap + to * 4, load_f32(heap + source * 4))
+    store_u64(keys + to * 8, load_u64(keys + source * 8))
+    store_u64(places + to * 8, load_u64(places + source * 8))
+    store_u64(rows + to * 8, load_u64(rows + source * 8))
+
+
+@kernel
+def hole_for(
+    heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
+) -> int:
+    """Make room for a row below the farthest, which goes; returns where."""
+    at = 0
+    child = 1
+    while child < size:
+        if child + 1 < size and is_farther(
+            load_f32(heap + child * 4 + 4), load_u64(keys + child * 8 + 8),
+            load_f32(heap + child * 4), load_u64(keys + child * 8),
+        ):  # fmt: skip
+            child += 1
+        if not is_farther(load_f32(heap + child * 4), load_u64(keys + child * 8), far, key):
+            break
+        put(heap, keys, places, rows, at, child)
+        at = child
+        child = 2 * at + 1
+    return at
+
+
+@kernel
+def hole_behind(
+    heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
+) -> int:
+    """Make room for one row more; returns where."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if not is_farther(far, key, load_f32(heap + parent * 4), load_u64(keys + parent * 8)):
+            break
+        put(heap, keys, places, rows, at, parent)
+        at = parent
+    return at
+
+
+@kernel
+def sort_heap(heap: int, keys: int, places: int, rows: int, size: int) -> None:
+    """Put the rows of a heap in order, the nearest first."""
+    for last in range(size - 1, 0, -1):
+        far, key = load_f32(heap + last * 4), load_u64(keys + last * 8)
+        place, row = load_u64(places + last * 8), load_u64(rows + last * 8)
+        put(heap, keys, places, rows, last, 0)
+        at = hole_for(heap, keys, places, rows, last, far, key)
+        store_f32(heap + at * 4, far)
+        store_u64(keys + at * 8, key)
+        store_u64(places + at * 8, place)
+        store_u64(rows + at * 8, row)
+
+
+@kernel
+def keep_near(
+    heap: int, keys: int, places: int, rows: int, size: int, capacity: int, far: np.float32,
+    key: np.uint64, place: int, row: int,
+) -> int:  # fmt: skip
+    """Add a row, whose ``place`` and ``row`` are at these addresses; returns the new size.
+
+    A full heap takes it for the farthest, or not at all.
+    """
+    if size < capacity:
+        at = hole_behind(heap, keys, places, rows, size, far, key)
+        size += 1
+    else:
+        if not is_farther(load_f32(heap), load_u64(keys), far, key):
+            return size
+        at = hole_for(heap, keys, places, rows, size, far, key)
+    store_f32(heap + at * 4, far)
+    store_u64(keys + at * 8, key)
+    store_u64(places + at * 8, load_u64(place))
+    store_u64(rows + at * 8, load_u64(row))
+    return size
+
+
+# --- Lists of candidates of searches in graphs: nodes in order of distance, and which were looked
+# at
+#
+# A list is two rows of 32-bit words: numbers of nodes, and distances.
+
+EXPANDED = 1 << 30
+"""Added to the number of a node in a list of candidates once its neighbours were looked at."""
+
+
+@kernel
+def put_candidate(target: int, value: int) -> None:
+    """Store one 32-bit word."""
+    store_u32(target, np.uint32(value))
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def shift_16(_context: Any, address: Any) -> Any:
+    """Move 16 words by one place."""
+    words = lanes_of(32, 16)
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        moved = builder.add(args[0], ir.Constant(ir.IntType(64), 4))
+        store(builder, moved, load(builder, args[0], words))
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@kernel
+def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.float32) -> int:
+    """Insert into a list in order of distance, behind equal ones; returns the place.
+
+    NaN comes last: nothing is behind it but NaN.
+    """
+    low = 0
+    if math.isnan(far):  # numpy's is lowered to a loop, which cannot be checked
+        low = min(count, most - 1)
+    while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
+        low += 16
+    while low < count and load_f32(distances + low * 4) <= far:
+        low += 1
+    end = min(count, most - 1)
+    while end - low >= 16:
+        end -= 16
+        shift_16(ids + end * 4)
+        shift_16(distances + end * 4)
+    while end > low:
+        end -= 1
+        put_candidate(ids + end * 4 + 4, load_i32(ids + end * 4))
+        store_f32(distances + end * 4 + 4, load_f32(distances + end * 4))
+    put_candidate(ids + low * 4, node)
+    store_f32(distances + low * 4, far)
+    return low
+
 
 _F16, _BF16, _F64, _U8 = 1, 2, 3, 4
 _L2, _COSINE, _DOT = 0, 1, 2
@@ -242,3 +409,269 @@ def squares(values: int, rows: int, dimension: int, out: int) -> None:
     for i in range(rows):
         vector = values + i * dimension * 4
         store_f32(out + i * 4, dot_f32(vector, vector, dimension))
+
+
+# --- Compiled search for the best of many centroids; its wrapper is in ``glaive.kernels.distances``
+# Four rows are multiplied with 32 centroids at a time, which lie in the table dimension by
+# dimension, so that each number of a row meets two vectors of 16 centroids. A loop over numbers
+# would be a sum in order, which no compiler may split: the step is written as instructions.
+
+LANES = 16
+BLOCK = 32
+ROWS = 4
+
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_NUMBERS = ir.VectorType(ir.IntType(32), LANES)
+_I64 = ir.IntType(64)
+_CONTRACT = ("contract",)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
+def splat_f32(builder: Any, value: Any) -> Any:
+    """Put a float into every lane."""
+    first = builder.insert_element(
+        ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    )
+    every = ir.Constant(_NUMBERS, [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), every)
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def score_rows(
+    _context: Any, rows: Any, stride: Any, dimension: Any, table: Any, blocks: Any, scratch: Any
+) -> Any:
+    """Store the best score of four rows in each lane, and the first centroid of its vector."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        first_row, row_bytes, dims, begin, count, into = args
+        halves = BLOCK // LANES
+        sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(halves)] for _ in range(ROWS)]
+        lowest = ir.Constant(_FLOATS, [float("-inf")] * LANES)
+        best = [cgutils.alloca_once_value(builder, lowest) for _ in range(ROWS)]
+        zeros = ir.Constant(_NUMBERS, [0] * LANES)
+        chosen = [cgutils.alloca_once_value(builder, zeros) for _ in range(ROWS)]
+        for row in range(ROWS):
+            builder.store(lowest, best[row])
+            builder.store(zeros, chosen[row])
+        starts = [
+            builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
+        ]
+        line = BLOCK * 4
+        block_bytes = builder.mul(builder.add(dims, _number(1)), _number(line))
+        with counted(builder, count) as block_number:
+            head = builder.add(begin, builder.mul(block_number, block_bytes))
+            for half in range(halves):
+                bias = load(builder, builder.add(head, _number(half * LANES * 4)), _FLOATS)
+                for row in range(ROWS):
+                    builder.store(bias, sums[row][half])
+            with counted(builder, dims) as at_number:
+                here = builder.add(
+                    head, builder.mul(builder.add(at_number, _number(1)), _number(line))
+                )
+                numbers = [
+                    load(builder, builder.add(here, _number(half * LANES * 4)), _FLOATS)
+                    for half in range(halves)
+                ]
+                offset = builder.mul(at_number, _number(4))
+                for row in range(ROWS):
+                    address = builder.add(starts[row], offset)
+                    value = splat_f32(builder, load(builder, address, ir.FloatType()))
+                    for half in range(halves):
+                        product = builder.fmul(value, numbers[half], flags=_CONTRACT)
+                        total = builder.fadd(
+                            builder.load(sums[row][half]), product, flags=_CONTRACT
+                        )
+                        builder.store(total, sums[row][half])
+            for half in range(halves):
+                first = builder.add(
+                    builder.mul(block_number, _number(BLOCK)), _number(half * LANES)
+                )
+                ids = splat(builder, first, _NUMBERS)
+                for row in range(ROWS):
+                    score, before = builder.load(sums[row][half]), builder.load(best[row])
+                    better = builder.fcmp_ordered(">", score, before)
+                    builder.store(builder.select(better, score, before), best[row])
+                    kept = builder.select(better, ids, builder.load(chosen[row]))
+                    builder.store(kept, chosen[row])
+        for row in range(ROWS):
+            to = builder.add(into, _number(row * LANES * 8))
+            store(builder, to, builder.load(best[row]))
+            store(builder, builder.add(to, _number(LANES * 4)), builder.load(chosen[row]))
+        return _ctx.get_dummy_value()
+
+    return types.void(*(types.int64,) * 6), codegen
+
+
+@kernel
+def best_lane(lanes: int, id_to: int, score_to: int) -> None:
+    """Choose among the lanes of a row: the best score, and of equal ones the first centroid."""
+    score = load_f32(lanes)
+    chosen = np.int64(load_i32(lanes + LANES * 4))
+    for lane in range(1, LANES):
+        other = load_f32(lanes + lane * 4)
+        number = np.int64(load_i32(lanes + (LANES + lane) * 4)) + lane
+        if other > score or (other == score and number < chosen):
+            score, chosen = other, number
+    store_u32(id_to, np.uint32(chosen))
+    store_f32(score_to, score)
+
+
+@kernel_of(FindNearest)
+def find_nearest(
+    rows: int, row_count: int, dimension: int, table: int, blocks: int, scratch: int, ids: int,
+    scores: int,
+) -> None:  # fmt: skip
+    """Find the best centroid of each of at least four rows."""
+    stride = dimension * 4
+    at = 0
+    while at < row_count:
+        # The last four rows overlap those before them.
+        first = min(at, row_count - ROWS)
+        score_rows(rows + first * stride, stride, dimension, table, blocks, scratch)
+        for row in range(ROWS):
+            best_lane(
+                scratch + row * LANES * 8, ids + (first + row) * 4, scores + (first + row) * 4
+            )
+        at += ROWS
+
+
+@kernel
+def add_rows(rows: int, count: int, dimension: int, ids: int, sums: int) -> None:
+    """Add each row to the sums of its cluster."""
+    for i in range(count):
+        source = rows + i * dimension * 4
+        target = sums + np.int64(load_i32(ids + i * 4)) * dimension * 4
+        for j in range(dimension):
+            store_f32(target + j * 4, load_f32(target + j * 4) + load_f32(source + j * 4))
+
+
+# --- Compiled ranking of vectors by their distance; its wrapper is in ``glaive.kernels.distances``
+
+_SQUARED, _HAMMING = 0, 3
+
+
+@kernel_of(RankVectors, sums=True)
+def rank_vectors(
+    values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
+    queries: int, query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
+) -> None:  # fmt: skip
+    """List the vectors nearest to each query, the nearest first, of equal ones the first.
+
+    NaN is the farthest. ``among`` are the numbers of those that are ranked, 0: all; there are
+    at least ``most``.
+    """
+    for place in range(query_count):
+        query = queries + place * query_bytes
+        ids, far_of = numbers + place * most * 4, distances + place * most * 4
+        size = 0
+        for i in range(vector_count):
+            number = i
+            if among:
+                number = load_i64(among + i * 8)
+            vector = values + number * step
+            if metric == _HAMMING:
+                far = hamming(vector, query, dimension)
+            elif metric == _SQUARED:
+                far = squared_f32(vector, query, dimension)
+            else:
+                far = np.float32(1) - dot_f32(vector, query, dimension)
+            if size == most:
+                last = load_f32(far_of + (size - 1) * 4)
+                if math.isnan(far) or last <= far:
+                    continue
+            insert(ids, far_of, size, most, number, far)
+            size = min(size + 1, most)
+
+
+# --- Compiled rescoring of rows; its wrapper is in ``glaive.kernels.distances`` ---------
+
+_MOST_LINES = 8
+"""Lines of a vector that are asked for; the processor finds those behind."""
+
+
+@kernel
+def place_of(
+    number: int, ends: int, starts: int, pages: int, width: int, last_start: int
+) -> int:  # fmt: skip
+    """Where the value of a row begins that has a number below the last end; -1: nowhere."""
+    low, high = 0, pages - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if load_i64(ends + middle * 8) <= number:
+            low = middle + 1
+        else:
+            high = middle
+    before = 0
+    if low:
+        before = load_i64(ends + low * 8 - 8)
+    start = load_i64(starts + low * 8)
+    if before < 0 or number < before or start < 0 or start > last_start:
+        return -1
+    if number - before > (last_start - start) // width:
+        return -1
+    return start + (number - before) * width
+
+
+@kernel_of(RescoreRows, sums=True)
+def rescore_rows(
+    fragments: int, rows: int, row_keys: int, bounds: int, query_count: int, first_rows: int,
+    row_counts: int, fragment_count: int, ends: int, page_starts: int, pages: int, memory: int,
+    size: int, width: int, dimension: int, element: int, metric: int, queries: int,
+    query_bytes: int, norms: int, limits: int, low: int, capacity: int, widened: int, starts: int,
+    measured: int, heap: int, keys: int, places: int, sizes: int,
+) -> int:  # fmt: skip
+    """Keep the rows of each query that are nearest; returns whether all rows have a place.
+
+    ``starts`` and ``measured`` have room for all rows; ``heap``, ``keys`` and ``places`` (of
+    fragments, then of rows) for ``capacity`` rows of each query.
+    """
+    end = load_i64(ends + (pages - 1) * 8)
+    last_start = size - width
+    least = load_f32(low)
+    for i in range(load_i64(bounds + query_count * 8)):
+        fragment, row = load_i64(fragments + i * 8), load_i64(rows + i * 8)
+        if fragment < 0 or fragment >= fragment_count or row < 0:
+            return 0
+        if row >= load_i64(row_counts + fragment * 8):
+            return 0
+        first = load_i64(first_rows + fragment * 8)
+        if first < 0 or first >= end or row >= end - first:
+            return 0
+        start = place_of(first + row, ends, page_starts, pages, width, last_start)
+        if start < 0:
+            return 0
+        for line in range(0, min(width, 64 * _MOST_LINES), 64):
+            prefetch(memory + start + line)
+        store_u64(starts + i * 8, start)
+    all_rows = places + query_count * capacity * 8
+    for query in range(query_count):
+        begin, stop = load_i64(bounds + query * 8), load_i64(bounds + query * 8 + 8)
+        norm = 0
+        if norms:
+            norm = norms + query * 4
+        measure(
+            values=memory, rows=starts + begin * 8, step=1, pairs=stop - begin,
+            dimension=dimension, element=element, metric=metric,
+            queries=queries + query * query_bytes, query_of=0, norms=norm, scratch=widened,
+            out=measured + begin * 4,
+        )  # fmt: skip
+        limit = load_f32(limits + query * 4)
+        at_heap, at_keys = heap + query * capacity * 4, keys + query * capacity * 8
+        at_fragments = places + query * capacity * 8
+        at_rows = all_rows + query * capacity * 8
+        count = 0
+        for i in range(begin, stop):
+            far = load_f32(measured + i * 4)
+            # NaN is neither.
+            if not (far <= limit) or not (far >= least):
+                continue
+            count = keep_near(
+                at_heap, at_keys, at_fragments, at_rows, count, capacity, far,
+                load_u64(row_keys + i * 8), fragments + i * 8, rows + i * 8,
+            )  # fmt: skip
+        sort_heap(at_heap, at_keys, at_fragments, at_rows, count)
+        store_u64(sizes + query * 8, count)
+    return 1

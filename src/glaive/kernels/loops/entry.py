@@ -18,8 +18,6 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from glaive.kernels.machine import CALLED_BY_KERNELS, processor
 
-__all__ = ["compile_entry"]
-
 _I64: Final = ir.IntType(64)
 _I32: Final = ir.IntType(32)
 _OBJECT: Final = ir.IntType(8).as_pointer()
@@ -35,6 +33,12 @@ _TYPES: Final = {
 
 _LIBRARY: Final = frozenset({"memcpy", "memmove", "memset"})
 """Functions that the compiler writes calls of."""
+
+
+def argument_types(kernel: Any) -> tuple[Any, ...]:
+    """Return the machine types of the parameters of a kernel, by their annotations."""
+    parameters = signature(kernel.py_func).parameters.values()
+    return tuple(_TYPES[parameter.annotation] for parameter in parameters)
 
 
 @global_compiler_lock  # type: ignore[untyped-decorator]  # numba ships no types
@@ -53,8 +57,7 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
     TypeError
         An annotation has no machine type, or the code calls functions that need not be there.
     """
-    parameters = signature(kernel.py_func).parameters.values()
-    numbers = tuple(_TYPES[parameter.annotation] for parameter in parameters)
+    numbers = argument_types(kernel)
     kernel.compile(numbers)
     compiled = kernel.overloads[numbers]
     entry = ir.Module(symbol)

@@ -37,8 +37,6 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.loops.offsets import load_offset, store_offset
 from glaive.kernels.string_records import EncodeFsst
 
-__all__ = ["encode", "slot_of"]
-
 SLOTS = 8192
 """Bytes in front of the slots."""
 

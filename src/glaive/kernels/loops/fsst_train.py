@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.fsst_encode import slot_of
 from glaive.kernels.loops.memory import (
     copy,
@@ -18,6 +17,7 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     load_u64,
+    low_bits,
     pick,
     store_u16,
     store_u32,
@@ -25,8 +25,6 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.records import offsets_of
 from glaive.kernels.string_records import Candidate, SymbolSlot, TrainRound
-
-__all__ = ["memory_size", "train"]
 
 MAX_SYMBOLS = 255
 """Symbols of a table."""

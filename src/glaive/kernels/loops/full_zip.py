@@ -25,8 +25,6 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 
-__all__ = ["gather_ranges", "gather_rows", "measure", "unzip", "zip_entries"]
-
 
 @kernel
 def _load_word(address: int, width: int) -> int:

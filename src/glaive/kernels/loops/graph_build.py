@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.candidates import EXPANDED, insert, put
 from glaive.kernels.loops.codes import gap_code
-from glaive.kernels.loops.distances import dot_f32, squared_f32
+from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, put_candidate, squared_f32
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -70,7 +69,7 @@ def search_level(
         if node >= EXPANDED:
             at += 1
             continue
-        put(ids + at * 4, node + EXPANDED)
+        put_candidate(ids + at * 4, node + EXPANDED)
         block = node
         if level > 0:
             block = load_i32(upper_of + node * 4) + level - 1
@@ -84,7 +83,7 @@ def search_level(
         for i in range(load_i32(counts + block * 4)):
             other = load_i32(nodes + (block * capacity + i) * 4)
             # Without a branch, which the processor could not predict.
-            put(fresh + found * 4, other)
+            put_candidate(fresh + found * 4, other)
             found += np.int64(load_u8(stamps + other) != stamp)
             store_u8(stamps + other, np.uint8(stamp))
         for i in range(found):
@@ -101,7 +100,7 @@ def search_level(
                 nearest = min(nearest, place)
         at = nearest
     for i in range(count):
-        put(ids + i * 4, load_i32(ids + i * 4) & (EXPANDED - 1))
+        put_candidate(ids + i * 4, load_i32(ids + i * 4) & (EXPANDED - 1))
     return count
 
 
@@ -134,20 +133,20 @@ def choose(
                 apart = False
                 break
         if apart:
-            put(into_ids + chosen * 4, word)
+            put_candidate(into_ids + chosen * 4, word)
             store_f32(into_distances + chosen * 4, far)
             chosen += 1
-            put(ids + i * 4, word | EXPANDED)
+            put_candidate(ids + i * 4, word | EXPANDED)
         elif word & APART:
             lost = True
     apart_count = chosen
     for t in range(chosen):
-        put(into_ids + t * 4, load_i32(into_ids + t * 4) & NODE)
+        put_candidate(into_ids + t * 4, load_i32(into_ids + t * 4) & NODE)
     for i in range(count):
         word = load_i32(ids + i * 4)
-        put(ids + i * 4, word & NODE)
+        put_candidate(ids + i * 4, word & NODE)
         if word < EXPANDED and chosen < most:
-            put(into_ids + chosen * 4, word & NODE)
+            put_candidate(into_ids + chosen * 4, word & NODE)
             store_f32(into_distances + chosen * 4, load_f32(distances + i * 4))
             chosen += 1
     return apart_count, chosen
@@ -166,7 +165,7 @@ def find_neighbors(
         node = load_i32(batch + i * 4)
         own_level = np.int64(load_u8(levels + node))
         query = vectors + node * size
-        put(ids, entry)
+        put_candidate(ids, entry)
         store_f32(distances, distance(query, vectors + entry * size, size, kind))
         count = 1
         level = entry_level
@@ -197,9 +196,9 @@ def find_neighbors(
                     vectors, size, kind, ids, distances, count, capacity,
                     nodes + block * capacity * 4, far + block * capacity * 4,
                 )  # fmt: skip
-                put(counts + block * 4, kept)
-                put(judged + block * 8, apart)
-                put(judged + block * 8 + 4, kept)
+                put_candidate(counts + block * 4, kept)
+                put_candidate(judged + block * 8, apart)
+                put_candidate(judged + block * 8 + 4, kept)
             level -= 1
     return stamp
 
@@ -224,7 +223,7 @@ def order_list(
             first += 1
         node = load_i32(own_ids + at * 4)
         if 0 <= node < node_count:
-            put(ids + size * 4, node | known)
+            put_candidate(ids + size * 4, node | known)
             store_f32(far + size * 4, load_f32(own_distances + at * 4))
             size += 1
     for k in range(judged, count):
@@ -256,7 +255,7 @@ def link_back(
             apart = known = np.int64(0)
         edge = np.int64(first)
         while edge < last and count < capacity:
-            put(own_ids + count * 4, load_i32(sources + edge * 4))
+            put_candidate(own_ids + count * 4, load_i32(sources + edge * 4))
             store_f32(own_distances + count * 4, load_f32(source_distances + edge * 4))
             count += 1
             edge += 1
@@ -275,6 +274,6 @@ def link_back(
                 vectors, size, kind, ids, far, size_now, capacity, own_ids, own_distances,
             )  # fmt: skip
             count = known
-        put(counts + block * 4, count)
-        put(judged + block * 8, apart)
-        put(judged + block * 8 + 4, known)
+        put_candidate(counts + block * 4, count)
+        put_candidate(judged + block * 8, apart)
+        put_candidate(judged + block * 8 + 4, known)

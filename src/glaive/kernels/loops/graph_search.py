@@ -9,9 +9,8 @@ import math
 
 import numpy as np
 
-from glaive.kernels.loops.candidates import EXPANDED, insert, put
 from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
-from glaive.kernels.loops.distances import dot_f32, squared_f32
+from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, put_candidate, squared_f32
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -65,7 +64,7 @@ def search_level(
     """
     code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, far_from(entry, kind, codes, width, query, terms))
-    put(found, entry)
+    put_candidate(found, entry)
     store_u8(visited + entry, np.uint8(stamp))
     count = 1
     at = 0
@@ -74,7 +73,7 @@ def search_level(
         if node >= EXPANDED:
             at += 1
             continue
-        put(found + at * 4, node + EXPANDED)
+        put_candidate(found + at * 4, node + EXPANDED)
         at += 1
         row = node
         if row_of:
@@ -96,7 +95,7 @@ def search_level(
                 other = np.int64(load_u32(neighbors + edge * 4))
                 if other < nodes:
                     # Without a branch, which the processor could not predict.
-                    put(fresh + met * 4, other)
+                    put_candidate(fresh + met * 4, other)
                     met += np.int64(load_u8(visited + other) != stamp)
                     store_u8(visited + other, np.uint8(stamp))
             # Codes lie anywhere: all are asked for before the first is compared.
@@ -114,7 +113,7 @@ def search_level(
                     count = min(count + 1, capacity)
             first = stop
     for i in range(count):
-        put(found + i * 4, load_i32(found + i * 4) & (EXPANDED - 1))
+        put_candidate(found + i * 4, load_i32(found + i * 4) & (EXPANDED - 1))
     return count
 
 

@@ -6,24 +6,358 @@ for 8 KiB and stays in the first-level cache; the whole column is never in memor
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width
-from glaive.kernels.loops.blocks import low_bits, unpack_block
-from glaive.kernels.loops.level_bits import append_bits
-from glaive.kernels.loops.match_blocks import match_block
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word
+from glaive.kernels.loops.hashing import number_of
+from glaive.kernels.loops.levels import append_bits
 from glaive.kernels.loops.memory import (
+    FETCHED,
+    LANES,
+    LINE,
+    ROW,
+    ROW_BITS,
+    in_range_8,
+    in_range_16,
+    in_range_32,
+    in_range_64,
     kernel,
+    lanes_of,
+    load,
     load_i64,
     load_partial,
+    load_u8,
     load_u64,
+    low_bits,
     popcount,
+    prefetch,
+    row_start,
+    splat,
     store_u64,
     trailing_zeros,
+    unpack_block,
 )
-from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_some
+from glaive.kernels.records import WordRanges, offsets_of
 
+# --- Vector steps of sets: 64 words looked up in a bitset at once -----------------------
+# A gather of 32-bit words is an instruction on processors with wide vectors; elsewhere the
+# compiler makes single loads of it, as a loop would.
+
+_SMALL, _WIDE, _FLAGS = (lanes_of(bits, LANES) for bits in (32, 64, 1))
+HASH = 0x9E3779B97F4A7C15
+
+
+def _each(kind: Any, number: int) -> Any:
+    return ir.Constant(kind, [number] * LANES)
+
+
+def _bits_at(builder: Any, bitmap: Any, positions: Any) -> Any:
+    """Bit ``i`` of the result: the bit of a bitmap at position ``i`` of 64, each of 32 bits."""
+    at = builder.shl(builder.lshr(positions, _each(_SMALL, 5)), _each(_SMALL, 2))
+    addresses = builder.add(builder.zext(at, _WIDE), splat(builder, bitmap, _WIDE))
+    pointers = ir.VectorType(ir.IntType(32).as_pointer(), LANES)
+    gather = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(_SMALL, [pointers, ir.IntType(32), _FLAGS, _SMALL]),
+        f"llvm.masked.gather.v{LANES}i32.v{LANES}p0",
+    )
+    every = [builder.inttoptr(addresses, pointers), ir.IntType(32)(4), _each(_FLAGS, 1)]
+    words = builder.call(gather, [*every, _each(_SMALL, 0)])
+    bit = builder.lshr(words, builder.and_(positions, _each(_SMALL, 31)))
+    return builder.bitcast(builder.trunc(bit, _FLAGS), ir.IntType(64))
+
+
+def _in_bitset(bits: int) -> Any:
+    """Bit ``i``: the bit of a bitmap at ``word - base`` of word ``i``, or at ``top`` if beyond."""
+
+    def typer(_context: Any, source: Any, bitmap: Any, base: Any, top: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            words = load(builder, args[0], lanes_of(bits, LANES))
+            moved = builder.sub(words, splat(builder, args[2], words.type))
+            top = splat(builder, args[3], words.type)
+            positions = builder.select(builder.icmp_unsigned("<", moved, top), moved, top)
+            if bits > 32:
+                positions = builder.trunc(positions, _SMALL)
+            return _bits_at(builder, args[1], positions)
+
+        return types.uint64(types.int64, types.int64, types.uint64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+def _in_prefilter(bits: int) -> Any:
+    """Bit ``i``: the bit of a bitmap at the hash of word ``i``, its upper bits."""
+
+    def typer(_context: Any, source: Any, bitmap: Any, shift: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            words = load(builder, args[0], lanes_of(bits, LANES))
+            if bits < 64:
+                words = builder.zext(words, _WIDE)
+            mixed = builder.mul(words, _each(_WIDE, HASH))
+            positions = builder.lshr(mixed, splat(builder, args[2], _WIDE))
+            return _bits_at(builder, args[1], builder.trunc(positions, _SMALL))
+
+        return types.uint64(types.int64, types.int64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+in_bitset_32 = _in_bitset(32)
+in_bitset_64 = _in_bitset(64)
+in_prefilter_32 = _in_prefilter(32)
+in_prefilter_64 = _in_prefilter(64)
+
+
+# --- Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``
+# A test is the address of a :class:`glaive.kernels.records.WordRanges`.
+
+TEST = offsets_of(WordRanges)
 WINDOW = 64
+MAX_COMPARED_RANGES = 16
+"""Up to so many ranges, each is compared with all words; above, each word searches its range."""
+
+
+@kernel
+def _words_in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64 lies in the range."""
+    if word_bits == 64:
+        return in_range_64(source, low, span)
+    if word_bits == 32:
+        return in_range_32(source, low, span)
+    if word_bits == 16:
+        return in_range_16(source, low, span)
+    return in_range_8(source, low, span)
+
+
+@kernel
+def _words_in_bitset(
+    word_bits: int, source: int, bitset: int, base: np.uint64, top: np.uint64
+) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, is in the bitset."""
+    if word_bits == 64:
+        return in_bitset_64(source, bitset, base, top)
+    return in_bitset_32(source, bitset, base, top)
+
+
+@kernel
+def _words_in_prefilter(word_bits: int, source: int, prefilter: int, shift: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, passes the prefilter."""
+    if word_bits == 64:
+        return in_prefilter_64(source, prefilter, shift)
+    return in_prefilter_32(source, prefilter, shift)
+
+
+@kernel
+def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
+    """Whether one word lies in one of the ranges."""
+    slots = load_i64(test + TEST.slots)
+    if slots != 0:
+        words, bits = load_i64(test + TEST.words), load_i64(test + TEST.slot_bits)
+        return number_of(words, slots, bits, word, load_i64(test + TEST.secret)) >= 0
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
+    if ranges == 0:
+        return False
+    below = 0
+    above = ranges
+    while below < above:
+        middle = (below + above) >> 1
+        if load_u64(lows + middle * 8) <= word:
+            below = middle + 1
+        else:
+            above = middle
+    at = below - 1 if below > 0 else ranges - 1
+    moved = (word - load_u64(lows + at * 8)) & low_bits(word_bits)
+    return moved <= load_u64(spans + at * 8)
+
+
+@kernel
+def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64 passes."""
+    word = word_bits >> 3
+    passing = np.uint64(0)
+    table = load_i64(test + TEST.table)
+    if table != 0:
+        for i in range(WINDOW):
+            flag = np.uint64(load_u8(table + np.int64(load_word(word_bits, source + i * word))))
+            passing |= flag << np.uint64(i)
+        return passing
+    bitset = load_i64(test + TEST.bitset)
+    if bitset != 0:
+        return _words_in_bitset(
+            word_bits, source, bitset, load_u64(test + TEST.base), load_u64(test + TEST.top)
+        )
+    lows = load_i64(test + TEST.lows)
+    spans = load_i64(test + TEST.spans)
+    ranges = load_i64(test + TEST.ranges)
+    if ranges <= MAX_COMPARED_RANGES:
+        for i in range(ranges):
+            low = load_u64(lows + i * 8)
+            passing |= _words_in_range(word_bits, source, low, load_u64(spans + i * 8))
+        return passing
+    near = np.uint64(0)
+    prefilter = load_i64(test + TEST.prefilter)
+    if prefilter != 0:
+        near = _words_in_prefilter(word_bits, source, prefilter, load_u64(test + TEST.shift))
+    else:
+        first = load_u64(lows)
+        last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
+        near = _words_in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
+    while near != np.uint64(0):
+        i = np.int64(trailing_zeros(near))
+        near &= near - np.uint64(1)
+        if _passes(word_bits, load_word(word_bits, source + i * word), test):
+            passing |= np.uint64(1) << np.uint64(i)
+    return passing
+
+
+@kernel
+def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
+    """As ``pass_64`` for less than 64 words."""
+    word = word_bits >> 3
+    table = load_i64(test + TEST.table)
+    passing = np.uint64(0)
+    for i in range(count):
+        value = load_word(word_bits, source + i * word)
+        flag = np.uint64(0)
+        if table != 0:
+            flag = np.uint64(load_u8(table + np.int64(value)))
+        elif _passes(word_bits, value, test):
+            flag = np.uint64(1)
+        passing |= flag << np.uint64(i)
+    return passing
+
+
+@kernel
+def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
+    """Whether one of ``count`` ≤ 64 words is above ``limit``."""
+    if count == WINDOW:
+        low = np.uint64(limit) + np.uint64(1)
+        return _words_in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
+    word = word_bits >> 3
+    top = np.uint64(0)
+    for i in range(count):
+        top = max(top, load_word(word_bits, source + i * word))
+    return top > np.uint64(limit)
+
+
+@kernel
+def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
+    """Whether no word up to ``top`` can pass."""
+    ranges = load_i64(test + TEST.ranges)
+    if ranges == 0:
+        return True
+    lows = load_i64(test + TEST.lows)
+    last = load_u64(lows + ranges * 8 - 8)
+    wraps = load_u64(load_i64(test + TEST.spans) + ranges * 8 - 8) > low_bits(word_bits) - last
+    return load_u64(lows) > top and not wraps
+
+
+# --- One FastLanes block compared with a range or two while it is unpacked --------------
+# Values of a row lie side by side, and so do the bits that their comparisons give: words never
+# leave the registers. A loop over any number of ranges takes as long as unpacking first. Called by
+# ``glaive.kernels.loops.match``.
+
+
+def _match_row(bits: int, ranges: int, *, straddles: bool) -> Any:
+    """Store one bit for each value of a row: whether it lies in one of the ranges."""
+    lanes = ROW_BITS // bits
+
+    def typer(
+        _context: Any, target: Any, source: Any, shift: Any, mask: Any, low: Any, span: Any,
+        low2: Any, span2: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = lanes_of(bits, lanes)
+            row = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
+            if straddles:
+                left = builder.sub(ir.Constant(ir.IntType(64), bits), args[2])
+                following = builder.add(args[1], ir.Constant(ir.IntType(64), ROW_BITS // 8))
+                above = load(builder, following, kind)
+                row = builder.or_(row, builder.shl(above, splat(builder, left, kind)))
+            row = builder.and_(row, splat(builder, args[3], kind))
+            passing = ir.Constant(lanes_of(1, lanes), [0] * lanes)
+            for i in range(ranges):
+                moved = builder.sub(row, splat(builder, args[4 + 2 * i], kind))
+                within = builder.icmp_unsigned("<=", moved, splat(builder, args[5 + 2 * i], kind))
+                passing = builder.or_(passing, within) if i else within
+            number = ir.IntType(lanes)
+            flags = builder.bitcast(passing, number)
+            builder.store(flags, builder.inttoptr(args[0], number.as_pointer())).align = 1
+            return ctx.get_dummy_value()
+
+        number, word = types.int64, types.uint64
+        return types.void(number, number, number, word, word, word, word, word), codegen
+
+    return intrinsic(typer)
+
+
+def _match_block(bits: int, ranges: int) -> Any:
+    """As ``match_block``, for one width of words and one number of ranges."""
+    match_plain = _match_row(bits, ranges, straddles=False)
+    match_straddling = _match_row(bits, ranges, straddles=True)
+    last, log = bits - 1, bits.bit_length() - 1
+
+    @kernel
+    def match_words(
+        source: int, width: int, target: int, low: np.uint64, span: np.uint64, low2: np.uint64,
+        span2: np.uint64,
+    ) -> None:  # fmt: skip
+        mask = low_bits(width)
+        for row in range(bits):
+            bit = row * width
+            shift = bit & last
+            words = source + (bit >> log) * ROW
+            flags = target + (row_start(row) >> 3)
+            prefetch(words + FETCHED)
+            prefetch(words + FETCHED + LINE)
+            if shift + width > bits:
+                match_straddling(flags, words, shift, mask, low, span, low2, span2)
+            else:
+                match_plain(flags, words, shift, mask, low, span, low2, span2)
+
+    return match_words
+
+
+one_8, one_16, one_32, one_64 = (_match_block(bits, 1) for bits in (8, 16, 32, 64))
+two_8, two_16, two_32, two_64 = (_match_block(bits, 2) for bits in (8, 16, 32, 64))
+
+
+@kernel
+def match_block(
+    word_bits: int, source: int, width: int, target: int, ranges: int, low: np.uint64,
+    span: np.uint64, low2: np.uint64, span2: np.uint64,
+) -> None:  # fmt: skip
+    """Write 1,024 bits: which values of one block lie in one of 1 or 2 ranges.
+
+    1 ≤ width ≤ word_bits. A range is ``low … low + span``, modulo the word.
+    """
+    if ranges == 1:
+        if word_bits == 64:
+            one_64(source, width, target, low, span, low2, span2)
+        elif word_bits == 32:
+            one_32(source, width, target, low, span, low2, span2)
+        elif word_bits == 16:
+            one_16(source, width, target, low, span, low2, span2)
+        else:
+            one_8(source, width, target, low, span, low2, span2)
+    elif word_bits == 64:
+        two_64(source, width, target, low, span, low2, span2)
+    elif word_bits == 32:
+        two_32(source, width, target, low, span, low2, span2)
+    elif word_bits == 16:
+        two_16(source, width, target, low, span, low2, span2)
+    else:
+        two_8(source, width, target, low, span, low2, span2)
+
+
 MOST_FUSED = 2
 """Up to so many ranges, a whole block is compared while it is unpacked."""
 

@@ -7,62 +7,56 @@ two, so a loop over them costs what the same loop costs in C, and one compiled s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.config import settings
-from glaive.kernels.loops.ahead import claim, prefetch
 from glaive.kernels.loops.build import CheckedCompiler, WrappingCompiler
 
-__all__ = [
-    "claim",
-    "copy",
-    "copy8",
-    "copy16",
-    "float_of_bits",
-    "item_f32",
-    "item_f64",
-    "item_u8",
-    "item_u16",
-    "item_u32",
-    "kernel",
-    "kernel_of",
-    "kernel_with_sums",
-    "leading_zeros",
-    "load_f32",
-    "load_f64",
-    "load_i32",
-    "load_i64",
-    "load_partial",
-    "load_u8",
-    "load_u16",
-    "load_u32",
-    "load_u64",
-    "pick",
-    "popcount",
-    "prefetch",
-    "put_f32",
-    "put_u8",
-    "same_bytes",
-    "set_bit",
-    "square_root",
-    "store_f32",
-    "store_f64",
-    "store_u8",
-    "store_u16",
-    "store_u32",
-    "store_u64",
-    "trailing_zeros",
-    "wrapping_add",
-    "wrapping_sub",
-]
+# --- Memory asked for ahead of its use --------------------------------------------------
+# Processors do that themselves where kernels go through memory in one direction, but not in every
+# virtual machine: without, words were read five times as slowly as with it.
+
+LINE = 64
+"""Bytes that a processor fetches at once."""
+
+FETCHED = 2048
+"""Bytes ahead of those that are read that memory is asked for."""
+
+
+def _fetch(use: int) -> Any:
+    """A request for the line at an address, to be read (0) or written (1)."""
+
+    def typer(_context: Any, address: Any) -> Any:
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            # Kept in all caches, data.
+            how = [ir.Constant(number, option) for option in (use, 3, 1)]
+            builder.call(function, [builder.inttoptr(args[0], byte), *how])
+            return ctx.get_dummy_value()
+
+        return types.void(types.int64), codegen
+
+    return intrinsic(typer)
+
+
+prefetch = _fetch(0)
+"""Have the processor fetch memory that is read soon; the address may be any."""
+
+claim = _fetch(1)
+"""Have the processor fetch memory that is written soon; the address may be any."""
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -393,3 +387,391 @@ def wrapping_add(a: int, b: int) -> int:
 def wrapping_sub(a: int, b: int) -> int:
     """Return ``a - b`` modulo 2^64, for numbers of a file that may lie far apart."""
     return np.int64(np.uint64(a) - np.uint64(b))
+
+
+# --- Vector rows: 1,024 bits at once, the step in which FastLanes blocks are encoded ----
+# A FastLanes block of ``T``-bit words lays its 1,024 values out in ``T`` rows of ``1024 / T``
+# values that lie side by side both packed and unpacked. One row is one LLVM vector, which the
+# compiler splits into whatever registers the machine has. Plain loops over the same rows are not
+# vectorised (numba cannot prove that memory does not overlap) and 4 to 11 times slower.
+#
+# Shifts are given in bits, below the word width.
+
+ROW_BITS = 1024
+LANES_OF_MASK = 64
+
+
+def lanes_of(bits: int, lanes: int) -> Any:
+    """The type of a vector of so many lanes."""
+    return ir.VectorType(ir.IntType(bits), lanes)
+
+
+def _row(bits: int) -> Any:
+    return lanes_of(bits, ROW_BITS // bits)
+
+
+def load(builder: Any, address: Any, kind: Any) -> Any:
+    """A vector at any address."""
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def store(builder: Any, address: Any, value: Any) -> None:
+    """Store a vector at any address."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def _offset(builder: Any, address: Any, size: int) -> Any:
+    return builder.add(address, ir.Constant(ir.IntType(64), size))
+
+
+def splat(builder: Any, word: Any, kind: Any) -> Any:
+    """Put the low bits of a 64-bit word into every lane."""
+    lane = word if kind.element.width == 64 else builder.trunc(word, kind.element)
+    first = builder.insert_element(
+        ir.Constant(kind, ir.Undefined), lane, ir.Constant(ir.IntType(32), 0)
+    )
+    every = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), every)
+
+
+@contextmanager
+def counted(builder: Any, count: Any) -> Iterator[Any]:
+    """Write a loop: the block is its body and gets the number of the round.
+
+    numba's own loops know which block ends their body, which checks of the sanitizer move.
+    """
+    number = ir.IntType(64)
+    place = cgutils.alloca_once(builder, number)
+    builder.store(ir.Constant(number, 0), place)
+    head, body, end = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at = builder.load(place)
+    builder.cbranch(builder.icmp_signed("<", at, count), body, end)
+    builder.position_at_end(body)
+    yield at
+    builder.store(builder.add(at, ir.Constant(number, 1)), place)
+    builder.branch(head)
+    builder.position_at_end(end)
+
+
+def unpack_row(bits: int) -> Any:
+    """``target[:] = (source >> shift) & mask``."""
+
+    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = _row(bits)
+            row = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
+            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
+            return ctx.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+def unpack_straddling_row(bits: int) -> Any:
+    """As ``unpack_row``, with the high bits from the row of words that follows."""
+
+    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = _row(bits)
+            low = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
+            left = builder.sub(ir.Constant(ir.IntType(64), bits), args[2])
+            above = load(builder, _offset(builder, args[1], ROW_BITS // 8), kind)
+            row = builder.or_(low, builder.shl(above, splat(builder, left, kind)))
+            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
+            return ctx.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+def pack_row(bits: int, part: str) -> Any:
+    """Put a row of values into a row of words, at ``shift``.
+
+    ``first`` overwrites the words, ``more`` keeps the bits that are set, ``rest`` overwrites them
+    with the bits of the values that remain above ``shift``. Values are cut to ``mask``.
+    """
+
+    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = _row(bits)
+            row = builder.and_(load(builder, args[1], kind), splat(builder, args[3], kind))
+            by = splat(builder, args[2], kind)
+            row = builder.lshr(row, by) if part == "rest" else builder.shl(row, by)
+            if part == "more":
+                row = builder.or_(row, load(builder, args[0], kind))
+            store(builder, args[0], row)
+            return ctx.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+def _changes(bits: int) -> Any:
+    """Bit ``i`` of the result: whether value ``i`` of 64 differs from value ``i + 1``."""
+
+    def typer(_context: Any, source: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = lanes_of(bits, LANES_OF_MASK)
+            here = load(builder, args[0], kind)
+            there = load(builder, _offset(builder, args[0], bits // 8), kind)
+            return builder.bitcast(builder.icmp_unsigned("!=", here, there), ir.IntType(64))
+
+        return types.uint64(types.int64), codegen
+
+    return intrinsic(typer)
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def fill(_context: Any, target: Any, word: Any) -> Any:
+    """Store 64 bytes that repeat one 64-bit word."""
+
+    def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        store(builder, args[0], splat(builder, args[1], lanes_of(64, 8)))
+        return ctx.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def copy_row(_context: Any, target: Any, source: Any) -> Any:
+    """Copy 64 bytes."""
+
+    def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        store(builder, args[0], load(builder, args[1], lanes_of(64, 8)))
+        return ctx.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def bit_of_row(_context: Any, source: Any, bit: Any) -> Any:
+    """Bit ``bit`` of each of 64 16-bit words, as one 64-bit word."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        kind = _row(16)
+        one = ir.Constant(ir.IntType(64), 1)
+        mask = splat(builder, builder.shl(one, args[1]), kind)
+        row = builder.and_(load(builder, args[0], kind), mask)
+        return builder.bitcast(builder.icmp_unsigned("==", row, mask), ir.IntType(64))
+
+    return types.uint64(types.int64, types.int64), codegen
+
+
+def _levels(condition: str) -> Any:
+    """Bit ``i`` of the result: how the 16-bit word ``i`` of 64 compares with a level."""
+
+    def typer(_context: Any, source: Any, level: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = _row(16)
+            levels, level = load(builder, args[0], kind), splat(builder, args[1], kind)
+            return builder.bitcast(builder.icmp_unsigned(condition, levels, level), ir.IntType(64))
+
+        return types.uint64(types.int64, types.int64), codegen
+
+    return intrinsic(typer)
+
+
+levels_above = _levels(">")
+levels_equal = _levels("==")
+
+changes_8 = _changes(8)
+changes_16 = _changes(16)
+changes_32 = _changes(32)
+changes_64 = _changes(64)
+
+
+# --- One FastLanes block of 1,024 values, packed and unpacked, per word width -----------
+# The rows of a block follow one another in memory when packed; unpacked, row ``r`` begins at value
+# ``ORDER[r // 8] * 16 + (r % 8) * 128``, where ``ORDER`` (0 4 2 6 1 5 3 7) is the three bits of
+# its index read backwards. Specification: "FastLanes" in ``docs/format/encodings.md``.
+
+ROW = 128
+"""Bytes of a row, packed or not."""
+
+
+@kernel
+def low_bits(width: int) -> np.uint64:
+    """A word with the lowest ``width`` bits set, 1 ≤ width ≤ 64."""
+    return np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
+
+
+@kernel
+def row_start(row: int) -> int:
+    """Index of the first value of a row."""
+    part = row >> 3
+    backwards = ((part & 1) << 2) | (part & 2) | (part >> 2)
+    return (backwards << 4) + ((row & 7) << 7)
+
+
+def _unpack_block(bits: int, *, claims: bool = False) -> Any:
+    """As ``unpack_block``, for one width of words; may claim memory as ``unpack_in_turn``."""
+    unpack_plain, unpack_straddling = unpack_row(bits), unpack_straddling_row(bits)
+    last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
+
+    @kernel
+    def unpack_words(source: int, width: int, target: int) -> None:
+        mask = low_bits(width)
+        for row in range(bits):
+            bit = row * width
+            shift = bit & last
+            words = source + (bit >> log) * ROW
+            values = target + row_start(row) * size
+            if bits == 64:
+                prefetch(words + FETCHED)
+                prefetch(words + FETCHED + LINE)
+            if claims:
+                claim(values + bits * ROW)
+                claim(values + bits * ROW + LINE)
+            if shift + width > bits:
+                unpack_straddling(values, words, shift, mask)
+            else:
+                unpack_plain(values, words, shift, mask)
+
+    return unpack_words
+
+
+def _pack_block(bits: int) -> Any:
+    """As ``pack_block``, for one width of words."""
+    pack_first, pack_more, pack_rest = (pack_row(bits, part) for part in ("first", "more", "rest"))
+    last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
+
+    @kernel
+    def pack_words(source: int, width: int, target: int) -> None:
+        mask = low_bits(width)
+        for row in range(bits):
+            bit = row * width
+            shift = bit & last
+            words = target + (bit >> log) * ROW
+            values = source + row_start(row) * size
+            if shift == 0:
+                pack_first(words, values, shift, mask)
+            else:
+                pack_more(words, values, shift, mask)
+            if shift + width > bits:
+                pack_rest(words + ROW, values, bits - shift, mask)
+
+    return pack_words
+
+
+unpack_block_8, unpack_block_16 = _unpack_block(8), _unpack_block(16)
+unpack_block_32, unpack_block_64 = _unpack_block(32), _unpack_block(64)
+unpack_many_8, unpack_many_16 = _unpack_block(8, claims=True), _unpack_block(16, claims=True)
+unpack_many_32, unpack_many_64 = _unpack_block(32, claims=True), _unpack_block(64, claims=True)
+pack_block_8, pack_block_16 = _pack_block(8), _pack_block(16)
+pack_block_32, pack_block_64 = _pack_block(32), _pack_block(64)
+
+
+@kernel
+def unpack_block(word_bits: int, source: int, width: int, target: int) -> None:
+    """Write the 1,024 values of one block, 1 ≤ width ≤ word_bits."""
+    if word_bits == 64:
+        unpack_block_64(source, width, target)
+    elif word_bits == 32:
+        unpack_block_32(source, width, target)
+    elif word_bits == 16:
+        unpack_block_16(source, width, target)
+    else:
+        unpack_block_8(source, width, target)
+
+
+@kernel
+def unpack_in_turn(word_bits: int, source: int, width: int, target: int) -> None:
+    """As ``unpack_block``, and claim the memory of the block that follows.
+
+    A block that is written to memory which no cache holds waits for it: a sixth of its time.
+    """
+    if word_bits == 64:
+        unpack_many_64(source, width, target)
+    elif word_bits == 32:
+        unpack_many_32(source, width, target)
+    elif word_bits == 16:
+        unpack_many_16(source, width, target)
+    else:
+        unpack_many_8(source, width, target)
+
+
+@kernel
+def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
+    """Pack 1,024 values into ``width`` rows of words, 1 ≤ width ≤ word_bits."""
+    if word_bits == 64:
+        pack_block_64(source, width, target)
+    elif word_bits == 32:
+        pack_block_32(source, width, target)
+    elif word_bits == 16:
+        pack_block_16(source, width, target)
+    else:
+        pack_block_8(source, width, target)
+
+
+# --- Vector steps of selections: 64 words compared with one range, and selected words compacted
+# ``word - low <= span``, unsigned and modulo the word, is one subtraction and one comparison for
+# any range, also one that wraps around from the largest word to 0: so signed numbers need no case
+# of their own.
+
+_FEATURES = get_host_cpu_features()
+
+FAST_WIDE = bool(_FEATURES.get("avx512f"))
+"""Whether ``compress_32`` and ``compress_64`` are an instruction; else they are a loop."""
+
+FAST_NARROW = bool(_FEATURES.get("avx512vbmi2"))
+"""The same of ``compress_8`` and ``compress_16``."""
+
+LANES = 64
+
+
+def _in_range(bits: int) -> Any:
+    """Bit ``i`` of the result: whether word ``i`` of 64 lies in ``low … low + span``."""
+
+    def typer(_context: Any, source: Any, low: Any, span: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = lanes_of(bits, LANES)
+            moved = builder.sub(load(builder, args[0], kind), splat(builder, args[1], kind))
+            passing = builder.icmp_unsigned("<=", moved, splat(builder, args[2], kind))
+            return builder.bitcast(passing, ir.IntType(64))
+
+        return types.uint64(types.int64, types.uint64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+def _compress(bits: int) -> Any:
+    """Store side by side those words of 64 bytes that have a bit in ``mask``.
+
+    Writes 64 bytes, whatever the mask.
+    """
+    lanes = 512 // bits
+
+    def typer(_context: Any, target: Any, source: Any, mask: Any) -> Any:
+        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind, flags = lanes_of(bits, lanes), lanes_of(1, lanes)
+            mask = args[2] if lanes == LANES else builder.trunc(args[2], ir.IntType(lanes))
+            compress = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(kind, [kind, flags, kind]),
+                f"llvm.experimental.vector.compress.v{lanes}i{bits}",
+            )
+            none = ir.Constant(kind, [0] * lanes)
+            words = [load(builder, args[1], kind), builder.bitcast(mask, flags), none]
+            store(builder, args[0], builder.call(compress, words))
+            return ctx.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.uint64), codegen
+
+    return intrinsic(typer)
+
+
+in_range_8 = _in_range(8)
+in_range_16 = _in_range(16)
+in_range_32 = _in_range(32)
+in_range_64 = _in_range(64)
+compress_8 = _compress(8)
+compress_16 = _compress(16)
+compress_32 = _compress(32)
+compress_64 = _compress(64)

@@ -11,34 +11,24 @@ from glaive.kernels.loops.bitpack import load_word
 from glaive.kernels.loops.memory import (
     copy,
     copy16,
+    in_range_8,
     kernel,
     kernel_of,
     load_i32,
     load_i64,
+    load_u8,
     load_u32,
+    low_bits,
+    same_bytes,
+    set_bit,
     store_u8,
     store_u32,
     store_u64,
+    trailing_zeros,
     wrapping_add,
     wrapping_sub,
 )
 from glaive.kernels.string_records import TakeItems, UnpackOffsets
-
-__all__ = [
-    "arrow_offset",
-    "descend",
-    "expand",
-    "expand_short",
-    "gather",
-    "lengths",
-    "load_offset",
-    "locate",
-    "measure",
-    "pack",
-    "store_offset",
-    "take_items",
-    "unpack",
-]
 
 
 @kernel
@@ -335,3 +325,165 @@ def take_items(
         at += last - first
         store_offset(out_offsets + width * (i + 1), width, at)
     return at
+
+
+# --- The compiled search for a substring; its wrapper is in ``glaive.kernels.offsets`` -
+# All strings are searched as the one text that they are in memory: 64 positions at a time are
+# compared with the first, the second and the last byte of the pattern, and only positions where
+# all three are equal are compared with the rest.
+
+WINDOW = 64
+
+
+@kernel
+def candidates_64(
+    text: int, first: np.uint64, second: np.uint64, last: np.uint64, size: int
+) -> np.uint64:
+    """Bit ``i``: whether a pattern of ``size`` bytes may begin at position ``i`` of 64.
+
+    Its first, second and last byte are there; of one byte, the second is that byte, too.
+    """
+    none = np.uint64(0)
+    candidates = in_range_8(text, first, none)
+    candidates &= in_range_8(text + min(1, size - 1), second, none)
+    return candidates & in_range_8(text + size - 1, last, none)
+
+
+@kernel
+def contains(
+    offsets: int, width: int, count: int, data: int, pattern: int, size: int, target: int
+) -> None:
+    """Set the bit of every string that contains the pattern of ``size`` ≥ 1 bytes.
+
+    The wrapper has checked the offsets, and all bits of ``target`` are clear.
+    """
+    first = np.uint64(load_u8(pattern))
+    second = np.uint64(load_u8(pattern + min(1, size - 1)))
+    last = np.uint64(load_u8(pattern + size - 1))
+    none = np.uint64(0)
+    at = arrow_offset(offsets, width, 0)
+    end = arrow_offset(offsets, width, count) - size
+    row = 0
+    row_end = arrow_offset(offsets, width, 1)
+    while at <= end:
+        positions = end - at + 1
+        candidates = none
+        if positions >= WINDOW:
+            candidates = candidates_64(data + at, first, second, last, size)
+        else:
+            for i in range(positions):
+                if load_u8(data + at + i) == first and load_u8(data + at + i + size - 1) == last:
+                    candidates |= np.uint64(1) << np.uint64(i)
+        after = at + WINDOW
+        while candidates != none:
+            here = at + np.int64(trailing_zeros(candidates))
+            candidates &= candidates - np.uint64(1)
+            if size > 2 and not same_bytes(data + here + 1, pattern + 1, size - 2):
+                continue
+            while row_end <= here:
+                row += 1
+                row_end = arrow_offset(offsets, width, row + 1)
+            if here + size > row_end:
+                continue
+            set_bit(target, row)
+            # Continue with the next string.
+            if row_end >= after:
+                after = row_end
+                candidates = none
+            else:
+                candidates &= ~low_bits(row_end - at)
+        at = after
+
+
+# --- Compiled kernels over stored ends; their wrappers are in ``glaive.kernels.offsets``
+
+
+@kernel
+def resolve(
+    stored: int, count: int, start: int, adjustment: int, width: int, offsets: int, validity: int,
+) -> int:  # fmt: skip
+    """Return the number of nulls, -1 when an end is out of order or too large."""
+    before = start
+    nulls = 0
+    byte = np.uint64(0)
+    if width == 4:
+        store_u32(offsets, np.uint32(0))
+    else:
+        store_u64(offsets, np.uint64(0))
+    for i in range(count):
+        end = load_i64(stored + i * 8)
+        valid = 1
+        if end >= adjustment:
+            end -= adjustment
+            valid = 0
+        if end < before or end >= adjustment:
+            return -1
+        before = end
+        nulls += 1 - valid
+        byte |= np.uint64(valid) << np.uint64(i & 7)
+        if (i & 7) == 7:
+            store_u8(validity + (i >> 3), np.uint8(byte))
+            byte = np.uint64(0)
+        if width == 4:
+            store_u32(offsets + (i + 1) * 4, np.uint32(end - start))
+        else:
+            store_u64(offsets + (i + 1) * 8, np.uint64(end - start))
+    if count & 7:
+        store_u8(validity + (count >> 3), np.uint8(byte))
+    return nulls
+
+
+# --- The compiled search for members of JSONB; its wrapper is in ``glaive.kernels.offsets``
+
+SIZE = 0x0FFF_FFFF
+
+
+@kernel
+def big_word(at: int) -> int:
+    """The big-endian word of 4 bytes."""
+    word = np.int64(load_u32(at))
+    return (
+        ((word & 0xFF) << 24)
+        | ((word & 0xFF00) << 8)
+        | ((word >> 8) & 0xFF00)
+        | ((word >> 24) & 0xFF)
+    )
+
+
+@kernel
+def find_members(
+    raw: int, begins: int, ends: int, count: int, key: int, size: int, words: int, positions: int
+) -> int:
+    """Write the entry and the position of the member, for each object that has it.
+
+    The wrapper has checked that each object has 4 bytes, inside the memory. Returns the number of
+    the first object that ends too soon, or -1.
+    """
+    for i in range(count):
+        begin = load_i64(begins + 8 * i)
+        end = load_i64(ends + 8 * i)
+        members = big_word(raw + begin) & SIZE
+        entry = raw + begin + 4
+        at = begin + 4 + 8 * members
+        if at > end:
+            return i
+        matching = np.int64(-1)
+        for k in range(members):
+            length = big_word(entry) & SIZE
+            if at + length > end:
+                return i
+            if length == size and matching < 0 and same_bytes(raw + at, key, size):
+                matching = k
+            at += length
+            entry += 4
+        for k in range(members):
+            word = big_word(entry)
+            length = word & SIZE
+            if at + length > end:
+                return i
+            if k == matching:
+                store_u64(words + 8 * i, np.uint64(word))
+                store_u64(positions + 8 * i, np.uint64(at))
+            at += length
+            entry += 4
+    return -1

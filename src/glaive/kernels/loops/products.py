@@ -15,9 +15,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glaive.kernels.loops.memory import kernel, kernel_of, load_u64, store_u32, trailing_zeros
-from glaive.kernels.loops.nearest import splat_f32
-from glaive.kernels.loops.rows import counted, load, store
+from glaive.kernels.loops.distances import splat_f32
+from glaive.kernels.loops.memory import (
+    counted,
+    kernel,
+    kernel_of,
+    load,
+    load_u64,
+    store,
+    store_u32,
+    trailing_zeros,
+)
 from glaive.kernels.vector_records import SelectNear
 
 LANES = 16

@@ -13,8 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, store_f32
-from glaive.kernels.loops.rows import counted, load, store
+from glaive.kernels.loops.memory import counted, kernel, kernel_of, load, load_f32, store, store_f32
 from glaive.kernels.vector_records import QuantizeRotated
 
 LANES = 8

@@ -11,6 +11,11 @@ import numpy as np
 
 from glaive.kernels.loops.bitpack import load_word, store_word
 from glaive.kernels.loops.memory import (
+    changes_8,
+    changes_16,
+    changes_32,
+    changes_64,
+    fill,
     kernel,
     leading_zeros,
     load_i64,
@@ -21,7 +26,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
     trailing_zeros,
 )
-from glaive.kernels.loops.rows import changes_8, changes_16, changes_32, changes_64, fill
 
 MAX_RUN = 255
 WINDOW = 64

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.best_documents import push, threshold_of
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -21,11 +20,300 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u32,
+    load_u64,
+    store_f32,
     store_f64,
+    store_u32,
     store_u64,
 )
+from glaive.kernels.loops.offsets import arrow_offset
 from glaive.kernels.records import offsets_of
-from glaive.kernels.text_records import PhraseEntry, TermEntry, TopAll, TopAny
+from glaive.kernels.string_records import (
+    DecodePositions,
+    DecodePostings,
+    FindTokens,
+    PhraseEntry,
+    TermEntry,
+    TopAll,
+    TopAny,
+)
+
+# --- Compiled decoding of posting lists; the wrappers are in ``glaive.kernels.text_search``
+# All functions return 0 or more where the bytes are sound, else -1.
+
+LANE = 32
+MAX_BITS = 32
+MAX_NUMBER = 0xFFFF_FFFF
+
+
+@kernel
+def unpack_4(source: int, bits: int, target: int) -> None:
+    """Unpack 128 numbers of ``bits`` bits, 1 to 32, that lie in four lanes."""
+    mask = np.uint64(0xFFFF_FFFF) >> np.uint64(32 - bits)
+    for row in range(LANE):
+        bit = row * bits
+        shift = np.uint64(bit & 31)
+        words = source + (bit >> 5) * 16
+        into = target + row * 16
+        if (bit & 31) + bits > 32:
+            for lane in range(4):
+                low, high = load_u32(words + lane * 4), load_u32(words + 16 + lane * 4)
+                both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+                store_u32(into + lane * 4, np.uint32((both >> shift) & mask))
+        else:
+            for lane in range(4):
+                word = np.uint64(load_u32(words + lane * 4))
+                store_u32(into + lane * 4, np.uint32((word >> shift) & mask))
+
+
+@kernel
+def unpack_8(source: int, bits: int, target: int) -> None:
+    """Unpack 256 numbers of ``bits`` bits, 1 to 32, that lie in eight lanes."""
+    mask = np.uint64(0xFFFF_FFFF) >> np.uint64(32 - bits)
+    for row in range(LANE):
+        bit = row * bits
+        shift = np.uint64(bit & 31)
+        words = source + (bit >> 5) * 32
+        into = target + row * 32
+        if (bit & 31) + bits > 32:
+            for lane in range(8):
+                low, high = load_u32(words + lane * 4), load_u32(words + 32 + lane * 4)
+                both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+                store_u32(into + lane * 4, np.uint32((both >> shift) & mask))
+        else:
+            for lane in range(8):
+                word = np.uint64(load_u32(words + lane * 4))
+                store_u32(into + lane * 4, np.uint32((word >> shift) & mask))
+
+
+@kernel
+def unpack(source: int, stop: int, bits: int, lanes: int, target: int) -> int:
+    """Unpack the numbers of all lanes; returns where they end, or -1."""
+    size = bits * lanes * 4
+    if bits > MAX_BITS or size > stop - source:
+        return -1
+    if bits == 0:
+        for i in range(LANE * lanes):
+            store_u32(target + i * 4, np.uint32(0))
+    elif lanes == 4:
+        unpack_4(source, bits, target)
+    else:
+        unpack_8(source, bits, target)
+    return source + size
+
+
+@kernel
+def varint_end(source: int, stop: int) -> int:
+    """Where the varint at ``source`` ends, or -1: it has at most five bytes."""
+    at = source
+    while at < stop and at - source < 5:
+        if load_u8(at) < 128:
+            return at + 1
+        at += 1
+    return -1
+
+
+@kernel
+def varint(source: int, end: int) -> int:
+    """The varint that ends before ``end``."""
+    value = 0
+    for i in range(end - source):
+        value |= np.int64(load_u8(source + i) & 127) << (7 * i)
+    return value
+
+
+@kernel
+def numbers(source: int, stop: int, count: int, fixed: int, target: int) -> int:
+    """Store numbers of 32 bits, or varints; returns where they end, or -1."""
+    if fixed:
+        if count > (stop - source) >> 2:
+            return -1
+        for i in range(count):
+            store_u32(target + i * 4, load_u32(source + i * 4))
+        return source + count * 4
+    at = source
+    for i in range(count):
+        end = varint_end(at, stop)
+        if end < 0:
+            return -1
+        value = varint(at, end)
+        if value > MAX_NUMBER:
+            return -1
+        store_u32(target + i * 4, np.uint32(value))
+        at = end
+    return at
+
+
+@kernel
+def full_block(at: int, stop: int, lanes: int, documents: int, frequencies: int) -> int:
+    """Decode a full block, from its first document on; steps are not summed yet."""
+    if stop - at < 7:
+        return -1
+    first = load_u32(at)
+    at = unpack(at + 5, stop, np.int64(load_u8(at + 4)), lanes, documents)
+    scored = lanes == 4
+    if at < 0 or stop - at < 2 - scored:
+        return -1
+    store_u32(documents, first)
+    bits = np.int64(load_u8(at))
+    exceptions = 0
+    if not scored:
+        exceptions = np.int64(load_u8(at + 1))
+    at = unpack(at + 2 - scored, stop, bits, lanes, frequencies)
+    for _ in range(exceptions):
+        if at < 0 or at >= stop:
+            return -1
+        into = frequencies + np.int64(load_u8(at)) * 4
+        end = varint_end(at + 1, stop)
+        if end < 0:
+            return -1
+        upper = varint(at + 1, end)
+        if upper > (MAX_NUMBER >> bits):
+            return -1
+        store_u32(into, np.uint32(np.int64(load_u32(into)) | (upper << bits)))
+        at = end
+    return at
+
+
+@kernel_of(DecodePostings)
+def postings(
+    data: int, offsets: int, blocks: int, length: int, block: int, fixed_tail: int, limit: int,
+    documents: int, frequencies: int,
+) -> int:  # fmt: skip
+    """Decode one list; all blocks but the last are full. Returns the bad block, or ``blocks``."""
+    lanes = block // LANE
+    scored = lanes == 4
+    before = -1
+    for number in range(blocks):
+        at = data + load_i64(offsets + number * 8)
+        stop = data + load_i64(offsets + number * 8 + 8)
+        first = number * block
+        count = min(block, length - first)
+        into, often = documents + first * 4, frequencies + first * 4
+        prefix = 4 if scored or (count < block and fixed_tail) else 0
+        if stop - at < prefix:
+            return number
+        absolute = 0
+        if count == block:
+            at = full_block(at + prefix, stop, lanes, into, often)
+        else:
+            at = numbers(at + prefix, stop, count, fixed_tail, into)
+            if at >= 0:
+                at = numbers(at, stop, count, fixed_tail, often)
+            absolute = fixed_tail
+        if at != stop:
+            return number
+        document = 0
+        for i in range(count):
+            step = np.int64(load_u32(into + i * 4))
+            document = step if absolute else document + step
+            if document <= before or document >= limit or load_u32(often + i * 4) == 0:
+                return number
+            store_u32(into + i * 4, np.uint32(document))
+            before = document
+    return blocks
+
+
+@kernel_of(DecodePositions)
+def positions(
+    data: int, offsets: int, blocks: int, length: int, block: int, group: int, frequencies: int,
+    into: int,
+) -> int:  # fmt: skip
+    """Decode the positions of one list. Returns the bad block, or ``blocks``.
+
+    The wrapper has summed the frequencies, which is the memory there is.
+    """
+    document = 0
+    target = into
+    for number in range(blocks):
+        at = data + load_i64(offsets + number * 8)
+        stop = data + load_i64(offsets + number * 8 + 8)
+        left = 0
+        for i in range(min(block, length - number * block)):
+            left += np.int64(load_u32(frequencies + (number * block + i) * 4))
+        begin = target
+        while left >= group:
+            if at >= stop:
+                return number
+            at = unpack(at + 1, stop, np.int64(load_u8(at)), 4, target)
+            if at < 0:
+                return number
+            target += group * 4
+            left -= group
+        if numbers(at, stop, left, 0, target) != stop:
+            return number
+        target += left * 4
+        # Steps within each document become positions.
+        here = begin
+        for _ in range(min(block, length - number * block)):
+            position = 0
+            for _ in range(np.int64(load_u32(frequencies + document * 4))):
+                position += np.int64(load_u32(here))
+                if position > MAX_NUMBER:
+                    return number
+                store_u32(here, np.uint32(position))
+                here += 4
+            document += 1
+    return blocks
+
+
+# --- The best documents found so far, as a heap in two arrays: scores, and documents ----
+# Its root is the worst of them: the lowest score, and of equal ones the highest document.
+
+
+@kernel
+def is_worse(scores: int, documents: int, first: int, second: int) -> bool:
+    """Whether the first entry of the heap is worse than the second."""
+    left, right = load_f32(scores + first * 4), load_f32(scores + second * 4)
+    if left != right:
+        return left < right
+    return load_u32(documents + first * 4) > load_u32(documents + second * 4)
+
+
+@kernel
+def swap(scores: int, documents: int, first: int, second: int) -> None:
+    """Exchange two entries of the heap."""
+    score, document = load_f32(scores + first * 4), load_u32(documents + first * 4)
+    store_f32(scores + first * 4, load_f32(scores + second * 4))
+    store_u32(documents + first * 4, load_u32(documents + second * 4))
+    store_f32(scores + second * 4, score)
+    store_u32(documents + second * 4, document)
+
+
+@kernel
+def push(
+    scores: int, documents: int, size: int, most: int, score: np.float32, document: int
+) -> int:
+    """Add a document, in place of the worst one if there are ``most``; returns how many."""
+    at = size
+    if size < most:
+        store_f32(scores + at * 4, score)
+        store_u32(documents + at * 4, np.uint32(document))
+        while at > 0 and is_worse(scores, documents, at, (at - 1) >> 1):
+            swap(scores, documents, at, (at - 1) >> 1)
+            at = (at - 1) >> 1
+        return size + 1
+    at = 0
+    store_f32(scores, score)
+    store_u32(documents, np.uint32(document))
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and is_worse(scores, documents, child + 1, child):
+            child += 1
+        if not is_worse(scores, documents, child, at):
+            break
+        swap(scores, documents, child, at)
+        at = child
+    return size
+
+
+@kernel
+def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.float32:
+    """The score that a document has to exceed."""
+    if size < most:
+        return floor
+    return max(floor, load_f32(scores))
+
 
 BLOCK = 64
 """Documents of a block that has a bound."""
@@ -389,3 +677,79 @@ def top_all(
             threshold = threshold_of(scores, size, most, floor)
         first = end
     return size
+
+
+# --- Kernels that find tokens in texts. Wrappers: ``glaive.kernels.text_search`` -------
+
+CHARACTERS = 0x110000
+
+
+@kernel
+def _size_of(lead: int) -> int:
+    """Bytes of the character that begins with ``lead``; 1 for bytes that begin none."""
+    if lead < 0xC0:
+        return 1
+    if lead < 0xE0:
+        return 2
+    if lead < 0xF0:
+        return 3
+    return 4 if lead < 0xF8 else 1
+
+
+@kernel
+def _is_wide_part(at: int, size: int, parts: int) -> bool:
+    """Whether the character of ``size`` bytes from ``at`` is part of a token."""
+    lead = np.int64(load_u8(at))
+    if size == 1:
+        return False
+    number = lead & (0x7F >> size)
+    for i in range(1, size):
+        number = (number << 6) | (np.int64(load_u8(at + i)) & 0x3F)
+    if number >= CHARACTERS:
+        return False
+    return (np.int64(load_u8(parts + (number >> 3))) >> (number & 7)) & 1 == 1
+
+
+@kernel_of(FindTokens)
+def find_tokens(
+    offsets: int, width: int, data: int, documents: int, parts: int, starts: int, sizes: int,
+    counts: int,
+) -> int:  # fmt: skip
+    """Find the longest runs of characters that are parts of tokens; how many there are.
+
+    Characters that leave their text, and bytes that are none, end a token. There is room for
+    half of the bytes and of the documents, rounded up.
+    """
+    low, high = load_u64(parts), load_u64(parts + 8)
+    found = np.int64(0)
+    at = arrow_offset(offsets, width, 0)
+    for document in range(documents):
+        stop = arrow_offset(offsets, width, document + 1)
+        before = found
+        start = np.int64(-1)
+        while at < stop:
+            lead = np.int64(load_u8(data + at))
+            size = np.int64(1)
+            if lead < 128:
+                word = low if lead < 64 else high
+                part = (word >> np.uint64(lead & 63)) & np.uint64(1) != np.uint64(0)
+            else:
+                size = _size_of(lead)
+                if size > stop - at:
+                    size = np.int64(1)
+                part = _is_wide_part(data + at, size, parts)
+            if part:
+                if start < 0:
+                    start = at
+            elif start >= 0:
+                store_u64(starts + 8 * found, start)
+                store_u32(sizes + 4 * found, at - start)
+                found += 1
+                start = np.int64(-1)
+            at += size
+        if start >= 0:
+            store_u64(starts + 8 * found, start)
+            store_u32(sizes + 4 * found, stop - start)
+            found += 1
+        store_u64(counts + 8 * document, found - before)
+    return found

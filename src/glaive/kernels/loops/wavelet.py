@@ -9,18 +9,169 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    copy,
     kernel,
     kernel_of,
+    load_i32,
     load_i64,
     load_u8,
     load_u64,
     popcount,
     store_u8,
+    store_u32,
     store_u64,
 )
-from glaive.kernels.string_records import FindPattern, LocateRows, ReadText
+from glaive.kernels.string_records import FindPattern, LocateRows, ReadText, SortSuffixes
 
-__all__ = ["find_pattern", "locate_rows", "read_text"]
+# --- Kernels that sort the suffixes of a text by induction. Wrapper: ``glaive.kernels.wavelet``
+# A suffix is smaller or larger than the one that begins behind its first symbol; behind the last
+# symbol is one that is smaller than all. Where a smaller suffix follows a larger one is a minimum.
+# Once the suffixes at minima are in order, one pass over the order sorts the larger suffixes, and
+# one back the smaller ones: each puts the suffix that begins one symbol earlier into the next free
+# place of its first symbol.
+
+
+@kernel
+def _symbol(text: int, width: int, at: int) -> int:
+    return np.int64(load_u8(text + at)) if width == 1 else np.int64(load_i32(text + 4 * at))
+
+
+@kernel
+def _induce(
+    text: int, width: int, size: int, symbols: int, starts: int, heads: int, order: int
+) -> None:
+    """Sort all suffixes, or substrings, where those at minima are at the ends of their symbols."""
+    copy(heads, starts, 8 * symbols)
+    last = _symbol(text, width, size - 1)
+    place = load_i64(heads + 8 * last)
+    store_u32(order + 4 * place, size - 1)
+    store_u64(heads + 8 * last, place + 1)
+    for at in range(size):
+        behind = np.int64(load_i32(order + 4 * at))
+        if behind > 0:
+            symbol = _symbol(text, width, behind - 1)
+            if symbol >= _symbol(text, width, behind):
+                place = load_i64(heads + 8 * symbol)
+                store_u32(order + 4 * place, behind - 1)
+                store_u64(heads + 8 * symbol, place + 1)
+    copy(heads, starts + 8, 8 * symbols)
+    at = size - 1
+    while at >= 0:
+        behind = np.int64(load_i32(order + 4 * at))
+        if behind > 0:
+            symbol = _symbol(text, width, behind - 1)
+            following = _symbol(text, width, behind)
+            place = load_i64(heads + 8 * symbol)
+            if symbol < following or (symbol == following and place <= at):
+                store_u32(order + 4 * (place - 1), behind - 1)
+                store_u64(heads + 8 * symbol, place - 1)
+        at -= 1
+
+
+@kernel_of(SortSuffixes)
+def sort_substrings(
+    text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
+    found_count: int, names: int, order: int,
+) -> int:  # fmt: skip
+    """Number the strings from one minimum to the next, equal ones the same; how many there are.
+
+    ``order`` is all -1. ``starts`` are made: where the suffixes of each symbol begin, and their
+    end; ``minima`` as well, in the order of the text. There is room for half of ``size`` of them,
+    as in ``names``, which is all -1; ``found_count`` is the address of how many there are.
+    """
+    for symbol in range(symbols + 1):
+        store_u64(starts + 8 * symbol, 0)
+    for at in range(size):
+        entry = starts + 8 * _symbol(text, width, at) + 8
+        store_u64(entry, load_i64(entry) + 1)
+    for symbol in range(symbols):
+        entry = starts + 8 * symbol + 8
+        store_u64(entry, load_i64(entry) + load_i64(entry - 8))
+    # Minima, from the last one on; they are turned round afterwards.
+    copy(heads, starts + 8, 8 * symbols)
+    found = np.int64(0)
+    is_smaller = False
+    at = size - 2
+    following = _symbol(text, width, size - 1)
+    while at >= 0:
+        symbol = _symbol(text, width, at)
+        if symbol < following:
+            is_smaller = True
+        elif symbol > following:
+            if is_smaller:
+                store_u32(minima + 4 * found, at + 1)
+                found += 1
+                place = load_i64(heads + 8 * following) - 1
+                store_u32(order + 4 * place, at + 1)
+                store_u64(heads + 8 * following, place)
+            is_smaller = False
+        following = symbol
+        at -= 1
+    store_u64(found_count, found)
+    low, high = np.int64(0), found - 1
+    while low < high:
+        first, last = load_i32(minima + 4 * low), load_i32(minima + 4 * high)
+        store_u32(minima + 4 * low, last)
+        store_u32(minima + 4 * high, first)
+        low += 1
+        high -= 1
+    _induce(text, width, size, symbols, starts, heads, order)
+    # Two minima do not touch: half a position tells the number of the only one it can be.
+    for number in range(found):
+        store_u32(names + 4 * (np.int64(load_i32(minima + 4 * number)) >> 1), number)
+    # The order of the minima, as numbers of them, at the front: half of all places are enough.
+    sorted_count = np.int64(0)
+    for at in range(size):
+        position = np.int64(load_i32(order + 4 * at))
+        number = np.int64(load_i32(names + 4 * (position >> 1)))
+        if number >= 0 and np.int64(load_i32(minima + 4 * number)) == position:
+            store_u32(order + 4 * sorted_count, number)
+            sorted_count += 1
+    name = np.int64(-1)
+    before = np.int64(-1)
+    for at in range(sorted_count):
+        number = np.int64(load_i32(order + 4 * at))
+        if before < 0 or not _same(text, width, minima, found, before, number):
+            name += 1
+        store_u32(names + 4 * number, name)
+        before = number
+    return name + 1
+
+
+@kernel
+def _same(text: int, width: int, minima: int, count: int, one: int, other: int) -> bool:
+    """Whether the strings from two minima to the next ones are equal."""
+    if one == count - 1 or other == count - 1:
+        return False
+    first, second = np.int64(load_i32(minima + 4 * one)), np.int64(load_i32(minima + 4 * other))
+    length = np.int64(load_i32(minima + 4 * one + 4)) - first
+    if np.int64(load_i32(minima + 4 * other + 4)) - second != length:
+        return False
+    for at in range(length + 1):
+        if _symbol(text, width, first + at) != _symbol(text, width, second + at):
+            return False
+    return True
+
+
+@kernel_of(SortSuffixes)
+def sort_suffixes(
+    text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
+    found_count: int, names: int, order: int,
+) -> None:  # fmt: skip
+    """Sort all suffixes; ``names`` are the positions of all minima in the order of their suffixes.
+
+    ``order`` is all -1, ``starts`` are those of :func:`sort_substrings`.
+    """
+    copy(heads, starts + 8, 8 * symbols)
+    number = load_i64(found_count) - 1
+    while number >= 0:
+        position = np.int64(load_i32(names + 4 * number))
+        symbol = _symbol(text, width, position)
+        place = load_i64(heads + 8 * symbol) - 1
+        store_u32(order + 4 * place, position)
+        store_u64(heads + 8 * symbol, place)
+        number -= 1
+    _induce(text, width, size, symbols, starts, heads, order)
 
 
 @kernel

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.pipeline.functions import check_function, function_named
-from glaive.pipeline.step import StepContext, TableStep
-
-__all__ = ["AddColumnsStep"]
+from glaive.pipeline.step import StepContext, TableStep, check_function, function_named
 
 
 @dataclass(frozen=True, kw_only=True)

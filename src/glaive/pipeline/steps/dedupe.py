@@ -8,8 +8,6 @@ from typing import Literal
 from glaive.dataclass import dataclass
 from glaive.pipeline.step import StepContext, TableStep
 
-__all__ = ["DedupeStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DedupeStep(TableStep):

@@ -12,8 +12,6 @@ from glaive.errors import GlaiveError, OptionError
 from glaive.exporting import FORMATS
 from glaive.pipeline.step import DatasetName, Step, StepContext
 
-__all__ = ["ExportStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportStep(Step):

@@ -10,10 +10,8 @@ from typing import Any
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.ingestion import FORMATS, DriftRule, IngestMode
-from glaive.pipeline.expectations import ExpectingStep
+from glaive.pipeline.run import ExpectingStep
 from glaive.pipeline.step import DatasetName, StepContext
-
-__all__ = ["IngestStep"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,9 @@ from typing import Any, Literal
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.format.column_path import quoted_name
-from glaive.pipeline.expectations import ExpectingStep
-from glaive.pipeline.queries import datasets_of, query_frame
-from glaive.pipeline.step import DatasetName, StepContext
-
-__all__ = ["MergeStep"]
+from glaive.format.field import quoted_name
+from glaive.pipeline.run import ExpectingStep
+from glaive.pipeline.step import DatasetName, StepContext, datasets_of, query_frame
 
 
 @dataclass(frozen=True, kw_only=True)

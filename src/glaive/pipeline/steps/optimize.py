@@ -9,8 +9,6 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.step import StepContext, TableStep
 
-__all__ = ["OptimizeStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeStep(TableStep):

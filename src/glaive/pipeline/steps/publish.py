@@ -7,11 +7,9 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import ExpectationError
-from glaive.ingestion.expectations import Expectations
+from glaive.ingestion.task import Expectations
 from glaive.pipeline.step import DatasetName, Step, StepContext
 from glaive.table.load import open_newest
-
-__all__ = ["PublishStep"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,7 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.pipeline.functions import check_function, function_named
-from glaive.pipeline.step import DatasetName, Step, StepContext
-
-__all__ = ["PythonStep"]
+from glaive.pipeline.step import DatasetName, Step, StepContext, check_function, function_named
 
 
 @dataclass(frozen=True, kw_only=True)

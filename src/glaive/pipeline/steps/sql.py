@@ -7,11 +7,8 @@ from dataclasses import field
 from typing import Any, Literal
 
 from glaive.dataclass import dataclass
-from glaive.pipeline.expectations import ExpectingStep
-from glaive.pipeline.queries import datasets_of, query_frame
-from glaive.pipeline.step import DatasetName, StepContext
-
-__all__ = ["SqlStep"]
+from glaive.pipeline.run import ExpectingStep
+from glaive.pipeline.step import DatasetName, StepContext, datasets_of, query_frame
 
 _MODES = {"create": "errorifexists", "append": "append", "overwrite": "overwrite"}
 

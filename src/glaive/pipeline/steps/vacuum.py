@@ -9,8 +9,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.versions.cleanup import age_of
 from glaive.pipeline.step import DatasetName, Step, StepContext
 
-__all__ = ["VacuumStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class VacuumStep(Step):

@@ -5,35 +5,71 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from math import inf
 from typing import Any, ClassVar
 
-from glaive.errors import OptionError
-from glaive.scan.full_text.arguments import (
-    boosts_of,
-    columns_of,
-    member_of,
-    number_of,
-    text_of,
-    whole_of,
-)
+from glaive.errors import OptionError, OptionRangeError
 
-__all__ = [
-    "BooleanQuery",
-    "BoostQuery",
-    "CombinedFieldsQuery",
-    "DocumentGranularity",
-    "FullTextOperator",
-    "FullTextQuery",
-    "FullTextQueryType",
-    "MatchQuery",
-    "MultiMatchQuery",
-    "Occur",
-    "PhraseQuery",
-]
+# --- Arguments of queries, checked: an ``OptionError`` names the one that is wrong ------
+
+_MAX_NUMBER = 1 << 31
+
+
+def text_of(name: str, value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise OptionError(f"{name}: expected a text, found {value!r:.80}")
+    return value
+
+
+def whole_of(name: str, value: object) -> int:
+    """An integer from 0 on."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
+        kind = OptionRangeError if isinstance(value, int) else OptionError
+        raise kind(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
+    return value
+
+
+def number_of(name: str, value: object) -> float:
+    """A finite number."""
+    most = sys.float_info.max  # integers may be larger
+    if not isinstance(value, int | float) or not -most <= value <= most:
+        raise OptionError(f"{name}: expected a finite number, found {value!r:.80}")
+    return float(value)
+
+
+def columns_of(columns: object) -> tuple[str, ...]:
+    """Names of columns, one or more."""
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
+        said = "Cannot create MultiMatchQuery with no columns: "
+        raise OptionError(
+            f"{said if isinstance(columns, list) else ''}columns: expected a list of at least one "
+            f"name, found {columns!r:.80}"
+        )
+    return tuple(text_of("columns", column) for column in columns)
+
+
+def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
+    """Factors, one per column; 1 if there are none."""
+    if boosts is None:
+        return (1.0,) * count
+    if not isinstance(boosts, Sequence) or len(boosts) != count:
+        raise OptionError(
+            "The number of boosts must match the number of queries: boosts: expected "
+            f"{count} numbers, one per column, found {boosts!r:.80}"
+        )
+    return tuple(number_of("boosts", boost) for boost in boosts)
+
+
+def member_of(name: str, value: Any, kind: type[Any]) -> Any:
+    """A value of one class."""
+    if not isinstance(value, kind):
+        raise OptionError(f"{name}: expected {kind.__name__}, found {value!r:.80}")
+    return value
 
 
 class FullTextQueryType(Enum):
@@ -387,3 +423,76 @@ def _granularity(value: object) -> DocumentGranularity | None:
     raise OptionError(
         f"document_granularity: rows are the only documents that are searched, found {value!r}"
     )
+
+
+# --- What the option ``full_text_query`` of scans stands for: a query, or a text --------
+# Specification: "Searching" in ``docs/format/text-indices.md``.
+
+
+class TextQuery(FullTextQuery):
+    """A text for columns that are not named, or by name: what users give as a string.
+
+    Parameters
+    ----------
+    query
+        The text; in double quotes it is a phrase.
+    columns
+        None: all columns with a full-text index.
+    """
+
+    def __init__(self, query: str, columns: Sequence[str] | None = None) -> None:
+        self.query, self.columns = query, columns
+
+    def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
+        return FullTextQueryType.MULTI_MATCH
+
+    def leaves(self) -> Iterator[Any]:
+        """The queries of texts that it is made of."""
+        yield from ()
+
+    def on(self, columns: Sequence[str]) -> list[MatchQuery] | list[PhraseQuery]:
+        """The query of each column."""
+        text = self.query.strip()
+        if len(text) > 1 and text[0] == text[-1] == '"':
+            return [PhraseQuery(text[1:-1], column) for column in columns]
+        return [MatchQuery(self.query, column) for column in columns]
+
+    def __repr__(self) -> str:
+        return repr(self.query)
+
+
+def full_text_query_of(given: object) -> FullTextQuery:
+    """The query that the option ``full_text_query`` stands for.
+
+    Parameters
+    ----------
+    given
+        A text, a query, or a mapping with ``query``, which is one of them, and ``columns``.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if isinstance(given, FullTextQuery):
+        return given
+    if isinstance(given, str):
+        return TextQuery(given)
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"full_text_query: expected a text, a mapping or a query of glaive.query, "
+            f"found {given!r:.80}"
+        )
+    unknown = sorted(f"{key!s:.80}" for key in set(given) - {"query", "columns"})
+    if unknown:
+        raise OptionError(
+            f"full_text_query: {len(unknown)} unknown keys {unknown[:10]}; "
+            "there are 'query' and 'columns'"
+        )
+    query, columns = given.get("query"), given.get("columns")
+    if isinstance(query, FullTextQuery):
+        return query
+    if not isinstance(query, str):
+        raise OptionError(f"full_text_query: expected a text as 'query', found {query!r:.80}")
+    return TextQuery(query, None if columns is None else columns_of(columns))

@@ -5,21 +5,37 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
+from glaive.arrow.blocks import ascending
 from glaive.arrow.chunked import as_numpy, join_large
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.field import Field, joined_path
+from glaive.index.protocol import ValueBatch
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.text.bm25 import TextStatistics
-from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
-from glaive.kernels.text_search import MAX_TERMS
-from glaive.scan.full_text.column import TextColumn, indexed_columns
+from glaive.index.text.opened import JoinedPartitions, OpenedInverted, OpenedPartition
+from glaive.index.text.term_search import (
+    Hits,
+    SearchedPartition,
+    TermQuery,
+    TextStatistics,
+    TokenPositions,
+    length_shares,
+    rarity,
+    search_terms,
+    weights_of,
+)
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.kernels.text_search import MAX_TERMS, WeightedList, weighted
+from glaive.named_tuple import NamedTuple
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -29,21 +45,496 @@ from glaive.scan.full_text.queries import (
     MatchQuery,
     MultiMatchQuery,
     PhraseQuery,
+    TextQuery,
 )
-from glaive.scan.full_text.text_query import TextQuery
-from glaive.scan.indices import SnapshotIndices
-from glaive.scan.metrics import Meter
-from glaive.scan.options import ScanOptions
+from glaive.scan.indices import (
+    FragmentIds,
+    IndexedSegment,
+    LogicalIndex,
+    SnapshotIndices,
+    union_of,
+)
+from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
-from glaive.types import Flags, Int64s
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 if TYPE_CHECKING:
-    from glaive.index.text.tokenizers.tokenizer import Tokenizer
     from glaive.scan.filter.scan import FilteredScan
-    from glaive.scan.full_text.combined import CombinedColumn
-    from glaive.scan.full_text.texts import TextsInMemory
 
-__all__ = ["TextSearch"]
+
+# --- Documents in memory: texts of rows that no index knows -----------------------------
+# Specification: "Searching" in ``docs/format/text-indices.md``.
+
+
+class TextsInMemory:
+    """Texts as documents, as far as a query asks for their tokens.
+
+    Parameters
+    ----------
+    batches
+        Pairs of an array of texts and the numbers of their rows.
+    tokenizer
+        Makes their tokens.
+    wanted
+        The tokens of the query.
+    with_empty
+        Whether texts without tokens are documents.
+
+    Notes
+    -----
+    Memory is 20 bytes per row, and 16 for each place where a token of the query is.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[tuple[Any, RowNumbers]],
+        tokenizer: Tokenizer,
+        wanted: Iterable[str],
+        *,
+        with_empty: bool = False,
+    ) -> None:
+        self._with_empty = with_empty
+        wanted = list(dict.fromkeys(wanted))
+        rows: list[RowNumbers] = [np.zeros(0, np.uint64)]
+        lengths: list[Int64s] = [np.zeros(0, np.int64)]
+        places: dict[str, list[Any]] = {token: [] for token in wanted}
+        before = 0
+        numbers = tokenizer.numbers()
+        for texts, row_numbers in batches:
+            tokens = numbers.number(texts)
+            document = np.repeat(np.arange(before, before + len(texts)), tokens.counts)
+            known = {token: number for number, token in enumerate(numbers.tokens)}
+            for token in wanted:
+                if token in known:
+                    at = np.flatnonzero(tokens.numbers == known[token])
+                    places[token].append((document[at], tokens.positions[at]))
+            rows.append(row_numbers)
+            lengths.append(tokens.counts)
+            before += len(texts)
+        self.rows, self._lengths = np.concatenate(rows), np.concatenate(lengths)
+        self._places = {token: _joined(found) for token, found in places.items()}
+
+    @property
+    def size(self) -> int:
+        """Documents, those without tokens included."""
+        return len(self.rows)
+
+    @property
+    def ascending(self) -> bool:
+        """Whether rows ascend: fragments need not, nor has a row of several texts one place."""
+        return bool((self.rows[1:] > self.rows[:-1]).all())
+
+    @property
+    def statistics(self) -> TextStatistics:
+        """Documents and their tokens."""
+        documents = self.size if self._with_empty else int((self._lengths > 0).sum())
+        return TextStatistics(documents, int(self._lengths.sum()))
+
+    def weighted(self, token: str, mean: float) -> WeightedList:
+        """The documents of a token, with weights."""
+        at, _ = self._places[token]
+        documents, counts = np.unique(at, return_counts=True)
+        shares = length_shares(self._lengths[documents], mean)
+        weights = weights_of(counts.astype(np.uint32), shares)
+        return weighted(documents.astype(np.uint32), weights)
+
+    @property
+    def lengths(self) -> Int64s:
+        """Tokens of each document."""
+        return self._lengths
+
+    def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
+        """The documents that have a token, and how often."""
+        documents, counts = np.unique(self._places[token][0], return_counts=True)
+        return documents.astype(np.uint32), counts.astype(np.uint32)
+
+    def count(self, token: str) -> int:
+        """How many documents have a token."""
+        return len(np.unique(self._places[token][0]))
+
+    def positions(self, token: str) -> TokenPositions:
+        """Positions of a token in each of its documents."""
+        at, positions = self._places[token]
+        _, counts = np.unique(at, return_counts=True)
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        return TokenPositions.of(starts, positions)
+
+    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
+        """The token itself: texts that no index knows are searched for nothing else."""
+        return [token]
+
+
+def _joined(found: list[Any]) -> tuple[Int64s, UInt32s]:
+    documents = [np.zeros(0, np.int64), *(documents for documents, _ in found)]
+    positions = [np.zeros(0, np.uint32), *(positions for _, positions in found)]
+    return np.concatenate(documents), np.concatenate(positions)
+
+
+# --- A column that is searched: its index, the rows that the index finds, and those it does not
+# know
+#
+# Specification: "Searching" in ``docs/format/text-indices.md``.
+
+_KIND = "inverted"
+
+UNINDEXED_TEXTS = TextParams(
+    max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
+    ascii_folding=False,
+)  # fmt: skip
+"""How texts of a column without an index become tokens."""
+
+
+class _PartitionRows(NamedTuple):
+    """Where the documents of a partition are in this version.
+
+    Parameters
+    ----------
+    addresses
+        Of each.
+    allowed
+        Not 0 where it may be found; None: all may.
+    ascending
+        Whether addresses ascend.
+    """
+
+    addresses: RowNumbers
+    allowed: UInt8s | None
+    ascending: bool
+
+
+class TextColumn:
+    """A column of a version that is searched.
+
+    Parameters
+    ----------
+    snapshot
+        The version.
+    path
+        Of the column.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        There is no such column.
+    OptionError
+        It does not hold texts.
+    """
+
+    def __init__(self, snapshot: Snapshot, path: str) -> None:
+        self.snapshot, self.path = snapshot, path
+        field = snapshot.manifest.schema.find(path)[-1]
+        kind: Any = field.to_arrow().type
+        listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        self.index = _index_of(snapshot, field.id)
+        self._emptied = _emptied(snapshot, field.id, self.index)
+        self.plain = _is_text(kind)
+        if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
+            raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
+
+    def documents_of(self, values: Any, addresses: RowNumbers) -> tuple[Any, RowNumbers]:
+        """The texts of rows, as in an index: that of each, or of the elements; and their rows."""
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        from glaive.index.text.partition import documents_of
+
+        batch = ValueBatch(values, addresses)
+        texts, rows, _ = documents_of(batch, by_element=self.by_element)
+        return texts, rows
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, path: str) -> TextColumn:
+        """A column of a version, opened once."""
+        key = ("text column", path)
+        known: TextColumn | None = snapshot.memo.get(key)
+        if known is None:
+            known = snapshot.memo[key] = cls(snapshot, path)
+        return known
+
+    @cached_property
+    def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
+        """The segments of its index, opened: those that answer for no row count for scores.
+
+        Without those that were built with other parameters than the first: they have other tokens,
+        so that their rows are read, as those of no segment.
+        """
+        indices = SnapshotIndices.of(self.snapshot)
+        known = () if self.index is None else self.index.segments
+        opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._emptied)]
+        return [pair for pair in opened if self._documents(*pair) == self._documents(*opened[0])]
+
+    def _documents(self, segment: IndexedSegment, opened: OpenedInverted) -> tuple[object, ...]:
+        """What the documents of a segment are, and how they become tokens."""
+        return opened.params.tokenizing, not self.plain and _is_by_element(segment)
+
+    @cached_property
+    def by_element(self) -> bool:
+        """Whether the elements of lists are documents, by its index."""
+        return bool(self.segments) and not self.plain and _is_by_element(self.segments[0][0])
+
+    @cached_property
+    def covered(self) -> FragmentIds:
+        """Fragments that the index knows."""
+        return union_of(segment for segment, _ in self.segments) if self.segments else frozenset()
+
+    @cached_property
+    def statistics(self) -> TextStatistics:
+        """Documents of the index, and their tokens."""
+        return TextStatistics.sum_of(opened.statistics for _, opened in self.segments)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What makes tokens of texts, as in the index."""
+        if not self.segments:
+            return Tokenizer.of(UNINDEXED_TEXTS)
+        return self.segments[0][1].texts.tokenizer
+
+    def tokens(self, text: str, *, fuzzy: bool) -> tuple[tuple[str, int], ...]:
+        """The tokens of the text of a query; ``fuzzy``: as they stand in it."""
+        if not self.segments:
+            return tuple(self.tokenizer.tokens(text))
+        opened = self.segments[0][1]
+        return (opened.fuzzy_texts if fuzzy else opened.texts).tokens(text)
+
+    def searched(self, among: RowSet | None, *, joined: bool = False) -> list[SearchedPartition]:
+        """All partitions of the index.
+
+        Parameters
+        ----------
+        among
+            Addresses of the rows that may be found; None: all.
+        joined
+            Those of a segment as one, if they can be.
+        """
+        return [
+            self._searched(segment, partition, among)
+            for segment, opened in self.segments
+            for partition in (opened.joined if joined else opened.partitions)
+        ]
+
+    def _searched(
+        self,
+        segment: IndexedSegment,
+        partition: OpenedPartition | JoinedPartitions,
+        among: RowSet | None,
+    ) -> SearchedPartition:
+        key = ("text rows", segment.stated, partition.number)
+        rows: _PartitionRows | None = self.snapshot.memo.get(key)
+        if rows is None:
+            rows = self.snapshot.memo[key] = self._rows(segment, partition)
+        allowed = rows.allowed
+        if among is not None:
+            inside = _inside(rows, among)
+            allowed = inside if allowed is None else inside & allowed
+        return SearchedPartition(partition, rows.addresses, allowed, rows.ascending)
+
+    def _rows(
+        self, segment: IndexedSegment, partition: OpenedPartition | JoinedPartitions
+    ) -> _PartitionRows:
+        stored = partition.stored_rows
+        addresses, known = SnapshotIndices.of(self.snapshot).locate(segment, stored)
+        ascending = bool((addresses[1:] > addresses[:-1]).all())
+        allowed = None if known.all() else known.astype(np.uint8)
+        return _PartitionRows(addresses, allowed, ascending)
+
+
+def _inside(rows: _PartitionRows, among: RowSet) -> UInt8s:
+    """Which documents are among some rows."""
+    if not rows.ascending:
+        return among.contains(rows.addresses).astype(np.uint8)
+    # Each range of rows is a range of documents.
+    change = np.zeros(len(rows.addresses) + 1, np.int64)
+    np.add.at(change, np.searchsorted(rows.addresses, among.starts), 1)
+    np.add.at(change, np.searchsorted(rows.addresses, among.stops), -1)
+    return np.cumsum(change[:-1]).astype(np.uint8)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
+    """The full-text index of a field."""
+    for index in SnapshotIndices.of(snapshot).on(field_id):
+        if index.kind.name == _KIND:
+            return index
+    return None
+
+
+def _emptied(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> list[IndexedSegment]:
+    """Segments of the full-text index of a field whose rows were all deleted."""
+    found = [one for one in SnapshotIndices.of(snapshot).emptied if _is_over(one, field_id)]
+    name = found[0].entry.name if index is None and found else None if index is None else index.name
+    return [one for one in found if one.entry.name == name]
+
+
+def _is_over(segment: IndexedSegment, field_id: int) -> bool:
+    return segment.kind.name == _KIND and list(segment.entry.fields) == [field_id]
+
+
+def _is_by_element(segment: IndexedSegment) -> bool:
+    """Whether the elements of lists are the documents of a segment."""
+    from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
+
+    entry = segment.entry
+    said = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
+    return said.get("document_granularity") == LIST_ELEMENT
+
+
+def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
+    """The path of a field; None for one that does not exist."""
+
+    def below(fields: Sequence[Field], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for field in fields:
+            path = (*before, field.name)
+            if field.id == field_id:
+                yield path
+            yield from below(field.children, path)
+
+    names = next(below(snapshot.manifest.schema.fields, ()), None)
+    return None if names is None else joined_path(names)
+
+
+def indexed_columns(snapshot: Snapshot) -> list[str]:
+    """Paths of the columns with a full-text index, in the order of the indices."""
+    known: list[str] | None = snapshot.memo.get("text columns")
+    if known is None:
+        known = snapshot.memo["text columns"] = _indexed_columns(snapshot)
+    return known
+
+
+def _indexed_columns(snapshot: Snapshot) -> list[str]:
+    indices = SnapshotIndices.of(snapshot)
+    kinds = [(index.kind, index.fields) for index in indices.all]
+    kinds += [(segment.kind, tuple(segment.entry.fields)) for segment in indices.emptied]
+    paths = [
+        _path_of(snapshot, fields[0])
+        for kind, fields in kinds
+        if kind.name == _KIND and len(fields) == 1
+    ]
+    return list(dict.fromkeys(path for path in paths if path is not None))
+
+
+# --- Several columns as one field: BM25 of a term's occurrences in all of them ----------
+# Specification: "Searching" in ``docs/format/text-indices.md``.
+
+
+class DocumentPart(NamedTuple):
+    """Documents of a column.
+
+    Parameters
+    ----------
+    documents
+        A partition of an index, or texts in memory.
+    rows
+        Address of each.
+    allowed
+        Not 0 where one may be found; None: all may.
+    """
+
+    documents: OpenedPartition | TextsInMemory
+    rows: RowNumbers
+    allowed: UInt8s | None
+
+    def occurrences(self, token: str) -> tuple[RowNumbers, Int64s]:
+        """Rows that may be found and have a token, and how often."""
+        documents, frequencies = self.documents.occurrences(token)
+        at = documents.astype(np.int64)
+        if self.allowed is not None:
+            kept = self.allowed[at] > 0
+            at, frequencies = at[kept], frequencies[kept]
+        return self.rows[at], frequencies.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedColumn:
+    """One of the columns.
+
+    Parameters
+    ----------
+    weight
+        How many times its tokens count.
+    parts
+        Its documents.
+    statistics
+        Of all of them.
+    """
+
+    weight: float
+    parts: Sequence[DocumentPart]
+    statistics: TextStatistics
+
+    def count(self, token: str) -> int:
+        """Documents that have a token, deleted ones included."""
+        return sum(part.documents.count(token) for part in self.parts)
+
+    def occurrences(self, token: str) -> tuple[RowNumbers, Int64s]:
+        """Rows that have a token, and how often."""
+        found = [part.occurrences(token) for part in self.parts]
+        rows = [np.zeros(0, np.uint64), *(rows for rows, _ in found)]
+        often = [np.zeros(0, np.int64), *(often for _, often in found)]
+        return np.concatenate(rows), np.concatenate(often)
+
+    def lengths(self, rows: RowNumbers) -> Int64s:
+        """Tokens of some rows, which are ascending."""
+        lengths = np.zeros(len(rows), np.int64)
+        for part in self.parts:
+            place = np.minimum(np.searchsorted(rows, part.rows), max(0, len(rows) - 1))
+            here = rows[place] == part.rows if len(rows) else np.zeros(0, np.bool_)
+            if part.allowed is not None and len(rows):
+                here &= part.allowed > 0
+            lengths[place[here]] += part.documents.lengths[here].astype(np.int64)
+        return lengths
+
+
+def combined_hits(columns: Sequence[CombinedColumn], tokens: Iterable[str], *, every: bool) -> Hits:
+    """Rows that have tokens in any of the columns, with their scores.
+
+    The number of documents, and of those that have a token, is the largest of a column. Occurrences
+    and lengths are sums over the columns, each times its weight; a token counts once.
+
+    Parameters
+    ----------
+    every
+        Whether a row needs all tokens; else one of them.
+    """
+    distinct = list(dict.fromkeys(tokens))
+    found = [[column.occurrences(token) for column in columns] for token in distinct]
+    rows = _union(rows for of_token in found for rows, _ in of_token)
+    documents = max(column.statistics.documents for column in columns)
+    total = sum(column.weight * column.statistics.tokens for column in columns)
+    lengths = np.zeros(len(rows), np.float64)
+    for column in columns:
+        lengths += column.weight * column.lengths(rows)
+    shares = length_shares(lengths, total / max(1, documents))  # type: ignore[arg-type]  # weighted
+    scores = np.zeros(len(rows), np.float32)
+    having = np.zeros(len(rows), np.int64)
+    for token, of_token in zip(distinct, found, strict=True):
+        often = _weighted(rows, columns, of_token)
+        rare = rarity(documents, max(column.count(token) for column in columns))
+        scores += np.float32(rare) * weights_of(often, shares)  # type: ignore[arg-type]  # weighted
+        having += often > 0
+    kept: Flags = having == len(distinct) if every else having > 0
+    return Hits(rows[kept], scores[kept])
+
+
+def _union(parts: Iterator[RowNumbers]) -> RowNumbers:
+    return ascending(np.concatenate([np.zeros(0, np.uint64), *parts]))
+
+
+def _weighted(
+    rows: RowNumbers,
+    columns: Sequence[CombinedColumn],
+    found: Sequence[tuple[RowNumbers, Int64s]],
+) -> Float32s:
+    """How often each row has a token, with the weights of the columns."""
+    often = np.zeros(len(rows), np.float64)
+    for column, (having, frequencies) in zip(columns, found, strict=True):
+        often[np.searchsorted(rows, having)] += column.weight * frequencies
+    return often.astype(np.float32)
+
 
 _SHIFT = np.uint64(32)
 _MORE: Final = 4
@@ -185,7 +676,6 @@ class TextSearch:
         return _each_once(self.hits(query, None))
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
-        from glaive.scan.full_text.combined import combined_hits
 
         columns = [self.column(path) for path in query.columns]
         indexed = [column for column in columns if column.segments]
@@ -209,7 +699,6 @@ class TextSearch:
     def _combined_column(
         self, column: TextColumn, weight: float, tokenizer: Tokenizer, tokens: Sequence[str]
     ) -> CombinedColumn:
-        from glaive.scan.full_text.combined import CombinedColumn, DocumentPart
 
         known = column.searched(self._among) if column.segments else []
         parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
@@ -306,7 +795,6 @@ class TextSearch:
         fragments = [one for one in self._fragments if one not in covered]
         if not fragments:
             return None
-        from glaive.scan.full_text.texts import TextsInMemory
 
         rows = self._filtered((column.path,), tuple(fragments))
         read = (

@@ -5,32 +5,244 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from math import ceil
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from math import ceil, isfinite, sqrt
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import distinct
+from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
+from glaive.index.row_set import RowNumbers
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
-from glaive.kernels.code_scan import ScannedPartition, scan_codes
-from glaive.kernels.graph_search import ReachedNodes, ReachedRows
-from glaive.kernels.partition_rows import RowPlaces
+from glaive.io.cache import ByteCache
+from glaive.kernels.distances import (
+    ELEMENTS,
+    FoundRows,
+    Metric,
+    PlacedVectors,
+    measure_pairs,
+    rescore_rows,
+)
+from glaive.kernels.graph_search import (
+    AllowedBits,
+    ReachedNodes,
+    ReachedRows,
+    RowPlaces,
+    ScannedPartition,
+    scan_codes,
+)
 from glaive.named_tuple import NamedTuple
-from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.scan.metrics import Meter
-from glaive.scan.nearest.allowed import AllowedRows
-from glaive.scan.nearest.effort import NEIGHBOURS, Effort, effort_of
-from glaive.scan.nearest.located import locate_rows
+from glaive.scan.indices import (
+    FragmentIds,
+    IndexedSegment,
+    LogicalIndex,
+    SnapshotIndices,
+    union_of,
+)
 from glaive.scan.nearest.options import NearestOptions
-from glaive.scan.nearest.top import Found, TopRows, nearest_of
-from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.types import Flags, Float32s
+from glaive.scan.nearest.vectors import (
+    Found,
+    TopRows,
+    VectorQuery,
+    VectorType,
+    nearest_of,
+    row_vectors,
+)
+from glaive.scan.options import Meter
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.take import take_physical
+from glaive.scan.views import BoundProjection
+from glaive.types import Flags, Float32s, Int64s, UInt64s
 
-__all__ = ["IndexSearch", "SearchedSegment", "damaged"]
+# --- Where the rows of a segment are in a version: fragment and physical row of each ----
+
+_SHIFT = np.uint64(32)
+_MASK = np.uint64(0xFFFFFFFF)
+
+
+def locate_rows(
+    indices: SnapshotIndices, segment: IndexedSegment, numbers: RowNumbers
+) -> RowPlaces:
+    """Find rows by their numbers, as the segment stores them, in whatever order."""
+    snapshot = indices.snapshot
+    manifest = snapshot.manifest
+
+    def is_deleted(position: int, rows: Int64s) -> Flags | None:
+        live = snapshot.live_rows(manifest.fragment(position))
+        return None if live is None else live.is_deleted(rows)
+
+    covered = np.zeros(manifest.num_fragments, np.bool_)
+    covered[list(snapshot.positions_of(sorted(segment.fragments)))] = True
+    if not indices.holds_addresses(segment):
+        fragment, row = snapshot.row_id_index.locate(numbers, is_deleted)
+        there = fragment >= 0
+        there[there] = covered[fragment[there]]
+        return _located(fragment, row, numbers, there)
+    addresses, there = indices.moved(numbers)
+    ids = manifest.fragment_ids
+    order = np.argsort(ids, kind="stable")
+    wanted = (addresses >> _SHIFT).astype(np.int64)
+    at = np.minimum(np.searchsorted(ids[order], wanted), max(0, len(ids) - 1))
+    if not len(ids):
+        return _located(wanted, wanted, addresses, np.zeros(len(wanted), np.bool_))
+    fragment = order[at]
+    row = (addresses & _MASK).astype(np.int64)
+    there = there & (ids[fragment] == wanted) & covered[fragment]
+    there &= row < manifest.physical_rows[fragment]
+    for position in np.flatnonzero(manifest.deleted_rows != 0).tolist():
+        here = np.flatnonzero(there & (fragment == position))
+        deleted = is_deleted(position, row[here]) if len(here) else None
+        if deleted is not None:
+            there[here[deleted]] = False
+    return _located(fragment, row, addresses, there)
+
+
+def _located(fragment: Int64s, row: Int64s, key: UInt64s, there: Flags) -> RowPlaces:
+    numbers = np.ascontiguousarray(fragment, np.int64), np.ascontiguousarray(row, np.int64)
+    return RowPlaces(*numbers, np.ascontiguousarray(key), None if there.all() else there)
+
+
+# --- Rows that a search is restricted to, because a filter comes first ------------------
+
+_MAX_BITS = 1 << 31
+"""Rows up to which each has a bit; with more, allowed ones are looked up."""
+
+
+class AllowedRows:
+    """Rows that passed a filter, by fragment.
+
+    Parameters
+    ----------
+    passed
+        Position of a fragment and physical rows in it, ascending; a fragment may come again
+        with rows behind those before.
+    """
+
+    def __init__(self, passed: Iterable[tuple[int, Int64s]]) -> None:
+        by_fragment: dict[int, list[Int64s]] = {}
+        for position, rows in passed:
+            if len(rows):
+                by_fragment.setdefault(position, []).append(rows)
+        self._rows = {position: np.concatenate(rows) for position, rows in by_fragment.items()}
+        self.count = sum(map(len, self._rows.values()))
+
+    def pairs(self) -> tuple[Int64s, Int64s]:
+        """Fragments, by position, and physical rows of all."""
+        if not self._rows:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        fragments = [np.full(len(rows), position) for position, rows in self._rows.items()]
+        return np.concatenate(fragments), np.concatenate(list(self._rows.values()))
+
+    def contains(self, fragment: Int64s, row: Int64s) -> Flags:
+        """Which rows are allowed, one flag each."""
+        if self.bits is not None:
+            return self.bits.contains(fragment, row)
+        allowed = np.zeros(len(row), np.bool_)
+        for position, rows in self._rows.items():
+            here = np.flatnonzero(fragment == position)
+            at = np.minimum(np.searchsorted(rows, row[here]), len(rows) - 1)
+            allowed[here] = rows[at] == row[here]
+        return allowed
+
+    @cached_property
+    def bits(self) -> AllowedBits | None:
+        """A bit for each row up to the last of its fragment; None: too many."""
+        sizes = np.zeros(max(self._rows, default=0) + 1, np.int64)
+        for position, rows in self._rows.items():
+            sizes[position] = int(rows[-1]) + 1
+        if (sizes > _MAX_BITS).any() or int(sizes.sum()) + 8 * len(sizes) > _MAX_BITS:
+            return None
+        octets = (sizes + 7) // 8
+        starts = np.cumsum(octets) - octets
+        bits = np.zeros(max(1, int(octets.sum())), np.uint8)
+        for position, rows in self._rows.items():
+            flags = np.zeros(int(sizes[position]), np.bool_)
+            flags[rows] = True
+            packed = np.packbits(flags, bitorder="little")
+            bits[starts[position] : starts[position] + len(packed)] = packed
+        return AllowedBits(8 * starts, sizes, bits)
+
+
+# --- How many partitions of an index a search begins with -------------------------------
+# Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
+
+NEIGHBOURS: Final = 8
+"""Nearest centroids that tell whether a query is clear."""
+
+_CLEAR: Final = 1.28
+_UNCLEAR: Final = 1.08
+"""Distance of the eighth centroid, in that of the first, from which on a query is clear or not."""
+
+_MORE: Final = 3.6
+"""Partitions of an unclear query for each of a clear one."""
+
+
+class Effort(NamedTuple):
+    """Partitions to search first, and at most, until there are enough rows.
+
+    ``is_fixed``: whatever the distances of the centroids.
+    """
+
+    first: int
+    most: int
+    is_fixed: bool = False
+
+
+def effort_of(
+    options: NearestOptions,
+    count: int,
+    ranked: Sequence[float] | None,
+    metric: Metric,
+    partitions: int,
+) -> Effort:
+    """The partitions to search.
+
+    Parameters
+    ----------
+    count
+        Rows wanted.
+    ranked
+        Distances of the query from the nearest centroids, ascending, :data:`NEIGHBOURS` at least
+        where there are as many; None: not known yet.
+    partitions
+        Those that the index has.
+    """
+    most = partitions
+    if options.maximum_nprobes is not None:
+        most = min(most, options.maximum_nprobes)
+    least = min(most, options.minimum_nprobes or 1)
+    if options.minimum_nprobes is not None and options.minimum_nprobes == options.maximum_nprobes:
+        return Effort(least, most, is_fixed=True)
+    usual = _usual(count, ranked, metric, partitions)
+    effort = 0.5 if options.search_effort is None else options.search_effort
+    if effort <= 0.5:
+        first = usual ** (2 * effort)
+    else:
+        first = usual * (partitions / usual) ** (2 * effort - 1)
+    # Rounding must not add a partition to a number that is exact.
+    return Effort(min(most, max(least, ceil(first - 1e-9))), most)
+
+
+def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partitions: int) -> int:
+    """Partitions of medium effort: more if many centroids are about as near as the first.
+
+    It grows with the root of the rows wanted, and not with the index, as pylance's does.
+    """
+    clear = 4 + 0.8 * sqrt(count)
+    unclear = 0.5
+    if ranked is not None and len(ranked) >= NEIGHBOURS and metric in ("l2", "cosine"):
+        nearest, other = ranked[0], ranked[NEIGHBOURS - 1]
+        ratio = other / nearest if nearest > 0 else _CLEAR
+        if isfinite(ratio):
+            unclear = min(1.0, max(0.0, (_CLEAR - ratio) / (_CLEAR - _UNCLEAR)))
+    return max(1, min(partitions, ceil(clear * (1 + (_MORE - 1) * unclear))))
+
 
 _SAMPLED: Final = 256
 """Rows of a partition, about, that show how many pass a filter."""
@@ -365,3 +577,250 @@ def _load(opened: OpenedVectorIndex, partition: int) -> LoadedPartition:
         return opened.load(partition)
     except CorruptFileError as error:
         raise damaged(error) from error
+
+
+# --- Which vector index a search uses, if any -------------------------------------------
+
+
+class ChosenIndex(NamedTuple):
+    """An index whose segments are searched.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    segments
+        Those that are searched.
+    fragments
+        Ids of the fragments that these answer for.
+    metric
+        Kind of distance of all of them.
+    """
+
+    name: str
+    segments: tuple[SearchedSegment, ...]
+    fragments: FragmentIds
+    metric: Metric
+
+    def closed(self, indices: SnapshotIndices) -> ClosedIndex:
+        """What is needed to search with it again; it keeps no opened segment."""
+        segments = tuple(one.segment for one in self.segments)
+        keys = tuple(map(indices.name_of, segments))
+        cache = indices.snapshot.session.index_cache
+        return ClosedIndex(self.name, segments, self.fragments, self.metric, keys, cache)
+
+    def with_defaults(self, options: NearestOptions) -> NearestOptions:
+        """Options with what the index was built for, where the query does not say."""
+        known = [one.opened.defaults for one in self.segments if one.opened.defaults is not None]
+        if not known:
+            return options
+        chosen = max(one.nprobes for one in known), max(one.refine_factor or 0 for one in known)
+        return options.with_defaults(chosen[0], chosen[1] or None)
+
+
+class ClosedIndex(NamedTuple):
+    """An index that was chosen before, for the same search with another query.
+
+    Parameters
+    ----------
+    name, segments, fragments, metric
+        As of :class:`ChosenIndex`.
+    keys, cache
+        What its segments are kept under once they are opened, and where.
+    """
+
+    name: str
+    segments: tuple[IndexedSegment, ...]
+    fragments: FragmentIds
+    metric: Metric
+    keys: tuple[Hashable, ...]
+    cache: ByteCache[Hashable, Any]
+
+    def opened(self) -> ChosenIndex | None:
+        """The same index, if the session still has all its segments; their files never change."""
+        name, segments, fragments, metric, keys, cache = self
+        found: list[Any] = cache.get_all(keys)
+        if None in found:
+            return None
+        opened = tuple(map(SearchedSegment, segments, found))
+        return ChosenIndex(name, opened, fragments, metric)
+
+
+def choose_index(
+    snapshot: Snapshot, field_id: int, kind: VectorType, options: NearestOptions
+) -> ChosenIndex | None:
+    """The first index on a field that can be searched, by the distance asked for.
+
+    Raises
+    ------
+    OptionError
+        ``ef`` is below the rows wanted, and the index has graphs.
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file of an index is damaged or absent.
+    """
+    if not options.use_index or snapshot.manifest.index_section is None:
+        return None
+    indices = SnapshotIndices.of(snapshot)
+    for index in indices.on(field_id):
+        if index.kind.name == "vector":
+            chosen = _chosen(indices, index, kind, options)
+            if chosen is not None:
+                return chosen
+    return None
+
+
+def _chosen(
+    indices: SnapshotIndices, index: LogicalIndex, kind: VectorType, options: NearestOptions
+) -> ChosenIndex | None:
+    """Segments with the wanted distance; those that are not known are scanned instead."""
+    opened = searched_segments(indices, index.segments, kind, options.metric)
+    if not opened:
+        return None
+    _check_graphs(opened, options)
+    fragments = index.fragments
+    if len(opened) < len(index.segments):
+        fragments = union_of(one.segment for one in opened)
+    return ChosenIndex(index.name, opened, fragments, opened[0].opened.metric)
+
+
+def searched_segments(
+    indices: SnapshotIndices,
+    segments: Iterable[IndexedSegment],
+    kind: VectorType,
+    metric: Metric | None = None,
+) -> tuple[SearchedSegment, ...]:
+    """Those of some segments that compare vectors of a type by a distance, opened.
+
+    Parameters
+    ----------
+    metric
+        Kind of distance; by default that of the first of them.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file of a segment is damaged or absent.
+    """
+    opened: list[SearchedSegment] = []
+    for segment in segments:
+        try:
+            found = indices.open(segment)
+        except UnsupportedFeatureError:
+            continue
+        except CorruptFileError as error:
+            raise damaged(error) from error
+        if not isinstance(found, OpenedVectorIndex) or found.dimension != kind.dimension:
+            continue
+        if (found.metric == "hamming") != (kind.element == "uint8"):
+            continue
+        metric = metric or found.metric
+        if found.metric == metric:
+            opened.append(SearchedSegment(segment, found))
+    return tuple(opened)
+
+
+def _check_graphs(opened: Iterable[SearchedSegment], options: NearestOptions) -> None:
+    if options.ef is None or not any(one.opened.has_graphs for one in opened):
+        return
+    wanted = (options.k or 1) * (options.refine_factor or 1)
+    if options.ef < wanted:
+        raise OptionError(
+            f"nearest: ef: expected at least {wanted}, the rows wanted of a graph, found "
+            f"{options.ef}"
+        )
+
+
+# --- True distances of rows that an index found -----------------------------------------
+
+_GREATEST: Final = float(np.finfo(np.float32).max)
+
+
+def rescore(
+    source: BoundProjection,
+    query: VectorQuery,
+    found: Found,
+    top: TopRows,
+    meter: Meter,
+    *,
+    finite: bool = False,
+) -> None:
+    """Add rows with their true distances, which takes reading their vectors.
+
+    Parameters
+    ----------
+    source
+        The column with the vectors, alone.
+    found
+        Query by query.
+    finite
+        Leave out rows whose distance is not finite: no index has their vectors.
+    """
+    if not found.size:
+        return
+    meter.count("vectors_compared", found.size)
+    placed = None if query.kind.several else _in_place(source, found.fragment, found.row)
+    if placed is not None:
+        near = _nearest_in_place(placed, query, found, top, finite=finite)
+        if near is not None:
+            top.add(near, in_order=query.answers == 1)
+            return
+    distances = _measured(source, query, found, meter)
+    if finite and not query.kind.several:
+        distances[~np.isfinite(distances)] = np.nan
+    near_enough = distances <= top.limits[found.query]
+    rescored = found._replace(distance=distances)
+    top.add(rescored if near_enough.all() else rescored.take(near_enough))
+
+
+def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: Meter) -> Float32s:
+    """True distances of rows, whose vectors are taken."""
+    table = take_physical(source, found.fragment, found.row, meter=meter)
+    array: Any = join_large(table.column(0).chunks)
+    vectors = row_vectors(array, query.kind)
+    if query.answers == 1:
+        return query.distances(vectors, 0)
+    rows = np.arange(found.size)
+    distances = measure_pairs(vectors.block, query.queries, query.metric, rows, found.query)
+    if vectors.valid is not None:
+        distances[~vectors.valid] = np.nan
+    return query.in_range(distances)
+
+
+def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedVectors | None:
+    """Where vectors lie plain in mapped files, so that they are measured without a copy.
+
+    None where that is not so, or takes have not joined the fragments yet. One alone is joined here.
+    """
+    joined = source.joined_before()
+    if joined is not None and joined.is_trusted(fragment):
+        return joined.places
+    positions = distinct(fragment)
+    if joined is None and len(positions) == 1:
+        joined = source.joined(positions.tolist())
+    if joined is None or joined.places is None or not joined.holds(positions):
+        return None
+    numbers = joined.numbers(fragment, row)
+    if numbers is None or not joined.prepare(positions, numbers):
+        return None
+    return joined.places
+
+
+def _nearest_in_place(
+    placed: PlacedVectors, query: VectorQuery, found: Found, top: TopRows, *, finite: bool
+) -> Found | None:
+    """The nearest rows by true distances; None: something is amiss, and a take says what."""
+    element, queries = query.kind.element, query.queries
+    if placed.width != query.kind.dimension * ELEMENTS[element].itemsize:
+        return None  # nulls among the numbers lie before them
+    limits, low = top.limits, -np.inf if query.low is None else query.low
+    if finite:
+        limits = np.minimum(limits, _GREATEST)
+        low = max(low, -_GREATEST)
+    several = len(limits)
+    if several == 1:
+        bounds = np.array([0, found.size])
+    else:
+        bounds = np.searchsorted(found.query, np.arange(several + 1))
+    rows = FoundRows(bounds, found.key, found.fragment, found.row)
+    near = rescore_rows(placed, element, rows, queries, query.metric, limits, top.count, low=low)
+    return None if near is None else Found(*near)

@@ -14,25 +14,19 @@ from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.minhash_search import OpenedMinHash, distances_of
-from glaive.index.scalar.signatures import TextSigner, band_keys
+from glaive.index.scalar.minhash import OpenedMinHash, TextSigner, band_keys, distances_of
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.found_columns import FoundColumns
-from glaive.scan.indexed.steps import PlanStep
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
-from glaive.scan.metrics import Meter
-from glaive.scan.nearest.minhash_query import MinHashQuery
-from glaive.scan.nearest.result import added_columns
-from glaive.scan.nearest.top import Found
-from glaive.scan.options import ScanOptions
-from glaive.scan.ranked import RankedScan, filters_of
+from glaive.scan.nearest.options import MinHashQuery
+from glaive.scan.nearest.vectors import Found, added_columns
+from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.ranked import PlanStep, RankedScan, filters_of
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Float32s, UInt16s
-
-__all__ = ["MinHashScan"]
 
 _DEFAULT_COUNT: Final = 10
 _KIND: Final = "minhashlsh"

@@ -15,18 +15,15 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
 from glaive.kernels.distances import ELEMENTS, Metric
-from glaive.scan.nearest.choice import ChosenIndex
+from glaive.scan.nearest.indexed import ChosenIndex
 from glaive.scan.nearest.options import NearestOptions
-from glaive.scan.nearest.result import QUERY
 from glaive.scan.nearest.scan import NearestScan
-from glaive.scan.nearest.vectors import row_vectors, vector_type
+from glaive.scan.nearest.vectors import QUERY, row_vectors, vector_type
 from glaive.scan.options import ScanOptions
-from glaive.scan.system_columns import ROW_ID, refuse_taken
+from glaive.scan.projection import ROW_ID, refuse_taken
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Flags, Int64s, UInt64s
-
-__all__ = ["RecallSample"]
 
 _NEIGHBOURS: Final = 10
 """Rows that are searched for, beside the one that the query is from."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from glaive.scan.indices import SnapshotIndices
-from glaive.scan.nearest.choice import ClosedIndex
+from glaive.scan.nearest.indexed import ClosedIndex
 from glaive.scan.nearest.options import query_vectors
 from glaive.scan.nearest.scan import NearestScan
 from glaive.scan.options import ScanOptions
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from glaive.scan.query import Query
     from glaive.scan.ranked import RankedScan
 
-__all__ = ["search_with"]
 
 _KEPT: Final = "searches"
 _MAX_KEPT: Final = 64

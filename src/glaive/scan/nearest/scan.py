@@ -6,41 +6,338 @@ and cut by limit and offset; columns are taken of those that remain.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, cast
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
+from glaive.index.vector.vector_column import normalized
+from glaive.kernels.distances import (
+    ELEMENTS,
+    LEAST_LENGTH,
+    MOST_LENGTH,
+    VectorBlock,
+    measure_pairs,
+    squared_norms,
+)
+from glaive.kernels.products import CHUNK, QueryTable, select_near
+from glaive.scan.bound import BoundFragment
+from glaive.scan.filter.scan import FilteredScan
+from glaive.scan.filter.search import FragmentSelection
 from glaive.scan.found_columns import FoundColumns
-from glaive.scan.indexed.steps import PlanStep, read_step
 from glaive.scan.indices import FragmentIds, SnapshotIndices
-from glaive.scan.metrics import Meter
-from glaive.scan.nearest.allowed import AllowedRows
-from glaive.scan.nearest.choice import ChosenIndex, ClosedIndex, choose_index
-from glaive.scan.nearest.effort import effort_of
-from glaive.scan.nearest.indexed import IndexSearch
+from glaive.scan.nearest.indexed import (
+    AllowedRows,
+    ChosenIndex,
+    ClosedIndex,
+    IndexSearch,
+    choose_index,
+    effort_of,
+    rescore,
+)
 from glaive.scan.nearest.options import NearestOptions
-from glaive.scan.nearest.rescore import rescore
-from glaive.scan.nearest.result import added_columns
-from glaive.scan.nearest.top import Found
-from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.scan.nearest.vectors import VectorType, vector_type
-from glaive.scan.options import ScanOptions
+from glaive.scan.nearest.vectors import (
+    Found,
+    RowVectors,
+    TopRows,
+    VectorQuery,
+    VectorType,
+    added_columns,
+    nearest_of,
+    row_vectors,
+    vector_type,
+)
+from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
-from glaive.scan.ranked import RankedScan, filters_of
+from glaive.scan.projection import ROW_ID, Output
+from glaive.scan.ranked import PlanStep, RankedScan, filters_of, read_step
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import ROW_ID
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
+from glaive.types import Flags, Float32s, Int64s
 
-if TYPE_CHECKING:
-    from glaive.scan.filter.scan import FilteredScan
-    from glaive.scan.nearest.exact import ExactSearch
+# --- Exact search: the distance of every row that passes, in bounded memory -------------
 
-__all__ = ["NearestScan"]
+# --- Vectors of some rows of a fragment, and which rows they are of ---------------------
+
+_TAKEN_SHARE: Final = 0.12
+"""Share of the rows of a range up to which their vectors are taken one by one."""
+
+_PIECE_BYTES: Final = 1 << 20
+"""Bytes of vectors, about, from which on pages are read one by one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedVectors:
+    """Vectors of a fragment.
+
+    Parameters
+    ----------
+    position
+        Of the fragment in the list.
+    rows
+        Physical row of each vector; or that of the first, where one follows the other.
+    kept
+        Numbers of the vectors that are searched, ascending; None: all.
+    """
+
+    bound: BoundFragment
+    position: int
+    vectors: RowVectors
+    rows: Int64s | int
+    kept: Int64s | None = None
+
+    def found(self, query: NDArray[np.int32], numbers: Int64s, distances: Float32s) -> Found:
+        """Vectors by their numbers, as rows that were found."""
+        rows = self.rows + numbers if isinstance(self.rows, int) else self.rows[numbers]
+        keys = self.bound.system_columns.of(ROW_ID, rows)
+        return Found(query, distances, keys, np.full(len(rows), self.position, np.int64), rows)
+
+
+def load_vectors(
+    selection: FragmentSelection, output: Output, kind: VectorType, position: int
+) -> Iterator[LoadedVectors]:
+    """Read the vectors of selected rows: of the whole range, if most are selected.
+
+    Without a copy where files are mapped and vectors lie plain in them: page by page.
+    """
+    selected, bound = selection.selected, selection.bound
+    column = bound.stored[output.at]
+    if selected.is_few(_TAKEN_SHARE):
+        vectors = _vectors_of(column.take(selected.rows), output, kind)
+        yield LoadedVectors(bound, position, vectors, selected.rows)
+        return
+    offsets = None if selected.count == selected.span else selected.offsets
+    pages = column.cuts() if bound.mapped else np.empty(0, np.int64)
+    for start, stop in pairwise(_pieces(pages, selected.start, selected.stop, kind)):
+        kept: Int64s | None = None
+        if offsets is not None:
+            before = start - selected.start
+            first, end = np.searchsorted(offsets, (before, stop - selected.start)).tolist()
+            kept = offsets[first:end] - before
+            if first == end:
+                continue
+        vectors = _vectors_of(column.read(start, stop), output, kind)
+        yield LoadedVectors(bound, position, vectors, start, kept)
+
+
+def _pieces(pages: Int64s, start: int, stop: int, kind: VectorType) -> list[int]:
+    """Where to divide a range: at beginnings of pages, those of many small ones left out."""
+    inner = pages[(pages > start) & (pages < stop)]
+    rows = max(1, _PIECE_BYTES // (kind.dimension * ELEMENTS[kind.element].itemsize))
+    _, firsts = np.unique((inner - start) // rows, return_index=True)
+    return [start, *inner[firsts].tolist(), stop]
+
+
+def _vectors_of(array: Any, output: Output, kind: VectorType) -> RowVectors:
+    for name in output.path:
+        array = array.flatten()[array.type.get_field_index(name)]
+    return row_vectors(array, kind)
+
+
+# --- Exact search for many queries at once, by matrix products --------------------------
+# A product of single precision is not exact enough to tell the nearest rows: distances of near
+# vectors are small differences of large numbers. So it selects those that may be among the
+# nearest, by a bound of its error, and their distances are computed one by one. Products of bytes
+# do so in a quarter of the time, unless they select too many.
+
+_FIRST_ROWS: Final = 512
+_MOST_ROWS: Final = 1 << 14
+"""Vectors of the first block, and of all but the first: limits fall with each of them."""
+
+_CAPACITY: Final = 1 << 16
+"""Pairs of a query and a row at a time whose distances are computed, at least."""
+
+
+class BatchSearch:
+    """Looks for the nearest rows of many queries, block by block. Threads may share one."""
+
+    def __init__(self, query: VectorQuery, top: TopRows) -> None:
+        self._query, self._top = query, top
+        queries = query.queries
+        with np.errstate(all="ignore"):
+            matrix = queries.matrix
+            if query.metric == "cosine":
+                matrix = np.nan_to_num(normalized(matrix))
+            self._matrix = matrix.astype(np.float32)
+            self._squares = np.square(queries.norms)
+        self._table = QueryTable(self._matrix)
+        self._capacity = max(_CAPACITY, CHUNK * len(self._matrix))
+        # Of sums of so many products, in units of the sum of both squared lengths.
+        self._error = np.float32(2 * (query.kind.dimension + 16) * np.finfo(np.float32).eps)
+
+    @classmethod
+    def is_possible(cls, query: VectorQuery) -> bool:
+        """Whether products select few rows for this query."""
+        few = query.count * 2 <= _MOST_ROWS
+        return few and not query.kind.several and query.metric != "hamming"
+
+    def search(self, loaded: LoadedVectors) -> None:
+        """Add the nearest rows of some vectors."""
+        vectors = loaded.vectors
+        searched: Flags | None = vectors.valid
+        if loaded.kept is not None:
+            searched = np.zeros(vectors.block.count, np.bool_)
+            searched[loaded.kept] = True
+            if vectors.valid is not None:
+                searched &= vectors.valid
+        dimension = self._query.kind.dimension
+        start, size = 0, _MOST_ROWS
+        if np.isinf(self._top.limits).any():
+            size = max(_FIRST_ROWS, 2 * self._query.count)
+        while start < vectors.block.count:
+            stop = min(vectors.block.count, start + size)
+            values = vectors.block.values[start * dimension : stop * dimension]
+            block = replace(vectors.block, values=values)
+            part = None if searched is None else searched[start:stop]
+            if np.isinf(self._top.limits).any() and self._query.low is None:
+                self._first_limits(block, part)
+            self._block(loaded, start, block, part)
+            start, size = stop, min(2 * size, _MOST_ROWS)
+
+    def _block(
+        self, loaded: LoadedVectors, start: int, block: VectorBlock, searched: Flags | None
+    ) -> None:
+        stored = wide = block.widened()
+        with np.errstate(all="ignore"):
+            if wide.element != "float32":
+                wide = VectorBlock(wide.values.astype(np.float32), wide.dimension, "float32")
+            offsets, factors = self._bounds(stored, squared_norms(wide))
+            if searched is not None:
+                offsets[~searched], factors[~searched] = np.inf, 0
+        end = 0
+        while end < wide.count:
+            numbers = (offsets, factors, self._limits(), end, self._capacity)
+            query_of, row_of, end = select_near(wide.matrix, self._table, *numbers)
+            self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
+
+    def _bounds(self, stored: VectorBlock, squares: Float32s) -> tuple[Float32s, Float32s]:
+        """Per row: what to add to its products, and their factor.
+
+        Sum and product, less what :meth:`_limits` takes off, are at most the distance.
+        """
+        count = len(squares)
+        if self._query.metric == "l2":
+            return squares - self._error * squares, np.full(count, -2, np.float32)
+        if self._query.metric == "dot":
+            return -self._error * squares, np.full(count, -1, np.float32)
+        lengths = np.sqrt(squares)
+        factors = (-1 / lengths).astype(np.float32)
+        offsets = np.zeros(count, np.float32)
+        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        if len(odd):
+            # Vectors of length 0 have no cosine. Products of the others may be inexact: they are
+            # within all limits, as NaN is.
+            none = np.isnan(squares[odd]) | ~stored.matrix[odd].any(axis=1)
+            offsets[odd], factors[odd] = np.where(none, np.inf, np.nan), 0
+        return offsets, factors
+
+    def _limits(self) -> Float32s:
+        """What sums of offset and product must not exceed, for each query."""
+        limits, metric = self._top.limits, self._query.metric
+        made: NDArray[Any]
+        with np.errstate(all="ignore"):
+            if metric == "l2":
+                made = limits - self._squares + 2 * self._error * (self._squares + limits)
+            else:
+                made = limits + np.abs(limits) * self._error - 1 + self._error
+                if metric == "dot":
+                    made = made + self._error * self._squares
+            return made.astype(np.float32)
+
+    def _first_limits(self, block: VectorBlock, searched: Flags | None) -> None:
+        """Lower the limits to the distances of the nearest rows of a part of a block."""
+        count, query = self._query.count, self._query
+        rows = np.arange(block.count) if searched is None else np.flatnonzero(searched)
+        rows = rows[: max(_FIRST_ROWS, count)]
+        if len(rows) < count:
+            return
+        queries = np.repeat(np.arange(query.queries.count, dtype=np.int32), len(rows))
+        distances = measure_pairs(
+            block, query.queries, query.metric, np.tile(rows, query.queries.count), queries
+        ).reshape(-1, len(rows))
+        last = np.partition(distances, count - 1, axis=1)[:, count - 1]  # NaN come last
+        better = last < self._top.limits
+        self._top.limits[better] = last[better]
+
+    def _add(
+        self,
+        loaded: LoadedVectors,
+        start: int,
+        block: VectorBlock,
+        query_of: NDArray[np.int32],
+        row_of: Int64s,
+        searched: Flags | None,
+    ) -> None:
+        """Compute distances of selected pairs, and keep what is near."""
+        query, top = self._query, self._top
+        if searched is not None:
+            kept = searched[row_of]
+            query_of, row_of = query_of[kept], row_of[kept]
+        distances = measure_pairs(block, query.queries, query.metric, row_of, query_of)
+        distances = query.in_range(distances)
+        near = np.flatnonzero(distances <= top.limits[query_of])
+        if len(near):
+            top.add(loaded.found(query_of[near], start + row_of[near], distances[near]))
+
+
+_BATCH_QUERIES: Final = 4
+"""Queries from which on a matrix product is quicker than one query after the other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactSearch:
+    """A search that looks at every vector.
+
+    Parameters
+    ----------
+    scan
+        Which rows are looked at; its projection has the row id.
+    output
+        The column with the vectors, within the projection.
+    query
+        What is searched for.
+    """
+
+    scan: FilteredScan
+    output: Output
+    query: VectorQuery
+
+    def find(self, top: TopRows) -> None:
+        """Add the nearest rows. Memory: windows of vectors of files that must be fetched."""
+        query = self.query
+        if query.answers >= _BATCH_QUERIES and BatchSearch.is_possible(query):
+            batch = BatchSearch(query, top)
+            deque(self.scan.map(lambda rows: self._each(rows, batch.search), stream=False), 0)
+        else:
+            one = partial(self._search, top)
+            deque(self.scan.map(lambda rows: self._each(rows, one), stream=False), 0)
+
+    def _each(self, selection: FragmentSelection, search: Callable[[LoadedVectors], None]) -> None:
+        """Search the vectors of some rows, part by part."""
+        position = selection.bound.position
+        for loaded in load_vectors(selection, self.output, self.query.kind, position):
+            search(loaded)
+        self.scan.run.meter.count("vectors_compared", selection.count * self.query.answers)
+
+    def _search(self, top: TopRows, loaded: LoadedVectors) -> None:
+        for query in range(self.query.answers):
+            distances = self.query.distances(loaded.vectors, query)
+            if loaded.kept is not None:
+                distances = distances[loaded.kept]
+            near = nearest_of(distances, self.query.count, float(top.limits[query]))
+            if len(near):
+                numbers = near if loaded.kept is None else loaded.kept[near]
+                number = np.full(len(near), query, np.int32)
+                top.add(loaded.found(number, numbers, distances[near]))
+
 
 _FEW_ALLOWED: Final = 1000
 """Rows that pass a filter up to which comparing their vectors is quicker than an index."""
@@ -261,8 +558,6 @@ class NearestScan(RankedScan):
 
     def _exact(self, options: ScanOptions, meter: Meter) -> ExactSearch:
         """The search that looks at all vectors of some fragments."""
-        from glaive.scan.nearest.exact import ExactSearch
-
         column = self.nearest.column
         scan = self._passing(options, meter, column, ROW_ID)
         return ExactSearch(scan, scan.run.source.projection.inputs[column], self.query)

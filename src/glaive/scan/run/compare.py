@@ -13,17 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, integer_array
+from glaive.arrow.blocks import flags_of, integer_array
 from glaive.arrow.chunked import decode_large, join_column
-from glaive.arrow.conditions import float_order
-from glaive.arrow.decimals import unscaled
-from glaive.arrow.scalars import FALSE
+from glaive.arrow.conditions import FALSE, float_order, unscaled
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Int64s
-
-__all__ = ["ColumnOrdering", "SortKey", "orderings", "rank", "sort_keys", "sorted_rows"]
 
 
 @dataclass(frozen=True, slots=True)

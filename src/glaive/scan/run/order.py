@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import flags_of, integer_array
-from glaive.arrow.capacity import in_parts
-from glaive.arrow.chunked import join_large, take_rows
+from glaive.arrow.blocks import flags_of, integer_array
+from glaive.arrow.chunked import in_parts, join_large, take_rows
 from glaive.dataclass import dataclass
 from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.selection import FragmentSelection
+from glaive.scan.filter.search import FragmentSelection
 from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
 from glaive.types import Int64s
-
-__all__ = ["ordered_table"]
 
 _WAITING_ROWS = 64 * 1024
 """Candidates that may wait before they are cut down to those that are wanted."""

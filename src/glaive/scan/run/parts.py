@@ -1,7 +1,7 @@
 """Parts of a plan: neighbouring ranges that are read in one way.
 
 Fragments are read window by window (:class:`FragmentWindows`), many small ones as one
-(:class:`glaive.scan.small.fragments.SmallFragments`).
+(:class:`glaive.scan.small.SmallFragments`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.capacity import in_parts
+from glaive.arrow.chunked import in_parts
 from glaive.arrow.widths import has_known_width
 from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
-from glaive.scan.bound import BoundFragment
-from glaive.scan.passed_pages import PassedPages
+from glaive.scan.bound import BoundFragment, PassedPages
 from glaive.scan.plan import (
     UNSEEN_ROWS,
     WINDOW_BYTES,
@@ -33,10 +32,8 @@ from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
     from glaive.file.protocol import BoundColumn
-    from glaive.scan.filter.search import Search
-    from glaive.scan.filter.selection import FragmentSelection, Selection
+    from glaive.scan.filter.search import FragmentSelection, Search, Selection
 
-__all__ = ["MIN_RUN_FRAGMENTS", "ColumnChunks", "FragmentWindows", "ScanPart", "SearchedPart"]
 
 R = TypeVar("R")
 

@@ -11,12 +11,9 @@ from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.bound import BoundFragment
-from glaive.scan.metrics import Meter
-from glaive.scan.options import ScanOptions
+from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import FragmentRows
 from glaive.scan.views import BoundProjection
-
-__all__ = ["ALIGNED_ROWS", "ScanRun", "whole_chunks"]
 
 T = TypeVar("T")
 R = TypeVar("R")

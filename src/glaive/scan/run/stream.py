@@ -6,17 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import join_batches
-from glaive.arrow.coalesce import slices_of_rows
+from glaive.arrow.chunked import join_batches, slices_of_rows
 from glaive.errors import OptionError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows, windows
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.views import bare_batch
-
-__all__ = ["plan_parts", "rebatch", "stream", "tables"]
+from glaive.scan.views import BoundProjection, bare_batch
 
 
 def plan_parts(
@@ -25,7 +22,7 @@ def plan_parts(
     """The parts of the plan of a scan without filter; ``large`` as for :func:`cut_into_parts`."""
     if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
         return [FragmentWindows(ranges)]
-    from glaive.scan.small.fragments import cut_into_parts
+    from glaive.scan.small import cut_into_parts
 
     return cut_into_parts(run, ranges, large=large)
 
@@ -155,3 +152,31 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
             "text or lists counts its bytes or items in 31 bits. Choose a smaller batch_size."
         )
     return joined[0]
+
+
+# --- Read a plan into a table: column by column and page by page, each page once --------
+# The pages become the chunks of its columns, so that those which need no decoding are views of the
+# file.
+
+
+def read_table(run: ScanRun) -> pa.Table:
+    """The whole result as a table; its chunks are pages, or windows of fetched files."""
+    plan = plan_scan(run.source.snapshot, run.options)
+    if not run.source.projection.outputs:
+        return run.source.rows_alone(plan.rows)
+    chunks: list[list[pa.Array]] = [[] for _ in run.source.schema]
+    for part in plan_parts(run, plan.ranges):
+        for at, arrays in part.columns(run):
+            chunks[at] += [array for array in arrays if len(array)]
+    return as_table(run.source, chunks)
+
+
+def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
+    """A table of the chunks of each column; without any, one without rows."""
+    if not chunks:
+        return source.empty()
+    columns = [
+        pa.chunked_array(list(arrays), field.type)
+        for arrays, field in zip(chunks, source.schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=source.schema)

@@ -10,27 +10,25 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.lost_values import lost_values
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write
+from glaive.dataset.writing.rows import commit_plan
+from glaive.dataset.writing.source import lost_values
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
-from glaive.format.fragment_list import FragmentList
-from glaive.ingestion.formats.parquet_times import open_parquet
-from glaive.ingestion.partition_folders import completed, folder_columns, folder_values
+from glaive.format.fragment import FragmentList
+from glaive.ingestion.formats.parquet import open_parquet
 from glaive.ingestion.sources import folder_of
+from glaive.ingestion.task import completed, folder_columns, folder_values
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.spark.assignable import unassignable
 from glaive.spark.jobs.runner import divide
+from glaive.spark.types import unassignable
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.tasks import Job
     from glaive.format.manifest import Manifest
 
-__all__ = ["Conversion", "ConvertFiles", "convert_parquet", "convert_tasks"]
 
 _BATCH_ROWS = 64 * 1024
 

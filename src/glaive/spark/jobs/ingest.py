@@ -9,12 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.format.fragment_list import unpacked_fragments
-from glaive.ingestion.formats.protocol import Piece
-from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.job import IngestResult
+from glaive.format.fragment import unpacked_fragments
 from glaive.ingestion.job import ingest as ingest_files
-from glaive.ingestion.task import IngestTask
+from glaive.ingestion.sources import Piece
+from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
 from glaive.spark.failures import naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.options import absolute
@@ -25,9 +23,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.tasks import FragmentRange
     from glaive.dataset.version import OpenDataset, OpenedVersion
-    from glaive.ingestion.merge_tasks import MergeDivision
-
-__all__ = ["IngestPieces", "divided", "ingest"]
+    from glaive.ingestion.merging import MergeDivision
 
 
 def ingest(
@@ -87,7 +83,7 @@ class _MergeRunner:
 
     @property
     def division(self) -> MergeDivision:
-        from glaive.ingestion.merge_tasks import MergeDivision
+        from glaive.ingestion.merging import MergeDivision
 
         return MergeDivision()
 

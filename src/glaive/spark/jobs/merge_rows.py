@@ -6,44 +6,50 @@ read from the files here, by address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
+from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.merging.inserted_keys import InsertedKeys
-from glaive.dataset.merging.old_values import OldValues, padded_rows
-from glaive.dataset.rows.relocated_rows import RelocatedIds, with_ids
-from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.columns.add_columns import AddedFiles, taken_rows
+from glaive.dataset.columns.column_files import grow, write_column_file
+from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
+from glaive.dataset.merging.rows import OldValues, padded_rows, replace_in_fragments
+from glaive.dataset.merging.source import InsertedKeys
+from glaive.dataset.rows import RelocatedIds, RowsByFragment, delete_in_tasks, with_ids
+from glaive.dataset.tasks import FragmentRange, commit_operation
+from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import FragmentWriter
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import SchemaError
-from glaive.format.flags import Feature
-from glaive.format.fragment_list import FragmentList
-from glaive.spark.assignable import stored_types
+from glaive.format.fragment import DataFile, Fragment, FragmentList
+from glaive.format.manifest import Feature
+from glaive.format.rowids import check_at_once
+from glaive.scan.options import Meter
+from glaive.scan.take import find_rows, take_physical
 from glaive.spark.cast import conform
-from glaive.spark.jobs.worker import RowTask
+from glaive.spark.jobs.runner import RowTask
+from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
+from glaive.table.operations.update import Update, encode_offsets
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
-    from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.version import OpenedVersion
+    from pyspark.sql import DataFrame
 
-__all__ = [
-    "ADDRESS",
-    "CLAUSE",
-    "ROW_ID",
-    "VALUE",
-    "MergeRows",
-    "MergedRows",
-    "RowClause",
-    "refuse_reserved",
-]
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
 
 _RESERVED: Final = "__glaive_"
 
@@ -165,9 +171,9 @@ class _Run:
     ids: RelocatedIds
     primary_key: tuple[str, ...]
     keys: InsertedKeys | None
-    old: dict[int, OldValues] = field(default_factory=dict)
-    addresses: list[NDArray[np.uint64]] = field(default_factory=list)
-    counts: dict[str, int] = field(
+    old: dict[int, OldValues] = dataclasses.field(default_factory=dict)
+    addresses: list[NDArray[np.uint64]] = dataclasses.field(default_factory=list)
+    counts: dict[str, int] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("update", "delete", "insert"), 0)
     )
 
@@ -240,3 +246,458 @@ class _Run:
             repeated=repeated,
             keys=self.keys,
         )
+
+
+# --- Tasks that find the rows of a table with a key of a merge's source -----------------
+# They look the keys up while key columns are decoded, by statistics and indices where there are
+# some, so that only rows that match pass through Spark.
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class MatchTask:
+    """Find the rows of some fragments that have a key of the source; can be pickled.
+
+    Parameters
+    ----------
+    fragments
+        Where to look.
+    schema
+        Of the rows: columns of the table, :data:`ADDRESS`, perhaps :data:`ROW_ID`.
+    """
+
+    fragments: FragmentRange
+    schema: pa.Schema
+
+    def rows(self, dataset: LanceDataset, shared: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The matching rows; ``shared`` has the keys, in columns with the names of the table's.
+
+        Memory: the keys, and 24 bytes per match.
+        """
+        opened = self.fragments.opened(dataset)
+        columns = [column.combine_chunks() for column in shared.columns]
+        keys = SourceKeys(shared.column_names, columns)
+        ids = self.fragments.ids(opened)
+        found = find_matches(opened, keys, Meter(), fragments=ids)
+        for start in range(0, len(found.source), _BATCH_ROWS):
+            part = found.only(slice(start, start + _BATCH_ROWS))
+            yield self._batch(opened, keys, part)
+
+    def _batch(self, opened: OpenedVersion, keys: SourceKeys, part: Matches) -> pa.RecordBatch:
+        """Rows with equal keys have the values of the source in these columns; others are read."""
+        given = dict(zip(keys.names, keys.columns, strict=True))
+        rows: Any = pa.array(part.source)
+        arrays = {name: column.take(rows) for name, column in given.items()}
+        others = [n for n in self.schema.names if n not in (*given, ADDRESS, ROW_ID)]
+        if others:
+            read = OldValues(opened, others).take(part.addresses)
+            arrays |= {name: read.column(name).combine_chunks() for name in others}
+        arrays[ADDRESS] = pa.array(part.addresses.view(np.int64))
+        arrays[ROW_ID] = pa.array(part.ids.view(np.int64))
+        batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+        return conform(batch, self.schema, writing=False)
+
+
+# --- The task of a small merge: it gets all rows of the source, and finds the rows that they
+# change
+#
+# Where a merge takes whole rows by equal keys, this saves Spark a join, whose plan has to be made,
+# compiled and run over every column.
+
+KEY: Final = "__glaive_key_"
+"""Columns of the source with keys, by number."""
+
+MAX_SOURCE_BYTES: Final = 64 << 20
+"""Bytes of a source that one task holds."""
+
+
+@dataclass(frozen=True)
+class SmallMerge(RowTask):
+    """Merge the rows of a source into a version.
+
+    Parameters
+    ----------
+    read_version
+        The version.
+    fields
+        The columns of the table that the columns :data:`KEY` are equal to.
+    clauses
+        By number.
+    matched, unmatched
+        Number of the clause for rows of the source that match, and for those that do not; ``None``
+        if there is none.
+    primary_key
+        Columns of the primary key if the merge is by it, else none.
+    """
+
+    read_version: int
+    fields: tuple[pa.Field[Any], ...]
+    clauses: tuple[RowClause, ...]
+    matched: int | None
+    unmatched: int | None
+    primary_key: tuple[str, ...] = ()
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows | None:
+        """Write new files, uncommitted; ``None``, and nothing, if the source is too large.
+
+        Memory: the source twice, and 40 bytes for each of its rows.
+        """
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in rows:
+            held.append(batch)
+            size += batch.nbytes
+            if size > MAX_SOURCE_BYTES:
+                return None
+        task = MergeRows(self.read_version, self.clauses, self.primary_key)
+        if not held:
+            return task.execute(dataset, iter(()))
+        opened = dataset.opened
+        if opened.manifest.version != self.read_version:
+            opened = opened.at(self.read_version)
+        return task.execute(dataset, self._changes(opened, pa.Table.from_batches(held)))
+
+    def _changes(self, opened: OpenedVersion, source: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows that change something, as :class:`MergeRows` gets them."""
+        columns = [source.column(f"{KEY}{at}") for at in range(len(self.fields))]
+        possible, keys = possible_keys(columns, self.fields)
+        positions = np.flatnonzero(possible)
+        values = source.drop_columns([f"{KEY}{at}" for at in range(len(self.fields))])
+        found, addresses, ids = _pairs(opened, self.fields, keys)
+        found = positions[found]
+        if self.matched is not None:
+            yield from _numbered(values, self.matched, found, addresses, ids)
+        if self.unmatched is not None:
+            others = np.ones(source.num_rows, np.bool_)
+            others[found] = False
+            yield from _numbered(values, self.unmatched, np.flatnonzero(others))
+
+
+def possible_keys(
+    columns: Sequence[Any], fields: Sequence[pa.Field[Any]]
+) -> tuple[NDArray[np.bool_], list[pa.Array[Any]]]:
+    """Which rows have keys that columns can have, and these keys in the types of the columns.
+
+    Parameters
+    ----------
+    columns
+        Chunked, of equal length: integers for a column of integers, texts for texts, days for days.
+    fields
+        The columns of a table.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(rows,)``: whether no part of the key is null, or out of range.
+    list
+        One array for each field, of these rows.
+    """
+    possible: Any = pa.scalar(True)
+    cast = []
+    for column, field in zip(columns, fields, strict=True):
+        possible = pc.and_(possible, pc.is_valid(column))
+        fitted: Any = column
+        if pa.types.is_integer(field.type) and column.type != field.type:
+            zero: Any = 0
+            fitted = column.cast(field.type, safe=False)
+            back: Any = fitted.cast(column.type, safe=False)
+            same: Any = pc.equal(back, column)
+            # A number below 0 may come back from an unsigned one.
+            signs: Any = pc.equal(pc.less(fitted, zero), pc.less(column, zero))
+            possible = pc.and_(possible, pc.fill_null(pc.and_(same, signs), False))
+        else:
+            fitted = column.cast(field.type)
+        cast.append(fitted)
+    mask: Any = join_column(possible)
+    return mask.to_numpy(zero_copy_only=False), [join_column(c.filter(mask)) for c in cast]
+
+
+def _pairs(
+    opened: OpenedVersion, fields: Sequence[pa.Field[Any]], columns: Sequence[pa.Array[Any]]
+) -> tuple[Int64s, NDArray[np.uint64], NDArray[np.uint64]]:
+    """Rows of the keys and addresses and ids of rows of the table that have them, as pairs."""
+    keys = SourceKeys([field.name for field in fields], columns)
+    found = find_matches(opened, keys, Meter()).in_order_of_source(keys.rows)
+    if not keys.repeated.any():
+        return found.source, found.addresses, found.ids
+    # The table's rows are known by the first row with their key.
+    first = keys.first_rows
+    starts = np.searchsorted(found.source, first, side="left")
+    counts = np.searchsorted(found.source, first, side="right") - starts
+    rows = np.repeat(np.arange(keys.rows), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    at = np.repeat(starts, counts) + np.arange(len(rows)) - before
+    return rows, found.addresses[at], found.ids[at]
+
+
+def _numbered(
+    values: pa.Table,
+    clause: int,
+    rows: Int64s,
+    addresses: NDArray[np.uint64] | None = None,
+    ids: NDArray[np.uint64] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the source with the number of a clause, and what they match."""
+    if not len(rows):
+        return
+    nothing = pa.nulls(len(rows), pa.int64())
+    positions: Any = pa.array(rows)
+    columns = {
+        **{name: values.column(name).take(positions) for name in values.column_names},
+        CLAUSE: pa.array(np.full(len(rows), clause, np.int32)),
+        ADDRESS: nothing if addresses is None else pa.array(addresses.view(np.int64)),
+        ROW_ID: nothing if ids is None else pa.array(ids.view(np.int64)),
+    }
+    yield from pa.table(columns).combine_chunks().to_batches()
+
+
+# --- Tasks that get values for rows of whole fragments, and write them as columns of these
+# The rows of a partition are sorted by address, so that one fragment after the other is complete.
+
+
+@dataclass(frozen=True)
+class CollectRows(RowTask):
+    """Collect the addresses of a frame as a set of rows."""
+
+    def execute(
+        self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
+    ) -> RowsByFragment:  # tasks get it
+        """The rows; nothing is written."""
+        found = RowsByFragment()
+        for batch in rows:
+            found.add(batch.column(ADDRESS).to_numpy().astype(np.uint64))
+        return found
+
+
+@dataclass(frozen=True)
+class FillColumns(RowTask):
+    """Write new columns: values for some rows, nulls for the others.
+
+    Parameters
+    ----------
+    columns
+        The new columns, all nullable.
+    """
+
+    read_version: int
+    columns: pa.Schema
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> AddedFiles:
+        """Write a file for each fragment with rows, uncommitted.
+
+        Memory: the new values of one fragment.
+        """
+        opened = at_version(dataset, self.read_version)
+        snapshot, manifest = opened.snapshot, opened.manifest
+        added = grow(manifest, self.columns).added
+        written: dict[int, DataFile] = {}
+        for fragment_id, offsets, values in by_fragment(rows, self.columns):
+            position = manifest.position_of(fragment_id)
+            fragment = manifest.fragment(position)
+            check_at_once(fragment.physical_rows, manifest.where)
+            at = np.full(fragment.physical_rows, -1, np.int64)
+            at[offsets] = np.arange(len(offsets))
+            written[position] = write_column_file(snapshot, fragment, added, taken_rows(values, at))
+        return AddedFiles.of(written)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedColumns:
+    """Fragments with new files for some columns, and which of their rows got values.
+
+    ``changed`` are these rows, as :func:`glaive.table.operations.update.encode_offsets` made them.
+    """
+
+    updated: FragmentList
+    changed: bytes
+    count: int
+
+
+@dataclass(frozen=True)
+class ReplaceColumns(RowTask):
+    """Write existing columns again, with new values for some rows."""
+
+    read_version: int
+    names: tuple[str, ...]
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> ReplacedColumns:
+        """Write a file for each fragment with rows, uncommitted.
+
+        Memory: the new values of one fragment.
+        """
+        opened = at_version(dataset, self.read_version)
+        columns = opened.manifest.schema.project(self.names)
+        updated: list[Fragment] = []
+        changed: dict[int, bytes] = {}
+        count = 0
+        for fragment_id, offsets, values in by_fragment(rows, stored_types(columns)):
+            addresses = offsets.astype(np.uint64) | np.uint64(fragment_id << 32)
+            order = np.arange(len(offsets))
+            stored: Any = as_stored(values, columns.to_arrow())  # JSON beside the values that stay
+            part = replace_in_fragments(opened, columns, stored, addresses, order)
+            updated += part.updated
+            changed |= part.changed_offsets
+            count += len(offsets)
+        return ReplacedColumns(FragmentList.of(updated), encode_offsets(changed), count)
+
+
+def at_version(dataset: LanceDataset, version: int) -> OpenedVersion:
+    """The version that a task was made for."""
+    opened = dataset.opened
+    return opened if opened.manifest.version == version else opened.at(version)
+
+
+def by_fragment(
+    rows: Iterator[pa.RecordBatch], columns: pa.Schema
+) -> Iterator[tuple[int, Any, pa.Table]]:
+    """Fragments with offsets, ascending, and values of rows that come sorted by address.
+
+    Raises
+    ------
+    SchemaError
+        Two rows have the same address, or a value does not fit its column.
+    """
+    current = -1
+    offsets: list[Any] = []
+    values: list[pa.RecordBatch] = []
+    for batch in rows:
+        addresses: Any = batch.column(ADDRESS).to_numpy()
+        fragments = addresses >> 32
+        bounds = [0, *(np.flatnonzero(np.diff(fragments)) + 1).tolist(), len(addresses)]
+        for start, stop in pairwise(bounds):
+            if start == stop:
+                continue
+            if fragments[start] != current:
+                if values:
+                    yield current, *complete(offsets, values, current)
+                current, offsets, values = int(fragments[start]), [], []
+            offsets.append(addresses[start:stop] & 0xFFFFFFFF)
+            values.append(conform(batch.slice(start, stop - start), columns, writing=True))
+    if values:
+        yield current, *complete(offsets, values, current)
+
+
+def complete(
+    offsets: list[Any], values: list[pa.RecordBatch], fragment_id: int
+) -> tuple[Any, pa.Table]:
+    """The rows of one fragment, each of which has one value."""
+    joined = np.concatenate(offsets)
+    if (joined[1:] <= joined[:-1]).any():
+        at = int(joined[np.flatnonzero(joined[1:] <= joined[:-1])[0]])
+        raise SchemaError(
+            f"several rows of the frame have the key of row {at} of fragment {fragment_id}. Remove "
+            "them from the frame, such as with dropDuplicates; nothing was changed"
+        )
+    return joined, pa.Table.from_batches(values)
+
+
+# --- Run the tasks of a merge on their frame, and commit what they wrote ----------------
+
+
+def written_rows(
+    opened: OpenedVersion, rows: DataFrame, task: MergeRows | SmallMerge, job: Job
+) -> list[Any]:
+    """Run the task of a merge on each partition of a frame; nothing is committed.
+
+    Parameters
+    ----------
+    rows
+        As the task needs them, with the values in the columns that its clauses say.
+
+    Returns
+    -------
+    list
+        What the task returned for each partition, in no order.
+
+    Raises
+    ------
+    SchemaError
+        A value can never fit its column.
+    """
+    runner: Any = job.runner  # that of a session
+    _check_types(opened, rows, task.clauses)
+    parts: list[Any] = runner.run_on_rows(opened, rows, task)
+    return parts
+
+
+def commit_merge(
+    opened: OpenedVersion,
+    parts: Sequence[MergedRows],
+    clauses: Sequence[RowClause],
+    job: Job,
+) -> tuple[Manifest, None]:
+    """Commit what tasks wrote.
+
+    Parameters
+    ----------
+    clauses
+        By number.
+
+    Raises
+    ------
+    SchemaError
+        A row is changed twice.
+    """
+    rows = RowsByFragment()
+    only_deletes = all(clause.action == "delete" for clause in clauses)
+    for part in parts:
+        repeated = part.repeated
+        old = RowsByFragment()
+        old.add_all(part.old)  # that of the result stays packed
+        if repeated is None:
+            repeated = rows.first_common(old)
+        if repeated is not None and not only_deletes:
+            raise SchemaError(
+                f"several rows of the source change the row {_describe_row(opened, repeated)}. "
+                'Remove them from the source, or use onDuplicateSource("last", by=column); '
+                "nothing was changed"
+            )
+        rows.add_all(old)
+    deleted = delete_in_tasks(opened, rows, job)
+    del rows  # a few hundred bytes a fragment
+    updated = sum(part.counts["update"] for part in parts)
+    counts = {
+        "num_inserted_rows": sum(part.counts["insert"] for part in parts),
+        "num_updated_rows": updated,
+        "num_deleted_rows": deleted.count - updated,
+    }
+    keys = _inserted_keys(parts)
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)]),
+        fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
+        affected=deleted.affected,
+        inserted_rows=None if keys is None else keys.message(),
+        unfiltered_keys=keys is not None and keys.lack_filter,
+    )
+    properties = job.recording(**counts)
+    return commit_operation(opened, operation, properties=properties, once=job.once), None
+
+
+def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
+    """All inserted keys; ``None`` if there is no primary key."""
+    found = [part.keys for part in parts if part.keys is not None]
+    for keys in found[1:]:
+        found[0].add_all(keys)
+    return found[0] if found else None
+
+
+def _check_types(opened: OpenedVersion, frame: DataFrame, clauses: Sequence[RowClause]) -> None:
+    """Refuse values that can never be stored in their column."""
+    stored = stored_types(opened.manifest.schema)
+    sent = spark_arrow_schema(frame.schema)
+    for clause in clauses:
+        named = pa.schema([stored.field(name) for name in clause.columns])
+        refuse_unassignable(clause.fields(sent), named, where=opened.uri)
+
+
+def _describe_row(opened: OpenedVersion, address: int) -> str:
+    """The row at an address in words: its first columns."""
+    names = opened.manifest.schema.names[:3]
+    found = find_rows(opened.snapshot, "addresses", [address])
+    view = opened.views.take(tuple(names))
+    (row,) = python_rows(take_physical(view, found.fragment, found.row))
+    values = ", ".join(f"{name} = {value!r:.60}" for name, value in row.items())
+    return f"with {values}"

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
-from glaive.format.fragment_list import unpacked_fragments
+from glaive.format.fragment import unpacked_fragments
 from glaive.spark.api import is_connect
+from glaive.spark.cast import unscaled_frame
 from glaive.spark.frame import open_dataset
-from glaive.spark.jobs.runner import SparkRunner
-from glaive.spark.jobs.worker import RowTask
-from glaive.spark.replacing import commit_replacement
-from glaive.spark.unscaled import unscaled_frame
-from glaive.spark.write_job import WriteJob, plan_job
-from glaive.spark.writer import refuse_missing_files, write_rows
+from glaive.spark.jobs.runner import RowTask, SparkRunner
+from glaive.spark.writer import (
+    WriteJob,
+    commit_replacement,
+    plan_job,
+    refuse_missing_files,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.dataset import LanceDataset
     from glaive.spark.options import Options
-
-__all__ = ["WriteRows", "replace_rows"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +13,9 @@ import pyarrow as pa
 from glaive.dataset.tasks import COUNTS, JOB
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import ObjectNotFoundError, OptionError
-from glaive.spark.jobs.job import parse_counts
+from glaive.spark.jobs.runner import parse_counts
 from glaive.spark.lance_table.handle import TableHandle
+from glaive.spark.streams.frames import read_changes
 from glaive.table.load import load_manifest, read_transaction
 from glaive.table.versions import list_versions
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.format.manifest import Manifest
 
-__all__ = ["TableDescription", "files_table"]
 
 _FILE_ROWS: Final = 1024
 """Files that are described as Python's values at a time."""
@@ -249,3 +249,56 @@ def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
                 "kind": "deletion",
                 "base_id": deleted.base_id,
             }
+
+
+# --- The change feed of a table ---------------------------------------------------------
+
+
+class TableChanges(TableHandle):
+    """The method of ``LanceTable`` that tells what versions changed."""
+
+    def changes(
+        self,
+        startVersion: int,  # Delta's spelling, as of all methods here
+        endVersion: int | None = None,  # the same
+        columns: Sequence[str] | None = None,
+        preimages: bool = True,
+        net: bool = False,
+    ) -> DataFrame:
+        """Return the rows that versions inserted, updated and deleted.
+
+        Parameters
+        ----------
+        startVersion, endVersion
+            The first and the last version whose changes are read, both included; default for the
+            last: the newest.
+        columns
+            Columns of the dataset; default: all.
+        preimages
+            Whether updated rows are also returned as they were before.
+        net
+            The difference of the two ends, instead of the changes of every version in between.
+
+        Returns
+        -------
+        DataFrame
+            The columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+
+        Raises
+        ------
+        OptionError, ColumnNotFoundError, SchemaError, VersionNotFoundError
+            As for ``LanceDataset.changes``, before any job runs.
+        """
+        dataset = self._latest()
+        storage = dataset.storage_options
+        return read_changes(
+            self._spark,
+            dataset.uri,
+            startVersion,
+            endVersion,
+            columns=columns,
+            preimages=preimages,
+            net=net,
+            branch=branch_of(dataset.manifest),
+            storage_options=None if storage is None else dict(storage),
+        )

@@ -16,8 +16,6 @@ from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
 
-__all__ = ["TableExport"]
-
 _OF_VERSIONS = ("delta", "glaive", "lance")
 """Sources of Spark that keep what they replace as a version; others remove what is there."""
 

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.versions.references import branch_of
 from glaive.spark.api import CASE_SENSITIVE, is_set, read
-from glaive.spark.assignable import refuse_same_without_case
 from glaive.spark.options import from_spark
+from glaive.spark.types import refuse_same_without_case
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
-
-__all__ = ["TableHandle", "located"]
 
 
 class TableHandle:

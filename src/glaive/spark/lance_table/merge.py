@@ -2,49 +2,617 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.merging.clauses import primary_key
+from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
+from glaive.dataset.merging.source import primary_key
+from glaive.dataset.versions.references import branch_of
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.format.column_path import quoted_name, unquoted_name
-from glaive.spark.api import CASE_SENSITIVE, is_set
-from glaive.spark.assignable import matching, refuse_same_without_case, two_values, without_case
+from glaive.format.field import quoted_name, unquoted_name
+from glaive.format.manifest import Feature
+from glaive.spark.api import CASE_SENSITIVE, is_set, read
 from glaive.spark.failures import naming_columns
-from glaive.spark.jobs.job import SparkJob
-from glaive.spark.jobs.merge_commit import commit_merge, written_rows
-from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause, refuse_reserved
-from glaive.spark.jobs.small_merge import SmallMerge
-from glaive.spark.lance_table.merge_join import Clause, JoinedRows
-from glaive.spark.lance_table.merge_keys import (
-    equalities,
-    evaluated_once,
-    key_columns,
-    may_be_lost,
-    one_row_per_key,
-    same_keys,
-    source_keys,
+from glaive.spark.frame import frame_schema
+from glaive.spark.frame_sources import planned_bytes
+from glaive.spark.jobs.merge_rows import (
+    ADDRESS,
+    CLAUSE,
+    KEY,
+    MAX_SOURCE_BYTES,
+    ROW_ID,
+    VALUE,
+    MatchTask,
+    MergedRows,
+    MergeRows,
+    RowClause,
+    SmallMerge,
+    commit_merge,
+    possible_keys,
+    refuse_reserved,
+    written_rows,
 )
-from glaive.spark.lance_table.merge_small import (
-    is_for_one_task,
-    source_in_one_part,
-    takes_whole_rows,
+from glaive.spark.jobs.runner import SparkJob, SparkRunner
+from glaive.spark.options import Options
+from glaive.spark.types import (
+    matching,
+    refuse_same_without_case,
+    spark_arrow_schema,
+    stored_schema,
+    to_spark,
+    two_values,
+    without_case,
 )
-from glaive.spark.types import stored_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
+    from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
-__all__ = ["MergeBuilder"]
+
+# --- The keys of a merge: equalities in its condition, and the values that the source has there
+# Rows of the table without a key of the source take part in no clause but those for rows that no
+# source row matches. So where there is no such clause, tasks look for the source's keys, and Spark
+# joins what they find.
+
+MAX_KEYS: Final = 1 << 20
+"""Keys of a source that this process holds; with more, Spark joins all rows of the table."""
+
+_RANK: Final = "__glaive_rank"
+
+_TOKEN: Final = re.compile(
+    r"""'[^'\\]*' | "[^"\\]*" | `(?:[^`]|``)*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
+)
+_OPEN: Final = frozenset("'\"`")
+"""Tokens where a text does not end, or has a backslash: whether it may hide a quote depends on the
+kind of the text and on settings of Spark.
+"""
+_SPLITTING: Final = frozenset({"or", "xor", "case", "between"})
+"""Words after which ``and`` may not separate two conditions that both have to hold."""
+
+_UNREAD: Final = ("--", "/*", "${")
+"""Where comments and variables begin, which only Spark reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two columns that have to be equal: of the table, and of the source with its alias."""
+
+    column: str
+    alias: str
+    other: str
+
+
+def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality], bool]:
+    """Columns that a condition requires to be equal, and whether it requires nothing else.
+
+    Parameters
+    ----------
+    condition
+        Of a merge. None are found in a column, only in a text.
+    name
+        The alias of the table; without one it is not known whose columns are named.
+    """
+    if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
+        return [], False
+    terms: list[list[str]] = [[]]
+    depth = 0
+    for part in _TOKEN.findall(condition):
+        word = part.lower()
+        depth += part in ("(", "[")
+        depth -= part in (")", "]")
+        if part in _OPEN or (depth == 0 and word in _SPLITTING):
+            return [], False
+        if depth == 0 and word == "and":
+            terms.append([])
+        else:
+            terms[-1].append(part)
+    found = [_equality(term, name) for term in terms]
+    return [one for one in found if one is not None], None not in found
+
+
+def _equality(term: Sequence[str], name: str) -> Equality | None:
+    match [*term]:
+        case [first, ".", left, "=", second, ".", right]:
+            pass
+        case [first, ".", left, "=", "=", second, ".", right]:
+            pass
+        case _:
+            return None
+    first, left, second, right = (unquoted_name(part) for part in (first, left, second, right))
+    mine, others = first.lower() == name.lower(), second.lower() == name.lower()
+    if mine == others:
+        return None
+    return Equality(left, second, right) if mine else Equality(right, first, left)
+
+
+def source_keys(
+    source: DataFrame, pairs: Iterable[Equality], stored: LanceSchema
+) -> pa.Table | None:
+    """The keys that a source has, with the names and types of the table's columns.
+
+    Returns
+    -------
+    pyarrow.Table or None
+        At most :data:`MAX_KEYS` keys, none with a null; ``None`` if there are more, or columns do
+        not have the same values on both sides.
+
+    Notes
+    -----
+    Runs the source once. Keys that no value of the column can equal are left out.
+    """
+    known = _columns(stored)
+    found = key_columns(source, [pair for pair in pairs if pair.column.lower() in known], stored)
+    if found is None:
+        return None
+    values: Any = [column.alias(field.name) for field, column in found]
+    keys = source.select(*values).limit(MAX_KEYS + 1).toArrow()
+    if keys.num_rows > MAX_KEYS:
+        return None
+    fields = [field for field, _ in found]
+    _, columns = possible_keys(keys.columns, fields)
+    schema = pa.schema([field.with_nullable(True) for field in fields])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def key_columns(
+    source: DataFrame, pairs: Sequence[Equality], stored: LanceSchema
+) -> list[tuple[pa.Field[Any], Column]] | None:
+    """The columns of the table that a source has keys for, with these columns of the source.
+
+    Returns
+    -------
+    list or None
+        ``None`` if there are none, or columns do not have the same values on both sides.
+    """
+    from pyspark.errors import AnalysisException
+
+    columns = _columns(stored)
+    if not pairs or any(pair.column.lower() not in columns for pair in pairs):
+        return None
+    named = [columns[pair.column.lower()] for pair in pairs]
+    if len({field.name for field in named}) < len(named):
+        return None
+    keys = _of_source(pairs)
+    values: Any = [key.alias(field.name) for key, field in zip(keys, named, strict=True)]
+    try:
+        selected = source.select(*values)
+        sent = spark_arrow_schema(selected.schema)
+    except AnalysisException:  # these are no columns of the source: Spark says so, or knows better
+        return None
+    if not all(_is_same(field, sent.field(field.name).type, selected.schema) for field in named):
+        return None
+    return list(zip(named, keys, strict=True))
+
+
+def one_row_per_key(
+    source: DataFrame,
+    condition: str | Column,
+    name: str | None,
+    keep: Literal["first", "last"],
+    by: str,
+) -> DataFrame:
+    """A source with the first or last row of each key by a column.
+
+    Rows that have a null in their key match nothing, and are all kept.
+
+    Raises
+    ------
+    OptionError
+        The condition requires more than equal columns.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    pairs, complete = equalities(condition, name)
+    if not complete:
+        raise OptionError(
+            "onDuplicateSource: the condition of the merge must be a text of equalities of "
+            "columns of the table's alias and the source's, such as 't.id = s.id and "
+            f"t.day = s.day', found {condition!r}"
+        )
+    column = F.col(quoted_name(by) if by in source.columns else by)
+    order = column.asc() if keep == "first" else column.desc()
+    keys = _of_source(pairs)
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
+    no_key = reduce(or_, (key.isNull() for key in keys))
+    return source.withColumn(_RANK, rank).where((F.col(_RANK) == 1) | no_key).drop(_RANK)
+
+
+@contextmanager
+def evaluated_once(source: DataFrame) -> Iterator[None]:
+    """Keep the rows of a source in the cluster: it is read twice, and has to be the same."""
+    level = source.storageLevel
+    if level.useMemory or level.useDisk:  # its user keeps it
+        yield
+        return
+    source.persist()
+    try:
+        yield
+    finally:
+        source.unpersist()
+
+
+def may_be_lost(spark: SparkSession) -> bool:
+    """Whether rows that are kept in the cluster may be lost: not those in the driver's process.
+
+    Spark makes them again then, and a source that is not the same each time gives others.
+    """
+    master = spark.conf.get("spark.master", None) or ""
+    return re.fullmatch(r"local(?:\[.*\])?", master) is None
+
+
+def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
+    """Whether the keys of a source are the same, in any order."""
+    if second is None or first.num_rows != second.num_rows:
+        return False
+    by: Any = [(name, "ascending") for name in first.column_names]
+    return bool(first.equals(second) or first.sort_by(by).equals(second.sort_by(by)))
+
+
+def _of_source(pairs: Iterable[Equality]) -> list[Column]:
+    """The sides of the source, as the condition names them: ``s.id`` may be a member of ``s``."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
+
+
+def _columns(stored: LanceSchema) -> Mapping[str, Any]:
+    """Top-level columns by the names that Spark knows them by, without those it mixes up."""
+    by_name: dict[str, list[Any]] = {}
+    for field in stored.to_arrow():
+        by_name.setdefault(field.name.lower(), []).append(field)
+    return {name: fields[0] for name, fields in by_name.items() if len(fields) == 1}
+
+
+def _is_same(field: pa.Field, sent: pa.DataType, schema: Any) -> bool:
+    """Whether values of the column equal those of the source in Spark if they do in Arrow."""
+    types = pa.types
+    mine = field.type
+    if types.is_integer(mine):
+        return bool(types.is_integer(sent) and not types.is_uint64(mine))
+    if types.is_string(mine) or types.is_large_string(mine):
+        # Strings with a collation, and those of a fixed length, compare in other ways.
+        return bool(schema[field.name].dataType.simpleString() == "string")
+    return bool(types.is_date32(mine) and types.is_date32(sent))
+
+
+# --- The join of a merge: source rows with keys and addresses of the table, and what becomes of
+# each
+#
+# Spark evaluates conditions and expressions, so that they mean what they mean in its SQL.
+
+_SOURCE = "__glaive_source"
+"""Column of the source that is null where no row of it matched."""
+
+_NUMBER = "__glaive_number"
+
+_BROADCAST_KEYS = 1 << 16
+"""Keys of a source up to which matching rows go to all workers, instead of being shuffled."""
+
+_ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
+"""A star that is no operator: nothing is before it that could be multiplied."""
+
+Rows = Literal["matched", "not matched", "not matched by source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of a merge.
+
+    Parameters
+    ----------
+    rows
+        The rows it is for.
+    action
+        What it does with them.
+    condition
+        Which of them, in Spark SQL or as a column; ``None`` for all.
+    values
+        Expressions by column; ``None`` for all columns of the source.
+    """
+
+    rows: Rows
+    action: RowClause
+    condition: str | Column | None
+    values: Mapping[str, str | Column] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """The rows that a merge changes, as a frame; :meth:`of` makes it."""
+
+    opened: OpenedVersion
+    target: DataFrame
+    source: DataFrame
+    name: str | None
+    condition: str | Column
+    clauses: tuple[Clause, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        opened: OpenedVersion,
+        name: str | None,
+        source: DataFrame,
+        condition: str | Column,
+        clauses: tuple[Clause, ...],
+        keys: pa.Table | None = None,
+    ) -> Self:
+        """Join a source with a version; only the columns that the merge names are read.
+
+        ``keys`` are those of the source: only rows that have one are joined.
+        """
+        used = _columns_named(opened, name, condition, clauses)
+        if keys is None:
+            target = target_frame(spark, opened, used, name)
+        else:
+            used = [*used, *(column for column in keys.column_names if column not in used)]
+            target = matching_frame(spark, opened, used, name, keys)
+        return cls(opened, target, source, name, condition, clauses)
+
+    def frame(self) -> tuple[DataFrame, tuple[RowClause, ...]]:
+        """One row for each change: number of the clause, address, id, and values.
+
+        Returns
+        -------
+        DataFrame
+            The rows.
+        tuple
+            What each clause does with its rows, and in which columns its values are.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        source = self.source.withColumn(_SOURCE, F.lit(True))
+        joined = self.target.join(source, _column(self.condition), self._kind())
+        has_target = F.col(ADDRESS).isNotNull()
+        has_source = F.col(_SOURCE).isNotNull()
+        rows = {
+            "matched": has_target & has_source,
+            "not matched": ~has_target,
+            "not matched by source": ~has_source,
+        }
+        number = _first_true(
+            (rows[clause.rows] & _holds(clause.condition), F.lit(at))
+            for at, clause in enumerate(self.clauses)
+        )
+        values, actions = self._values(joined)
+        numbered = joined.withColumn(_NUMBER, number).where(F.col(_NUMBER).isNotNull())
+        system = [F.col(_NUMBER).cast("int").alias(CLAUSE), F.col(ADDRESS)]
+        if self.opened.manifest.uses(Feature.STABLE_ROW_IDS):
+            system.append(F.col(ROW_ID))
+        columns = [
+            _first_true((F.col(_NUMBER) == at, value) for at, value in cases).alias(name)
+            for name, cases in values.items()
+        ]
+        return numbered.select(*system, *columns), actions
+
+    def _values(
+        self, joined: DataFrame
+    ) -> tuple[dict[str, list[tuple[int, Column]]], tuple[RowClause, ...]]:
+        """Values by the columns that they are sent in, with the numbers of their clauses.
+
+        One column for each that clauses set. Spark gives all values of a column one type, by which
+        numbers lose digits: those of other types get columns of their own.
+        """
+        found = [
+            (name, at, _column(clause.values[name]))
+            for name in self.opened.manifest.schema.names
+            for at, clause in enumerate(self.clauses)
+            if clause.values and name in clause.values
+        ]
+        values: dict[str, list[tuple[int, Column]]] = {}
+        sent: list[dict[str, str]] = [{} for _ in self.clauses]
+        for (name, at, value), kind in zip(found, _kinds(joined, found), strict=True):
+            column = name if kind == 0 else f"{VALUE}{kind}_{name}"
+            values.setdefault(column, []).append((at, value))
+            sent[at][name] = column
+        actions = tuple(
+            replace(clause.action, sent=tuple(by[name] for name in clause.action.columns))
+            for clause, by in zip(self.clauses, sent, strict=True)
+        )
+        return values, actions
+
+    def _kind(self) -> str:
+        needed = {clause.rows for clause in self.clauses}
+        if {"not matched", "not matched by source"} <= needed:
+            return "full"
+        if "not matched" in needed:
+            return "right"
+        return "left" if "not matched by source" in needed else "inner"
+
+
+def target_frame(
+    spark: SparkSession,
+    opened: OpenedVersion,
+    columns: Iterable[str],
+    name: str | None,
+    *,
+    blobs: Literal["descriptor", "bytes"] = "descriptor",
+) -> DataFrame:
+    """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable.
+
+    Raises
+    ------
+    SchemaError
+        One has a name like these.
+    """
+    columns = list(columns)
+    refuse_reserved(columns, opened.uri)
+    stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
+    storage = opened.storage_options
+    frame = read(
+        spark,
+        opened.uri,
+        columns=columns,
+        version=opened.manifest.version,
+        branch=branch_of(opened.manifest),
+        with_row_address=True,
+        with_row_id=stable,
+        blobs=blobs,
+        storage_options=None if storage is None else dict(storage),
+    )
+    frame = frame.withColumnRenamed("_rowaddr", ADDRESS).withColumnRenamed("_rowid", ROW_ID)
+    return frame if name is None else frame.alias(name)
+
+
+def matching_frame(
+    spark: SparkSession,
+    opened: OpenedVersion,
+    columns: Iterable[str],
+    name: str | None,
+    keys: pa.Table,
+) -> DataFrame:
+    """The rows of :func:`target_frame` with one of these keys, which tasks look for.
+
+    Parameters
+    ----------
+    keys
+        In columns with the names and types of those of the table.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+    from pyspark.sql.types import LongType
+
+    runner = SparkRunner(spark)
+    options = Options(uri=opened.uri, columns=tuple(columns))
+    schema = to_spark(frame_schema(LanceDataset.holding(opened), options))
+    schema = schema.add(ADDRESS, LongType())
+    if opened.manifest.uses(Feature.STABLE_ROW_IDS):
+        schema = schema.add(ROW_ID, LongType())
+    tasks = [MatchTask(part, spark_arrow_schema(schema)) for part in runner.parts(opened)]
+    if not tasks:
+        return target_frame(spark, opened, columns, name)
+    frame = runner.rows_of(opened, tasks, schema, keys)
+    if keys.num_rows <= _BROADCAST_KEYS:
+        frame = F.broadcast(frame)
+    return frame if name is None else frame.alias(name)
+
+
+def _columns_named(
+    opened: OpenedVersion, name: str | None, condition: str | Column, clauses: Iterable[Clause]
+) -> list[str]:
+    """Columns of the table that are named: at least those that are used."""
+    texts = [str(condition)]
+    for clause in clauses:
+        texts.append(str(clause.condition))
+        texts += map(str, (clause.values or {}).values())
+    text = "\n".join(texts).lower()
+    if name is not None and re.search(rf"\b{re.escape(name.lower())}`?\s*\.\s*\*", text):
+        raise OptionError(
+            f"a merge reads the columns that are named only: name those meant by {name}.*"
+        )
+    names = opened.manifest.schema.names
+    return columns_in(text, names, "a merge") or names[:1]
+
+
+def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
+    """Names that occur in a text in lower case, as they are or as they are within backticks.
+
+    Raises
+    ------
+    OptionError
+        The text means all columns by ``*``, also those that are not read.
+    """
+    if _ALL_COLUMNS.search(text):
+        raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
+    spelled = ((name, name.lower()) for name in names)
+    return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
+
+
+def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
+    """Numbers that differ for values of a column that Spark should not give a common type."""
+    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StringType, StructType
+
+    if len({name for name, _, _ in values}) == len(values):
+        return [0] * len(values)
+    named = [value.alias(str(at)) for at, (_, _, value) in enumerate(values)]
+    types = [field.dataType for field in joined.select(*named).schema]
+    lossy = (NumericType, ArrayType, MapType, StructType)
+    by_name: dict[str, list[Any]] = {}
+    kinds = []
+    for (name, _, _), data_type in zip(values, types, strict=True):
+        known = by_name.setdefault(name, [])
+        if not isinstance(data_type, NullType) and data_type not in known:
+            known.append(data_type)
+    for (name, _, _), data_type in zip(values, types, strict=True):
+        known = by_name[name]
+        of_collations = all(isinstance(one, StringType) for one in known)
+        apart = data_type in known and (
+            of_collations or any(isinstance(one, lossy) for one in known)
+        )
+        kinds.append(known.index(data_type) if apart else 0)
+    return kinds
+
+
+def _column(given: str | Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return F.expr(given) if isinstance(given, str) else given
+
+
+def _holds(condition: str | Column | None) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return F.lit(True) if condition is None else _column(condition)
+
+
+def _first_true(cases: Iterable[tuple[Column, Column]]) -> Column:
+    """The value of the first case that holds, else null."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    first, *others = cases
+    chain: Any = reduce(lambda made, case: made.when(*case), others, F.when(*first))
+    value: Column = chain.otherwise(None)
+    return value
+
+
+# --- Merges that one task does: of a small source into whole rows, by equal keys --------
+
+_MAX_PLANNED_BYTES: Final = MAX_SOURCE_BYTES // 4
+"""Spark's estimate of a source up to which one task is tried: files are compressed."""
+
+_MAX_ROWS: Final = 1 << 25
+"""Rows of a table whose keys one task looks through."""
+
+
+def takes_whole_rows(clause: Clause) -> bool:
+    """Whether a clause, as its user gave it, takes all columns of all source rows it is for."""
+    whole = clause.values is None or clause.action.action == "delete"
+    return whole and clause.condition is None and clause.rows != "not matched by source"
+
+
+def is_for_one_task(opened: OpenedVersion, source: DataFrame) -> bool:
+    """Whether a table and a source are small, as far as Spark knows sizes."""
+    if opened.snapshot.num_rows > _MAX_ROWS:
+        return False
+    size = planned_bytes(source)
+    return size is not None and size <= _MAX_PLANNED_BYTES
+
+
+def source_in_one_part(
+    source: DataFrame, clauses: Sequence[Clause], keys: Sequence[Column]
+) -> DataFrame:
+    """The columns of a source that clauses take, and its keys, in one partition."""
+    values: dict[str, Any] = {}
+    for clause in clauses:
+        values |= clause.values or {}
+    named = [value.alias(name) for name, value in values.items()]
+    numbered = [key.alias(f"{KEY}{at}") for at, key in enumerate(keys)]
+    return source.select(*named, *numbered).repartition(1)
+
 
 _ROWS_PER_TASK = 1 << 16
 """Rows of a source that a task writes, where their number is known."""

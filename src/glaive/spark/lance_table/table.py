@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.spark.failures import naming_job
-from glaive.spark.jobs.job import SparkJob
-from glaive.spark.lance_table.changes import TableChanges
-from glaive.spark.lance_table.columns import TableColumns
-from glaive.spark.lance_table.create import TableBuilder
-from glaive.spark.lance_table.description import TableDescription
+from glaive.spark.jobs.runner import SparkJob
+from glaive.spark.lance_table.columns import TableBuilder, TableColumns
+from glaive.spark.lance_table.description import TableChanges, TableDescription
 from glaive.spark.lance_table.export import TableExport
 from glaive.spark.lance_table.handle import located
 from glaive.spark.lance_table.indexing import TableIndices
@@ -23,8 +21,6 @@ from glaive.spark.launch import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["LanceTable"]
 
 
 class LanceTable(
@@ -135,7 +131,7 @@ class LanceTable(
         storage_options
             Settings of the object store of both.
         **options
-            Of :class:`glaive.dataset.writing.options.WriteOptions`, such as
+            Of :class:`glaive.dataset.writing.plan.WriteOptions`, such as
             ``enable_stable_row_ids`` or ``max_rows_per_file``.
 
         Raises

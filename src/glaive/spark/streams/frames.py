@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import from_spark, to_spark
+from glaive.spark.options import from_spark, spark_texts
 from glaive.spark.streams.options import stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["read_changes"]
 
 
 def read_changes(  # noqa: PLR0913  # one keyword for each option
@@ -69,7 +67,7 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
     """
     from glaive.spark.streams.reader import change_schema, open_changes
 
-    options = to_spark(
+    options = spark_texts(
         {
             "columns": columns,
             "branch": branch,

@@ -6,35 +6,64 @@ copies that only read. Spark hides errors of the constructor, so nothing is open
 
 from __future__ import annotations
 
+import os
+import pickle
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from glaive.dataset.changes.columns import CHANGE_COLUMNS
-from glaive.dataset.changes.feed import ChangeReader, change_feed
-from glaive.dataset.changes.task_list import ChangeTasks
-from glaive.errors import NotFoundError, OptionError
+from glaive.arrow.chunked import batch_parts
+from glaive.dataclass import dataclass
+from glaive.dataset.changes.feed import CHANGE_COLUMNS, ChangeReader, change_feed
+from glaive.dataset.changes.plan import (
+    ChangeTask,
+    ChangeTasks,
+    Commit,
+    TaskGroup,
+    load_for_changes,
+    plan_commit,
+    plan_snapshot,
+)
+from glaive.errors import NotFoundError, ObjectNotFoundError, OptionError
 from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark, with_absolute_path
-from glaive.spark.streams.limits import Budget, default_limit
-from glaive.spark.streams.offsets import (
+from glaive.spark.plan import MIN_SPLIT_BYTES, SPLIT_BYTES, SPLIT_ROWS
+from glaive.spark.streams.options import (
     Position,
+    StreamOptions,
     batch_end,
     batch_start,
     between,
     identity_of,
     initial,
+    stream_options,
 )
-from glaive.spark.streams.options import StreamOptions, stream_options
-from glaive.spark.streams.partitions import partitions_of, read_partition
-from glaive.spark.streams.timeline import Timeline, end_version, first_since
-from glaive.spark.versions import HAS_READ_LIMITS, SPARK, SupportsTriggerAvailableNow
+from glaive.spark.types import spark_arrow_schema
+from glaive.spark.versions import (
+    HAS_READ_LIMITS,
+    SPARK,
+    SupportsTriggerAvailableNow,
+    is_placeholder,
+)
+from glaive.table.load import (
+    describe_versions,
+    load_numbered,
+    open_latest_since,
+    read_transaction,
+)
 from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
@@ -42,7 +71,355 @@ if TYPE_CHECKING:
 
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["LanceChangesReader", "LanceStreamReader", "change_schema", "open_changes"]
+
+# --- How much of a stream one batch reads -----------------------------------------------
+
+_UNLIMITED = 2**63 - 1
+
+
+def default_limit(options: StreamOptions) -> ReadLimit:
+    """The limit that the options give, for Spark, which knows one at a time.
+
+    If there are several, all of them are kept to whenever Spark asks for this one. Spark asks for
+    none before 4.2.
+    """
+    from pyspark.sql.streaming import datasource as limits
+
+    if options.max_files is not None:
+        return limits.ReadMaxFiles(options.max_files)
+    if options.max_rows is not None:
+        return limits.ReadMaxRows(options.max_rows)
+    if options.max_bytes is not None:
+        return limits.ReadMaxBytes(options.max_bytes)
+    return limits.ReadAllAvailable()
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a batch may still read. Files are fragments; rows and bytes are those of manifests.
+
+    A batch has at least one task, or one row of a fragment, so that every stream goes on.
+    """
+
+    files: int = _UNLIMITED
+    rows: int = _UNLIMITED
+    file_bytes: int = _UNLIMITED
+    empty: bool = True
+
+    @classmethod
+    def of(cls, options: StreamOptions) -> Budget:
+        """The limits of the options."""
+        return cls(
+            options.max_files or _UNLIMITED,
+            options.max_rows or _UNLIMITED,
+            options.max_bytes or _UNLIMITED,
+        )
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether there is no limit."""
+        return min(self.files, self.rows, self.file_bytes) >= _UNLIMITED
+
+    def admit(self, tasks: ChangeTasks, start: Position) -> Position | None:
+        """Take tasks of one version from a position on.
+
+        Returns
+        -------
+        Position or None
+            The position at which the limit is reached; ``None`` if all are taken.
+        """
+        for at, task in enumerate(between(tasks, start, None), start.index):
+            stop = self._stop(task)
+            if stop == task.start:
+                row = task.start if task.start != tasks[at].start else 0
+                return Position(start.version, at, row, start.snapshot)
+            self._take(task if stop == task.stop else task.part(task.start, stop))
+            if stop != task.stop:
+                return Position(start.version, at, stop, start.snapshot)
+        return None
+
+    def _stop(self, task: ChangeTask) -> int:
+        """The physical row up to which a task can be taken."""
+        if self.files < 1 and not self.empty:
+            return task.start
+        if task.rows <= self.rows and task.file_bytes <= self.file_bytes:
+            return task.stop
+        if not task.complete:  # its rows are spread over the fragment
+            return task.stop if self.empty else task.start
+        share = min(self.rows / max(1, task.rows), self.file_bytes / max(1, task.file_bytes))
+        fitting = int((task.stop - task.start) * share)
+        return task.start + max(fitting, int(self.empty))
+
+    def _take(self, task: ChangeTask) -> None:
+        self.files -= 1
+        self.rows -= task.rows
+        self.file_bytes -= task.file_bytes
+        self.empty = False
+
+
+# --- The versions of a dataset as a stream sees them: rows of each, and where it starts -
+
+_KEPT_PLANS = 16
+"""Versions whose tasks are kept between planning a batch and reading it."""
+
+
+class Timeline:
+    """Plans the tasks of each version; keeps the plans of the last ones.
+
+    Parameters
+    ----------
+    store
+        Root of the dataset.
+    options
+        Options of the stream.
+    """
+
+    def __init__(self, store: ObjectStore, options: StreamOptions) -> None:
+        self._store = store
+        self._options = options
+        self._newest: Manifest | None = None
+        self._before: Manifest | None = None
+        self._plans: dict[tuple[int, bool], ChangeTasks] = {}
+
+    def newest(self, known: int = 0) -> int:
+        """Number of the newest version, none before ``known``. One or two requests."""
+        return self._look(known).version
+
+    def _look(self, known: int) -> Manifest:
+        self._newest = None  # let go of before the next is read: each lists all fragments
+        self._newest = open_latest_since(self._store, known)
+        return self._newest
+
+    def identity(self, number: int) -> VersionIdentity | None:
+        """What a version that was planned is recognised by; at most one request.
+
+        ``None`` if there is no such version, or none any more.
+        """
+        for known in (self._newest, self._before):
+            if known is not None and known.version == number:
+                return known.identity
+        return self.identity_there(number)
+
+    def identity_there(self, number: int) -> VersionIdentity | None:
+        """The same of the version of this number that is there now.
+
+        One request, or none for the newest, which was looked at before each batch.
+        """
+        newest = self._newest or self._look(number)
+        if newest.version == number:
+            return newest.identity
+        try:
+            return load_numbered(self._store, number, newest.scheme).identity
+        except ObjectNotFoundError:
+            return None
+
+    def tasks(self, position: Position) -> ChangeTasks:
+        """The tasks of the version of a position.
+
+        Raises
+        ------
+        VersionNotFoundError
+            It was cleaned up, or the version before it.
+        OptionError
+            It updates or deletes rows, and no option says what to do.
+        """
+        key = (position.version, position.snapshot)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._snapshot(key[0]) if position.snapshot else self._changes(key[0])
+            # Whether columns were replaced since is not known without reading more versions.
+            found = found.knowing_fields(None)
+            while len(self._plans) >= _KEPT_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = found
+        return found
+
+    def _snapshot(self, version: int) -> ChangeTasks:
+        self._before = self._load(version)
+        return plan_snapshot(self._before)
+
+    def _changes(self, version: int) -> ChangeTasks:
+        before = self._before
+        if version > 1 and (before is None or before.version != version - 1):
+            before = self._load(version - 1)
+        after = self._load(version)
+        transaction = read_transaction(self._store, after)
+        commit = Commit(before if version > 1 else None, after, transaction)
+        self._before = after
+        return self._selected(commit, plan_commit(commit))
+
+    def _selected(self, commit: Commit, tasks: ChangeTasks) -> ChangeTasks:
+        """The tasks of a commit that belong to the stream."""
+        options = self._options
+        sides = {group.template.after for group in tasks.groups}
+        if options.read_change_feed or False not in sides:
+            return tasks
+        if options.skip_change_commits:
+            return ChangeTasks()
+        if True not in sides:
+            if options.ignore_deletes:
+                return ChangeTasks()
+            what, remedy = (
+                "deletes",
+                "ignoreDeletes or skipChangeCommits to leave them out",
+            )
+        else:
+            what, remedy = "updates or deletes", "skipChangeCommits to leave them out"
+        raise OptionError(
+            f"version {commit.version} of {self._store.uri} {what} rows ({commit.operation}), and "
+            f"the stream reads new rows only. Set the option {remedy}, or readChangeFeed for a "
+            "stream of changes, which needs a new checkpoint"
+        )
+
+    def _load(self, version: int) -> Manifest:
+        newest = self._newest
+        if newest is None or newest.version < version:
+            newest = self._newest = open_latest_since(self._store, version)
+        return load_for_changes(self._store, newest, version)
+
+
+def first_since(store: ObjectStore, text: str) -> int:
+    """Number of the first version created at or after a point in time. One request per version.
+
+    Raises
+    ------
+    OptionError
+        There is none, or ``text`` is no point in time.
+    """
+    moment = _moment("startingTimestamp", text)
+    versions = describe_versions(store)
+    for version in versions:
+        if version.timestamp >= moment:
+            return version.version
+    raise OptionError(
+        f"startingTimestamp: no version of {store.uri} was created at or after {moment}; the "
+        f"newest one was at {versions[-1].timestamp}. Use startingVersion=latest for later ones"
+    )
+
+
+def end_version(store: ObjectStore, options: StreamOptions, newest: int) -> int:
+    """Number of the last version of a change feed that is no stream.
+
+    Raises
+    ------
+    OptionError
+        No version was created up to that time.
+    """
+    if options.ending_version is not None:
+        return options.ending_version
+    if options.ending_timestamp is None:
+        return newest
+    moment = _moment("endingTimestamp", options.ending_timestamp)
+    until = [one.version for one in describe_versions(store) if one.timestamp <= moment]
+    if not until:
+        raise OptionError(f"endingTimestamp: no version of {store.uri} is as old as {moment}")
+    return until[-1]
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise OptionError(
+            f"option {name}: expected a time such as 2026-05-01T12:00:00Z, found {text!r}"
+        ) from None
+
+
+# --- Tasks of change feeds as Spark's partitions: how they are grouped, and read --------
+
+MAX_PARTITIONS = 10_000
+"""Of one batch; each holds the schema."""
+
+
+class ChangePartition(InputPartition):
+    """Tasks that one Spark task reads, and the schema of their feed.
+
+    The value has a few bytes for each of many fragments that are read in the same way.
+
+    Parameters
+    ----------
+    schema
+        Packed, once for all partitions.
+    tasks
+        The tasks.
+    """
+
+    def __init__(self, schema: bytes, tasks: ChangeTasks) -> None:
+        # Without rows and bytes, which only planning needs.
+        groups = [(one.template, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
+        super().__init__((schema, _packed(groups)))
+
+
+def tasks_in(partition: InputPartition) -> Iterator[ChangeTask]:
+    """The tasks of a :class:`ChangePartition`."""
+    for template, places, offsets in _unpacked(partition.value[1]):
+        yield from TaskGroup(template, np.pad(places, ((0, 0), (0, 2))), offsets)
+
+
+def _packed(value: object) -> bytes:
+    return zlib.compress(pickle.dumps(value), 1)
+
+
+def _unpacked(packed: bytes) -> Any:
+    # Through Spark's own channel, between processes that trust each other.
+    return pickle.loads(zlib.decompress(packed))  # noqa: S301  # see above
+
+
+def partitions_of(
+    tasks: ChangeTasks, schema: LanceSchema, options: Options
+) -> list[InputPartition]:
+    """Group tasks in order, so that each group has about the same bytes."""
+    total = tasks.file_bytes
+    target = options.split_bytes or SPLIT_BYTES
+    if options.split_bytes is None:
+        share = total // (options.parallelism or os.cpu_count() or 1)
+        target = min(target, max(share, MIN_SPLIT_BYTES))
+    target = max(target, -(-total // MAX_PARTITIONS))
+    parts = ChangeTasks(_cut(group, target) for group in tasks.groups)
+    described = _packed(schema)
+    ends = np.cumsum(parts.sizes)
+    found: list[InputPartition] = []
+    start = 0
+    while start < len(parts):
+        wanted = (float(ends[start - 1]) if start else 0.0) + target
+        stop = min(int(np.searchsorted(ends, wanted)) + 1, len(parts))
+        found.append(ChangePartition(described, parts[start:stop]))
+        start = stop
+    return found
+
+
+def _cut(group: TaskGroup, target: int) -> TaskGroup:
+    """Tasks in parts of about ``target`` bytes, if all their rows are read."""
+    if not group.template.complete:
+        return group
+    _, start, stop, _, size = group.places.T
+    parts = np.maximum(-(-size // target), 1)
+    return group.cut(np.maximum(SPLIT_ROWS, -(-(stop - start) // parts)))
+
+
+def read_partition(
+    partition: InputPartition, options: Options, of_stream: StreamOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition, in order, with exactly the schema Spark expects."""
+    if is_placeholder(partition):
+        return
+    wanted: LanceSchema = _unpacked(partition.value[0])
+    # The newest version: the one whose schema the feed has may have been cleaned up.
+    dataset = open_dataset(replace(options, version=None, identity=None))
+    names = [name for name in schema.names if name not in CHANGE_COLUMNS.names]
+    reader = ChangeReader(
+        dataset.opened,
+        names,
+        schema=wanted,
+        preimages=of_stream.preimages,
+        batch_size=options.batch_size,
+    )
+    expected = spark_arrow_schema(schema)
+    truncate = options.allow_truncation
+    cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
+    for task in tasks_in(partition):
+        for batch in reader.read(task):
+            yield from batch_parts(cast, batch)
 
 
 def open_changes(options: Options, of_stream: StreamOptions) -> LanceDataset:

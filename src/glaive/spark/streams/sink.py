@@ -11,51 +11,216 @@ commit. What the commit must know of the tasks is in their messages.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
+from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.commit import commit_rewrites
-from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import rewrite_groups
-from glaive.dataset.compaction.plan import compaction_groups
+from glaive.dataset.compaction.optimize import commit_rewrites, compaction_groups, rewrite_groups
+from glaive.dataset.compaction.task import CompactionOptions
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL
-from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.plan import WritePlan
-from glaive.dataset.writing.rolling import discard_fragments
-from glaive.dataset.writing.staged import staged_rows
+from glaive.dataset.writing.fragments import discard_fragments
+from glaive.dataset.writing.plan import WritePlan, staged_rows
+from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import (
+    ColumnNotFoundError,
     CommitConflictError,
     DatasetNotFoundError,
     GlaiveError,
     OptionError,
+    SchemaError,
     UnsupportedFeatureError,
 )
 from glaive.format.blobs import has_blobs
+from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment_list import FragmentList, unpacked_fragments
+from glaive.format.fragment import FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
+from glaive.io.uri import open_store
+from glaive.scan.take import take
+from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.streams.options import StreamOptions
-from glaive.spark.streams.upsert import check_keys, upsert
 from glaive.spark.versions import DataSourceStreamArrowWriter
-from glaive.spark.write_job import WriteJob
-from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, refuse_missing_files
-from glaive.table.app_transactions import AppTransaction, last_applied
+from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, WriteJob, refuse_missing_files
 from glaive.table.load import open_latest
+from glaive.table.named_jobs import AppTransaction, last_applied
 from glaive.types import VersionIdentity
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+# --- The name of the application that a stream is: the id of its query ------------------
 
-__all__ = ["BatchWritten", "LanceStreamWriter"]
+_CHECKPOINT = "checkpointlocation"
+
+
+def application_id(
+    given: str | None, options: Mapping[str, str], storage: Mapping[str, str]
+) -> str:
+    """The option ``txnAppId``, or the id of the query, which its checkpoint keeps.
+
+    A query that starts with a new checkpoint has another id, so its batches are not taken for
+    those of the query that wrote before.
+
+    Parameters
+    ----------
+    options
+        All options of the sink; Spark adds the location of the checkpoint if the query names it.
+    storage
+        Settings of the object store of the dataset, for a checkpoint beside it.
+
+    Raises
+    ------
+    OptionError
+        There is neither, or the checkpoint cannot be read from here.
+    """
+    if given is not None:
+        return given
+    lowered = {key.lower(): value for key, value in options.items()}
+    location = lowered.get(_CHECKPOINT)
+    if not location:
+        raise OptionError(
+            "the sink needs .option('checkpointLocation', ...) of the query, or 'txnAppId', a name "
+            "that stays the same when the query starts again: batches are recognised by it"
+        )
+    if location.startswith("file:/"):
+        location = "/" + location.removeprefix("file:").lstrip("/")
+    try:
+        content = json.loads(
+            open_store(location, dict(storage) or None).get("metadata").to_pybytes()
+        )
+        return f"query {content['id']}"
+    except (GlaiveError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise OptionError(
+            f"the id of the query cannot be read from its checkpoint {location} ({error}). Give "
+            "the sink option txnAppId: a name that stays when the query starts again, and "
+            "changes when it starts with a new checkpoint"
+        ) from error
+
+
+# --- Upserts of streams: rows of a batch, which tasks have written to files, merged by key
+# Tasks write the rows of a batch to data files that no version refers to. The commit reads them
+# from there, so no row passes through the messages of the tasks; then it removes the files.
+
+_WINDOW = 64 * 1024
+
+
+def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, where: str) -> None:
+    """Check that keys and order are columns of the stream.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        One is not.
+    """
+    for name in (*keys, *([] if order_by is None else [order_by])):
+        if name not in columns.names:
+            raise ColumnNotFoundError.among(name, columns.names, where=where)
+
+
+def upsert(
+    dataset: LanceDataset,
+    staged: Views,
+    keys: Sequence[str],
+    order_by: str | None,
+    transaction: AppTransaction,
+) -> None:
+    """Merge rows into a dataset as one transaction, unless it was applied before.
+
+    Parameters
+    ----------
+    staged
+        The rows, with the columns of the dataset.
+    keys
+        Columns that identify a row.
+    order_by
+        Of rows with the same keys, the one with the highest value here is kept, the last one of
+        those with the same value; null is below all values. ``None`` if no keys repeat.
+
+    Raises
+    ------
+    SchemaError
+        Keys repeat, and there is no order.
+    """
+    kept = _last_of_each_key(staged, keys, order_by)
+    condition = None
+    if order_by is not None:
+        column = quoted_name(order_by)
+        condition = f"target.{column} is null or source.{column} >= target.{column}"
+    merge = dataset.merge_insert(keys).when_matched_update_all(condition)
+    merge.when_not_matched_insert_all().transaction_properties(transaction.properties)
+    merge.execute(_rows(staged, kept))
+
+
+def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchReader:
+    """All rows, or those at ascending positions."""
+    if kept is None:
+        return Scanner.of(staged).to_reader()
+    view = staged.take(None)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(kept), _WINDOW):
+            yield from take(view, kept[start : start + _WINDOW]).to_batches()
+
+    return pa.RecordBatchReader.from_batches(view.schema, batches())
+
+
+def _last_of_each_key(
+    staged: Views, keys: Sequence[str], order_by: str | None
+) -> np.ndarray[Any, Any] | None:
+    """Positions of the last row of each key, ascending; ``None`` if no key repeats.
+
+    Rows that have a null in their key match nothing, and are all kept. Holds the columns of keys
+    and order of one batch in memory.
+    """
+    wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
+    read: Any = Scanner.of(staged, columns=list(wanted)).to_table()
+    table = read.rename_columns(wanted)
+    position = pa.array(np.arange(table.num_rows, dtype=np.int64))
+    valid = reduce(pc.and_, [pc.is_valid(table[name]) for name in keys])
+    names = [f"key {at}" for at in range(len(keys))]
+    columns = {name: table[key] for name, key in zip(names, keys, strict=True)}
+    if order_by is not None:
+        # A null is below all values, as it is for rows of the dataset.
+        columns |= {"known": pc.is_valid(table[order_by]), "order": table[order_by]}
+    found: Any = pa.table({**columns, "position": position}).filter(valid)
+    try:
+        if order_by is not None:
+            ascending: Any = [(name, "ascending") for name in ("known", "order", "position")]
+            found = found.sort_by(ascending)
+        rank = pa.array(np.arange(found.num_rows, dtype=np.int64))
+        last = found.append_column("rank", rank).group_by(names).aggregate([("rank", "max")])
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise SchemaError(
+            f"merge_keys {', '.join(keys)}: repeated keys of these types cannot be found ({error})"
+        ) from error
+    if last.num_rows == found.num_rows:
+        return None
+    if order_by is None:
+        counts = found.group_by(names).aggregate([("position", "count")])
+        repeated: Any = pc.greater(counts["position_count"], pa.scalar(1))
+        (first,) = python_rows(counts.filter(repeated).slice(0, 1))
+        key = ", ".join(f"{name}={first[at]!r:.60}" for name, at in zip(keys, names, strict=True))
+        raise SchemaError(
+            f"{first['position_count']} rows of one batch have the key {key}. Give the option "
+            "merge_order_by, a column of which the highest value wins, or make keys unique before "
+            "the sink"
+        )
+    chosen = found["position"].take(last["rank_max"]).to_numpy()
+    loose = np.flatnonzero(~np.asarray(valid))
+    return np.sort(np.concatenate([chosen, loose]))
+
 
 _logger = logging.getLogger(__name__)
 

@@ -15,42 +15,150 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
-from glaive.errors import CleanupError, OptionError, OptionRangeError
+from glaive.errors import CleanupError, GlaiveError, OptionError, OptionRangeError, StoreError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import REFS, VERSIONS
+from glaive.format.paths import REFS, VERSIONS, is_staged_manifest_name
+from glaive.io.confined import LinkTargets
 from glaive.io.store import ObjectStore
-from glaive.table.branches import list_branches
-from glaive.table.cleanup.division import BATCH, Division, spans_of
-from glaive.table.cleanup.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
 from glaive.table.cleanup.parts import (
+    BATCH,
     HERE,
+    CleanupFile,
     CleanupWork,
     DeleteFiles,
+    Division,
+    FoundFiles,
     ListUnused,
+    PlannedFiles,
     ReadVersions,
     Selection,
     Unused,
     VersionFiles,
+    in_batches,
     made_meanwhile,
     made_since,
     manifest_files,
+    spans_of,
 )
-from glaive.table.cleanup.protection import Protection, refuse_staged
-from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
-from glaive.table.refs import name_in
-from glaive.table.tags import list_tags
-from glaive.table.unverified import UNVERIFIED_AGE
-from glaive.table.version_hint import advance_hint
-from glaive.table.versions import ManifestLocation, list_manifests, list_versions_past
+from glaive.table.references import ALL_IDS, FOLDERS, UNVERIFIED_AGE, FileKind, FileSet
+from glaive.table.refs import (
+    BRANCHES,
+    TAGS,
+    TREE,
+    list_branches,
+    list_tags,
+    name_in,
+    ref_files,
+    root_store,
+)
+from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions_past
 
-__all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
+# --- What a clean-up keeps beyond its policy: links, and versions that empty refs may name
+
+
+def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
+    """Check that no version is staged: its only manifest has the name of one that nobody needs.
+
+    Raises
+    ------
+    CleanupError
+        One is, as its manifest cannot be written under its final name.
+    """
+    for location in locations:
+        if is_staged_manifest_name(location.path.rpartition("/")[2]):
+            raise CleanupError(
+                f"version {location.version} of {store.uri} is registered, and its manifest "
+                f"{location.path} could not be written under its final name. Clean up again when "
+                "the store and the manifest store take writes"
+            )
+
+
+def targets_of_others(root: ObjectStore, own: Collection[str]) -> LinkTargets:
+    """What links of a dataset lead to, but for those of a branch that is deleted.
+
+    ``own`` are the paths of the latter below the root.
+    """
+    return _link_targets([(root, folder) for folder in (TREE, *FOLDERS)], own)
+
+
+class Protection:
+    """What a clean-up keeps beyond the policy, with warnings."""
+
+    def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
+        self._store, self._root = store, root
+        self._branch_reason = None
+        if store.uri.startswith(f"{root.uri}/"):  # a branch is below the root
+            self._branch_reason = root.link_out(store.uri[len(root.uri) + 1 :])
+        self.warnings: list[str] = []
+
+    def reason(self, folder: str) -> str | None:
+        """Why files in a folder are kept; ``None`` if they may be deleted."""
+        return self._branch_reason or self._store.link_out(folder)
+
+    def is_reachable(self, folder: str) -> bool:
+        """Whether files in a folder may be deleted; otherwise adds a warning."""
+        reason = self.reason(folder)
+        if reason is not None:
+            self.warnings.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
+        return reason is None
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path is a link, which writers never create; adds a warning."""
+        if not self._store.is_link(path):
+            return False
+        self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
+        return True
+
+    def targets(self) -> LinkTargets:
+        """What links of this branch and of the others lead to.
+
+        What a version needs may lie there, under a name that no version has.
+        """
+        folders = [(self._root, TREE)]
+        for store in {one.uri: one for one in (self._root, self._store)}.values():
+            folders += [(store, folder) for folder in FOLDERS]
+        return _link_targets(folders)
+
+    def keep(self, path: str) -> None:
+        """Add why a link stays, or what a link leads to."""
+        if not self.is_link(path):
+            self.warnings.append(f"{self._store.full(path)} was kept: a link leads to it")
+
+    def unknown_refs(self, root: ObjectStore) -> list[datetime | None]:
+        """Times of empty refs; each may have been meant for any version that existed then."""
+        times: list[datetime | None] = []
+        for folder in (TAGS, BRANCHES):
+            for meta in ref_files(root, folder).values():
+                if meta.size:
+                    continue
+                times.append(meta.modified)
+                self.warnings.append(
+                    f"{root.full(meta.path)} is empty, so its version is unknown: older versions "
+                    "were kept. Create or delete the tag or branch"
+                )
+        return times
+
+
+def _link_targets(
+    folders: Iterable[tuple[ObjectStore, str]], own: Collection[str] = ()
+) -> LinkTargets:
+    links = []
+    for store, folder in folders:
+        for path in store.links(folder):
+            with suppress(StoreError):  # no version can name a link of such a name
+                if path not in own:
+                    links.append(store.full(path))
+    return LinkTargets(links)
+
 
 _FILE_BYTES: Final = 128
 """Of a manifest for each data file, about."""
@@ -397,3 +505,107 @@ def _unused(
         for path in listing.links:
             protection.keep(path)
     return unused
+
+
+# --- Clean up old versions every few commits, if the table's configuration enables it ---
+# =============================== ========================================================= key
+# meaning =============================== =========================================================
+# ``lance.auto_cleanup.interval``  number of versions between clean-ups ``….older_than``
+# minimum age: ``14d``, ``1h 30m``; default: none ``….retain_versions``            number of newest
+# versions to keep ``….delete_rate_limit``          maximum files per second, as far as a minute is
+# enough =============================== =========================================================
+#
+# A failure is logged and does not affect the commit; the next clean-up tries again.
+
+INTERVAL: Final = "lance.auto_cleanup.interval"
+OLDER_THAN: Final = "lance.auto_cleanup.older_than"
+_RETAIN: Final = "lance.auto_cleanup.retain_versions"
+_RATE: Final = "lance.auto_cleanup.delete_rate_limit"
+
+_MOST_SECONDS: Final = 60
+"""Time that deleting takes at most because of a limit: a commit waits for it, and whoever made the
+dataset may have written any limit into its configuration.
+"""
+
+
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
+_DAY: Final = 86_400.0
+_SECONDS: Final = {
+    **dict.fromkeys(("nsec", "ns", "nanos"), 1e-9),
+    **dict.fromkeys(("usec", "us", "µs", "micros"), 1e-6),
+    **dict.fromkeys(("ms", "msec", "millis"), 1e-3),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), _DAY),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * _DAY),
+    **dict.fromkeys(("M", "month", "months"), 30.44 * _DAY),
+    **dict.fromkeys(("y", "year", "years"), 365.25 * _DAY),
+}
+
+
+_UNITS: Final = (
+    ("year", "years", 31_557_600), ("month", "months", 2_630_016), ("day", "days", 86_400),
+    ("h", "h", 3_600), ("m", "m", 60), ("s", "s", 1),
+)  # fmt: skip
+
+
+def duration(text: str) -> timedelta:
+    """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
+
+    Raises
+    ------
+    OptionError
+        The text is no time span.
+    """
+    at, seconds = 0, 0.0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2] not in _SECONDS:
+            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r:.80}")
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        at = part.end()
+    if not text.strip():
+        raise OptionError("expected a time span such as 14d or 1h 30m, found an empty string")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise OptionError(f"the time span {text!r:.80} is too long") from None
+
+
+def span_text(seconds: int) -> str:
+    """A time span as pylance writes it: the whole units, the largest first; ``1h 30m``."""
+    parts = []
+    for name, plural, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{plural if count > 1 else name}")
+    return " ".join(parts) or "0s"
+
+
+def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
+    """Clean up if it is due, given the new version and the previous one.
+
+    The previous version is kept, too, as it may be in use.
+    """
+    config: Mapping[str, str] = made.config
+    try:
+        interval = int(config[INTERVAL])
+        if interval > 0 and made.version % interval:  # as pylance: 0 is every version
+            return
+        retain = config.get(_RETAIN)
+        policy = CleanupPolicy(
+            older_than=duration(config.get(OLDER_THAN, "0s")),
+            retain_versions=None if retain is None else int(retain),
+            error_if_tagged=False,
+        )
+        root = root_store(store, before.wire.branch or None)
+        rate = int(config[_RATE]) if _RATE in config else None
+        if rate is not None and rate < 1:
+            raise OptionError(f"{_RATE} must be greater than 0, got {rate}")
+        plan = plan_cleanup(store, root, before, policy)
+        if rate is not None:
+            rate = max(rate, len(plan.files) // _MOST_SECONDS)
+        delete_planned(store, plan, rate=rate)
+    except (GlaiveError, ValueError) as error:
+        _logger.warning("old versions of %s were not cleaned up: %s", store.public_uri, error)

@@ -11,40 +11,313 @@ they run.
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Final, Literal, Protocol, TypeVar
+from itertools import chain, islice, pairwise
+from typing import Final, Literal, Protocol, Self, TypeVar, get_args, overload
+
+import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import CleanupError, ObjectNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import VERSIONS
-from glaive.io.listing import LinkTargets
+from glaive.format.paths import DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS
+from glaive.io.confined import LinkTargets
+from glaive.io.local_sink import final_name, is_others_temporary
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.io.temporary import final_name, is_others_temporary
-from glaive.table.cleanup.division import BATCH, Division, Span
-from glaive.table.cleanup.found_files import CleanupFile, FoundFiles
-from glaive.table.cleanup.packed_files import PackedFiles
+from glaive.named_tuple import NamedTuple
 from glaive.table.load import each_manifest, load_manifest
-from glaive.table.references import FileSet, IdRange, is_own_folder, kind_of
+from glaive.table.references import FileKind, FileSet, IdRange, is_own_folder, kind_of
 from glaive.table.versions import ManifestLocation, list_manifests, list_versions_past
 
-__all__ = [
-    "HERE",
-    "CleanupWork",
-    "DeleteFiles",
-    "ListUnused",
-    "Part",
-    "ReadVersions",
-    "Selection",
-    "Unused",
-    "VersionFiles",
-    "made_meanwhile",
-    "made_since",
-    "manifest_files",
-]
+# --- Files that a clean-up found: packed on their way between processes, and where they wait
+# A process that only hands them on holds some 30 bytes of each, not 220.
+
+_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
+
+
+class CleanupFile(NamedTuple):
+    """A file to delete; ``unverified`` if no known version has used it.
+
+    ``unfinished`` is an empty manifest, deleted only if it is still empty then.
+    """
+
+    path: str
+    kind: FileKind
+    size: int
+    unverified: bool
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """Some files, compressed where they are pickled, and what a process that keeps them needs.
+
+    Parameters
+    ----------
+    given
+        The files, or what another process packed.
+    drawn
+        Whether all names are random, so that nobody uses them again.
+    counts
+        Files of each kind.
+    size
+        Bytes of all files.
+    """
+
+    given: Sequence[CleanupFile] | bytes
+    drawn: bool
+    counts: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, files: Sequence[CleanupFile], *, drawn: bool) -> Self:
+        """These files."""
+        kinds = [file.kind for file in files]
+        counts = tuple(map(kinds.count, _KINDS))
+        return cls(files, drawn, counts, sum(file.size for file in files))
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def files(self) -> Sequence[CleanupFile]:
+        """The files; unpacked with each call."""
+        return _unpack(self.given) if isinstance(self.given, bytes) else self.given
+
+    def count(self, kind: FileKind) -> int:
+        """Files of a kind."""
+        return self.counts[_KINDS.index(kind)]
+
+    def without(self, paths: FileSet | set[str]) -> FoundFiles:
+        """The files that are not among these paths."""
+        files = [file for file in self.files if file.path not in paths]
+        return self if len(files) == len(self) else FoundFiles.of(files, drawn=self.drawn)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        packed = self.given if isinstance(self.given, bytes) else _pack(self.given)
+        return FoundFiles, (packed, self.drawn, self.counts, self.size)
+
+
+def _pack(files: Sequence[CleanupFile]) -> bytes:
+    kinds = bytes(_KINDS.index(file.kind) for file in files)
+    flags = bytes(file.unverified + 2 * file.unfinished for file in files)
+    sizes = np.array([file.size for file in files], np.int64).tobytes()
+    columns = ([file.path for file in files], kinds, flags, sizes)
+    return zlib.compress(pickle.dumps(columns), 1)
+
+
+def _unpack(packed: bytes) -> list[CleanupFile]:
+    # A process of the same job packed them: they trust each other, as Spark's do.
+    columns = pickle.loads(zlib.decompress(packed))  # noqa: S301  # see above
+    paths, kinds, flags, sizes = columns
+    numbers = np.frombuffer(sizes, np.int64).tolist()
+    return [
+        CleanupFile(path, _KINDS[kind], size, bool(flag & 1), bool(flag & 2))
+        for path, kind, flag, size in zip(paths, kinds, flags, numbers, strict=True)
+    ]
+
+
+class PlannedFiles(Sequence[CleanupFile]):
+    """All files of a plan, a sequence of values that are made when one is asked for.
+
+    Parameters
+    ----------
+    runs
+        Some of them each, in their order.
+    """
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: Iterable[FoundFiles] = ()) -> None:
+        self.runs = tuple(run for run in runs if len(run))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(run.size for run in self.runs)
+
+    def count_of(self, kind: FileKind) -> int:
+        """Files of a kind."""
+        return sum(run.count(kind) for run in self.runs)
+
+    def without(self, paths: FileSet | set[str]) -> PlannedFiles:
+        """The files that are not among these paths."""
+        return PlannedFiles(run.without(paths) for run in self.runs)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    def __iter__(self) -> Iterator[CleanupFile]:
+        return chain.from_iterable(run.files for run in self.runs)
+
+    @overload
+    def __getitem__(self, at: int) -> CleanupFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[CleanupFile, ...]: ...
+    def __getitem__(self, at: int | slice) -> CleanupFile | tuple[CleanupFile, ...]:
+        chosen = range(len(self))[at]
+        if isinstance(chosen, range):
+            if chosen.step > 0:
+                return tuple(islice(self, chosen.start, chosen.stop, chosen.step))
+            return tuple(self)[at]
+        return next(islice(self, chosen, None))
+
+    def __repr__(self) -> str:
+        return f"PlannedFiles(<{len(self)} files>)"
+
+
+def in_batches(files: Iterable[CleanupFile], count: int) -> Iterator[list[CleanupFile]]:
+    """So many files at a time."""
+    left = iter(files)
+    while batch := list(islice(left, count)):
+        yield batch
+
+
+# --- Sets of files on their way between processes ---------------------------------------
+
+
+class PackedFiles:
+    """A set of files that is compressed where it is pickled, and unpacked where it is used.
+
+    So a process that only hands it on holds some 25 bytes of each random name, not 220.
+
+    Parameters
+    ----------
+    files
+        The files, or what another process packed; they do not change any more.
+    """
+
+    __slots__ = ("_given",)
+
+    def __init__(self, files: FileSet | bytes) -> None:
+        self._given = files
+
+    @property
+    def files(self) -> FileSet:
+        """The files; unpacked with each call."""
+        return _unpack_set(self._given) if isinstance(self._given, bytes) else self._given
+
+    def __reduce__(self) -> tuple[object, ...]:
+        given = self._given
+        return PackedFiles, (given if isinstance(given, bytes) else _pack_set(given),)
+
+
+def _pack_set(files: FileSet) -> bytes:
+    """Sorted names, which have no control characters, by lines; then those of folders."""
+    lines = ("\n".join(sorted(names)) for names in (files.paths, files.indices))
+    return zlib.compress("\0".join(lines).encode(), 1)
+
+
+def _unpack_set(packed: bytes) -> FileSet:
+    paths, indices = zlib.decompress(packed).decode().split("\0")
+    return FileSet(
+        set(paths.split("\n")) if paths else set(), set(indices.split("\n")) if indices else set()
+    )
+
+
+# --- How a clean-up is divided: versions among readers, paths among listings, files to delete
+
+BATCH: Final = 1000
+"""Files deleted per call of the store."""
+
+_MAX_BITS: Final = 10
+"""Of the digits by which the names of data files are divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How much of a clean-up is one part.
+
+    Parameters
+    ----------
+    versions
+        Manifests that one part reads.
+    fragments
+        Fragments of each of them, whose files it reports.
+    files
+        Data files that one part lists.
+    deletions
+        Files that one part deletes.
+    groups
+        Groups of versions at most: what all of them have is reported by each.
+    """
+
+    versions: int = 16
+    fragments: int = 1 << 16
+    files: int = 1 << 13
+    deletions: int = 4 * BATCH
+    groups: int = 16
+
+    def cuts(self, files: int) -> tuple[str, ...]:
+        """Where paths are cut for listings of so many data files, in order.
+
+        Names of data files begin with random digits: binary ones, or those of a UUID. Characters
+        before ``0`` are in no cut, so that a data file and the folder of its blobs, which differ
+        in ``.`` and ``/``, are never divided.
+        """
+        parts = -(-files // self.files)
+        if parts < 2:
+            return ()
+        bits = min((parts - 1).bit_length(), _MAX_BITS)
+        cuts = {f"{folder}/" for folder in (DATA, INDICES, TRANSACTIONS, VERSIONS)}
+        cuts |= {f"{DATA}/{number:0{bits}b}" for number in range(1, 1 << bits)}
+        cuts |= {f"{DATA}/{digit}" for digit in "23456789abcdef"}
+        cuts |= {f"{DELETIONS}/{number}" for number in range(1, min(parts, 100))}
+        return tuple(sorted(cuts))
+
+    def readers(
+        self, locations: Sequence[ManifestLocation], files: int, max_id: int
+    ) -> list[tuple[Sequence[ManifestLocation], IdRange]]:
+        """Versions and fragments for each part that reads manifests.
+
+        Parts for other fragments tell other files. Parts for other versions tell most files
+        again, so there are fewer of these where there are many files.
+        """
+        ranges = max(1, min(-(-files // self.fragments), max_id + 1))
+        starts = [(max_id + 1) * at // ranges for at in range(ranges)]
+        ids = [IdRange(*pair) for pair in zip(starts, [*starts[1:], None], strict=True)]
+        wanted = -(-len(locations) // self.versions)
+        groups = max(1, min(wanted, self.groups // ranges, len(locations)))
+        cuts = [len(locations) * at // groups for at in range(groups + 1)]
+        return [(locations[start:stop], each) for start, stop in pairwise(cuts) for each in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Paths from ``start`` on, before ``stop``; ``None`` for no limit."""
+
+    start: str | None = None
+    stop: str | None = None
+
+    def __contains__(self, path: str) -> bool:
+        return (self.start is None or self.start <= path) and (
+            self.stop is None or path < self.stop
+        )
+
+    def meets(self, folder: str) -> bool:
+        """Whether paths below a folder may be in it."""
+        return (self.stop is None or f"{folder}/" < self.stop) and (
+            self.start is None or self.start < f"{folder}0"  # the character after "/"
+        )
+
+    def listed(self, store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
+        """Files below a folder, finished or not."""
+        if self.start is None and self.stop is None:
+            yield from store.walk(folder)
+        else:
+            yield from store.walk_between(folder, self.start, self.stop)
+        yield from (meta for meta in store.unfinished(folder) if meta.path in self)
+
+
+def spans_of(cuts: Sequence[str]) -> list[Span]:
+    """The spans between cuts: one more than there are cuts."""
+    return [Span(*pair) for pair in zip([None, *cuts], [*cuts, None], strict=True)]
+
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")

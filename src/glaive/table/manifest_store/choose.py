@@ -6,8 +6,6 @@ from glaive.errors import OptionError
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestStore
 
-__all__ = ["OPTION", "SQLITE_NAME", "choose", "split_uri"]
-
 OPTION = "manifest_store"
 """The storage option for a register."""
 
@@ -60,7 +58,7 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
         raise OptionError(f"manifest_store: expected a string or a ManifestStore, found {given!r}")
     kind, _, rest = given.partition("://")
     if kind.lower() == "sqlite":
-        from glaive.table.manifest_store.sqlite import SqliteManifestStore
+        from glaive.table.manifest_store.registers import SqliteManifestStore
 
         if rest:
             return SqliteManifestStore(unquote(rest))
@@ -76,7 +74,7 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
             "sqlite:///path/manifests.sqlite"
         )
     if kind.lower() == "dynamodb" and rest:
-        from glaive.table.manifest_store.dynamodb import DynamoManifestStore
+        from glaive.table.manifest_store.registers import DynamoManifestStore
 
         return DynamoManifestStore(rest, store.options)
     raise OptionError(

@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from glaive.dataclass import dataclass
 
-__all__ = ["ManifestEntry", "ManifestStore"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:

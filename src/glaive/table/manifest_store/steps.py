@@ -29,21 +29,9 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.manifest import decode_manifest
-from glaive.format.names import is_staged_manifest_name
-from glaive.format.paths import VERSIONS, parse_manifest_name
+from glaive.format.paths import VERSIONS, is_staged_manifest_name, parse_manifest_name
 from glaive.io.store import BytesLike, ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
-
-__all__ = [
-    "enter_renamed",
-    "find",
-    "finish_all",
-    "finish_staged",
-    "newest",
-    "refuse_others",
-    "register",
-]
-
 
 _SUFFIX = ".manifest"
 

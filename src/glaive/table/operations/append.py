@@ -11,25 +11,24 @@ from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists, file_versions, ids_of
+from glaive.format.fragment import Fragment, encode_lists, file_versions, ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, incompatible, makes_non_nullable
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
 from glaive.table.index_coverage import encode_indices, without_new
 from glaive.table.protocol import (
+    INCREMENTAL,
     BuildContext,
     Conflict,
     Draft,
     Offsets,
     TableOperation,
+    incompatible,
+    makes_non_nullable,
     needs_dataset,
+    operation,
 )
-from glaive.table.registry import operation
-
-__all__ = ["Append", "appended_files"]
 
 _COMPATIBLE = INCREMENTAL - {"merge", "project"}
 

@@ -15,13 +15,16 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import incompatible
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation
-from glaive.table.registry import operation
-
-__all__ = ["Clone"]
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    incompatible,
+    operation,
+)
 
 
 @operation

@@ -12,41 +12,45 @@ from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.errors import IndexExistsError
+from glaive.errors import CommitConflictError, IndexExistsError, ObjectNotFoundError
 from glaive.format.fields import LanceSchema
 from glaive.format.index_section import check_entries
 from glaive.format.manifest import Manifest
+from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import (
-    INCREMENTAL,
-    changed_fragments,
-    incompatible,
-    removed_fragments,
-    replaced_fields,
-)
-from glaive.table.fragment_ids import copy_of, refuse_shared_ids
+from glaive.io.store import ObjectStore
+from glaive.table.fragment_ids import copy_of, moved_fields, refuse_shared_ids
 from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    can_follow,
+    covered_fragments,
     encode_indices,
+    followed,
     kind_name,
     parts_of,
     prune,
     related_fields,
     rewritten_under,
+    with_covered,
     without_new,
+    without_relocation,
 )
+from glaive.table.load import load_again, load_numbered, read_transaction
 from glaive.table.protocol import (
+    INCREMENTAL,
     BuildContext,
     Conflict,
     Draft,
     Offsets,
     TableOperation,
+    changed_fragments,
+    incompatible,
     needs_dataset,
+    operation,
+    removed_fragments,
+    replaced_fields,
 )
-from glaive.table.registry import operation
-from glaive.table.relocated_rows import REUSE_INDEX, can_follow, without_relocation
-
-__all__ = ["CreateIndex"]
 
 _COMPATIBLE = INCREMENTAL - {"create_index", "data_replacement", "merge", "project", "rewrite"}
 
@@ -207,3 +211,149 @@ def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> tabl
     changed.CopyFrom(entry)
     changed.uuid.uuid = ids[entry.uuid.uuid]
     return changed
+
+
+# --- Indices of columns whose values a merge has put into other files -------------------
+# A merge has the files of all fragments, and does not say which columns are others than before.
+#
+# Specification: "Building the manifest" in ``docs/format/transactions.md``.
+
+Entry = table_pb2.IndexMetadata
+
+
+def after_merge(
+    store: ObjectStore, operation: TableOperation, known: Manifest | None, merged: Manifest
+) -> TableOperation:
+    """An operation as it is after a merge; new indices were built from the files of before.
+
+    ``known`` is the version before, if the caller has it. If not, it takes a request, and where it
+    was cleaned up, new indices cover nothing.
+    """
+    if not isinstance(operation, CreateIndex) or not operation.new:
+        return operation
+    number = merged.version - 1
+    try:
+        is_before = known is not None and known.version == number
+        before = known if is_before else load_numbered(store, number, merged.scheme)
+    except ObjectNotFoundError:
+        before = None
+    if before is None:
+        new = [with_covered(entry, ()) for entry in operation.new]
+    else:
+        after = map(merged.fragment_wire, range(merged.num_fragments))
+        new = without_moved(before, after, list(operation.new))
+    return operation if new == list(operation.new) else replace(operation, new=tuple(new))
+
+
+def without_moved(
+    before: Manifest, after: Iterable[table_pb2.DataFragment], entries: list[Entry]
+) -> list[Entry]:
+    """Entries that do not cover the fragments that have the values in other files than before."""
+    known = frozenset(before.schema.field_ids())
+    positions = {number: at for at, number in enumerate(before.fragment_ids.tolist())}
+    changed: dict[frozenset[int], list[int]] = {}
+    for fragment in after:
+        if fragment.id in positions:
+            old = before.fragment_wire(positions[fragment.id])
+            moved = known & moved_fields(old, fragment)
+            if moved:
+                changed.setdefault(moved, []).append(fragment.id)
+    if changed:
+        entries = followed(entries)
+    for moved, fragments in changed.items():
+        entries = prune(entries, fragments, related_fields(before.schema, moved))
+    return entries
+
+
+# --- Segments that were built from an earlier version than the one to which they are committed
+# A commit looks at the changes since the version for which it is made. Segments are built before,
+# by workers that open the dataset by themselves, and committed by one who may have opened a later
+# version: what was changed in between is looked at here, by the same rules.
+
+
+def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]) -> list[Entry]:
+    """Segments as they are for a version: without fragments whose values were replaced.
+
+    Raises
+    ------
+    CommitConflictError
+        Fragments of a segment were rewritten since it was built, or its column was removed, or
+        what was changed is not known, as where it was built from a detached version.
+
+    Notes
+    -----
+    No request for segments of the version, or that it has; else one for each version in between,
+    and one more where it changed fields and a segment is of a field that has others in it.
+    """
+    of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
+    built = [
+        manifest.version
+        if not entry.dataset_version or _covers_no_more(entry, of_version.get(entry.uuid.uuid))
+        else entry.dataset_version
+        for entry in entries
+    ]
+    outside = next((one for one in built if one & DETACHED and one != manifest.version), None)
+    if outside is not None:
+        reason = f"they were built from version {outside}, which is detached"
+        raise _outdated(store, manifest.version, Conflict(reason, retryable=False))
+    brought = list(entries)
+    for number in range(min(built, default=manifest.version) + 1, manifest.version + 1):
+        older = [at for at, version in enumerate(built) if version < number]
+        one = CreateIndex(new=tuple(brought[at] for at in older))
+        for at, entry in zip(older, _after(store, manifest, number, one).new, strict=True):
+            brought[at] = entry
+    return brought
+
+
+def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
+    """Whether a segment covers no fragment that it does not cover in the version."""
+    if other is None or other.fields != entry.fields:
+        return False
+    mine, known = covered_fragments(entry), covered_fragments(other)
+    return known is None or (mine is not None and mine <= known)
+
+
+def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIndex) -> CreateIndex:
+    """The segments after a version."""
+    try:
+        made = newest
+        if number != newest.version:
+            made = load_again(store, number, newest.scheme)
+        transaction = read_transaction(store, made)
+    except ObjectNotFoundError:
+        transaction = None
+    if transaction is None:
+        raise _outdated(store, number, Conflict("what it changed is unknown", retryable=False))
+    theirs = transaction.operation
+    if theirs.wire_name == "create_index":  # segments of one index may come one after the other
+        return segments
+    fields = {field for entry in segments.new for field in entry.fields}
+    if theirs.wire_name in ("merge", "project") and len(parts_of(made.schema, fields)) > len(
+        fields
+    ):
+        try:
+            before = load_again(store, number - 1, newest.scheme)
+        except ObjectNotFoundError:
+            unknown = Conflict("what it removed is unknown", retryable=False)
+            raise _outdated(store, number, unknown) from None
+        segments = CreateIndex.of(before.schema, segments.new)
+    conflict = segments.conflict(theirs)
+    if conflict is not None:
+        raise _outdated(store, number, conflict, theirs.wire_name)
+    rebased = segments.rebase([theirs], made, {})
+    if isinstance(rebased, Conflict):
+        raise _outdated(store, number, rebased, theirs.wire_name)
+    return rebased
+
+
+def _outdated(
+    store: ObjectStore, number: int, conflict: Conflict, operation: str | None = None
+) -> CommitConflictError:
+    return CommitConflictError(
+        f"segments that were built before version {number} of {store.uri} cannot be committed "
+        f"after it: {conflict.reason}. Build them again from the newest version.",
+        retryable=conflict.retryable,
+        version=number,
+        operation=operation,
+        fragments=conflict.fragments,
+    )

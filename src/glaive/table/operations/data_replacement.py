@@ -10,20 +10,10 @@ from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile
-from glaive.format.fragment_list import FragmentList
+from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import (
-    changes_columns,
-    conflict_on,
-    incompatible,
-    makes_non_nullable,
-    overlap,
-    removed_fragments,
-    replaced_fields,
-)
 from glaive.table.fragment_ids import (
     copy_of,
     drop_dead_files,
@@ -31,12 +21,22 @@ from glaive.table.fragment_ids import (
     mark_changed,
     mark_file_versions,
 )
-from glaive.table.index_coverage import encode_indices, prune, related_fields
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
-from glaive.table.relocated_rows import followed
-
-__all__ = ["DataReplacement"]
+from glaive.table.index_coverage import encode_indices, followed, prune, related_fields
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    changes_columns,
+    conflict_on,
+    incompatible,
+    makes_non_nullable,
+    needs_dataset,
+    operation,
+    overlap,
+    removed_fragments,
+    replaced_fields,
+)
 
 _COMPATIBLE = frozenset({"append", "reserve_fragments", "update_bases", "update_config"})
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists
+from glaive.format.fragment import Fragment, encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, changes_columns, incompatible, overlap
+from glaive.table.deletions import DeletingOperation
 from glaive.table.fragment_ids import copy_of, edit_fragments, final_fragments
-from glaive.table.merge_deletions import DeletingOperation
-from glaive.table.protocol import BuildContext, Conflict, Draft, needs_dataset
-from glaive.table.registry import operation
-
-__all__ = ["Delete"]
+from glaive.table.protocol import (
+    INCREMENTAL,
+    BuildContext,
+    Conflict,
+    Draft,
+    changes_columns,
+    incompatible,
+    needs_dataset,
+    operation,
+    overlap,
+)
 
 _COMPATIBLE = INCREMENTAL - {"data_replacement", "delete", "merge", "rewrite", "update"}
 

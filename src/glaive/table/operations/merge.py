@@ -13,29 +13,33 @@ import numpy as np
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList, encode_lists, file_versions, messages_of
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment, FragmentList, encode_lists, file_versions, messages_of
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import conflict_on, incompatible, sets_metadata
+from glaive.table.configuration import set_columns
 from glaive.table.fragment_ids import (
+    check_deletions_stay,
     copy_of,
     mark_changed,
     mark_file_versions,
     new_fragments,
     put_fragments,
 )
-from glaive.table.given_fragments import check_deletions_stay
 from glaive.table.index_coverage import encode_indices, keep_relevant, without_new
-from glaive.table.moved_columns import without_moved
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
+from glaive.table.operations.create_index import without_moved
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    conflict_on,
+    incompatible,
+    needs_dataset,
+    operation,
+    sets_metadata,
+)
 from glaive.types import Int64s
-
-__all__ = ["Merge"]
 
 _COMPATIBLE = frozenset({"create_index", "reserve_fragments", "update_bases"})
 _RETRYABLE = frozenset({"append", "delete", "rewrite", "merge", "update", "data_replacement"})

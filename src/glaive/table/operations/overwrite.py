@@ -12,22 +12,26 @@ from dataclasses import field
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.format.declared_keys import check_primary_key
+from glaive.format.field import check_primary_key
 from glaive.format.fields import LanceSchema
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment, known_version
-from glaive.format.fragment_list import encode_lists, file_versions
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment, encode_lists, file_versions, known_version
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible
 from glaive.table.configuration import changed_config
 from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
-from glaive.table.protocol import BuildContext, CommitOptions, Conflict, Draft, TableOperation
-from glaive.table.registry import operation
+from glaive.table.protocol import (
+    INCREMENTAL,
+    BuildContext,
+    CommitOptions,
+    Conflict,
+    Draft,
+    TableOperation,
+    conflict_on,
+    incompatible,
+    operation,
+)
 from glaive.types import FormatVersion
-
-__all__ = ["DEFAULT_STORAGE_VERSION", "Overwrite"]
 
 DEFAULT_STORAGE_VERSION = FormatVersion(2, 2)
 

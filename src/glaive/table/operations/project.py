@@ -15,22 +15,20 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import INCREMENTAL, incompatible
-from glaive.table.configuration import with_field_metadata
+from glaive.table.configuration import set_columns, with_field_metadata
 from glaive.table.fragment_ids import copy_of, drop_dead_files
 from glaive.table.index_coverage import encode_indices, keep_relevant
 from glaive.table.protocol import (
+    INCREMENTAL,
     BuildContext,
     Conflict,
     Draft,
     Offsets,
     TableOperation,
+    incompatible,
     needs_dataset,
+    operation,
 )
-from glaive.table.registry import operation
-
-__all__ = ["Project"]
 
 _WITH_VALUES = frozenset({"append", "data_replacement", "update"})
 _COMPATIBLE = INCREMENTAL - _WITH_VALUES - {"merge", "project"}

@@ -12,12 +12,17 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, incompatible
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
-
-__all__ = ["ReserveFragments"]
+from glaive.table.protocol import (
+    INCREMENTAL,
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    incompatible,
+    needs_dataset,
+    operation,
+)
 
 
 @operation

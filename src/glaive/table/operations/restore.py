@@ -9,16 +9,22 @@ from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError, VersionNotFoundError
-from glaive.format.flags import Feature
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
-
-__all__ = ["Restore", "RestoreOverLooked"]
+from glaive.table.protocol import (
+    INCREMENTAL,
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    conflict_on,
+    incompatible,
+    needs_dataset,
+    operation,
+    sets_metadata,
+)
 
 _COMPATIBLE = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
 _PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS

@@ -12,9 +12,8 @@ from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import (
+from glaive.format.fragment import (
+    Fragment,
     FragmentList,
     encode_lists,
     file_versions,
@@ -22,25 +21,37 @@ from glaive.format.fragment_list import (
     messages_of,
 )
 from glaive.format.index_section import check_uuid
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import incompatible, overlap
-from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions
-from glaive.table.given_fragments import check_deletions_stay, check_fragment_id, give_id
-from glaive.table.index_coverage import encode_indices, remap, rewritten_under, without_new
+from glaive.table.fragment_ids import (
+    check_deletions_stay,
+    check_fragment_id,
+    copy_of,
+    edit_fragments,
+    give_id,
+    mark_file_versions,
+)
+from glaive.table.index_coverage import (
+    append_remapping,
+    can_follow,
+    encode_indices,
+    followed,
+    remap,
+    rewritten_under,
+    without_new,
+)
 from glaive.table.protocol import (
     BuildContext,
     Conflict,
     Draft,
     Offsets,
     TableOperation,
+    incompatible,
     needs_dataset,
+    operation,
+    overlap,
 )
-from glaive.table.registry import operation
-from glaive.table.relocated_rows import append_remapping, can_follow, followed
-
-__all__ = ["Rewrite", "RewriteGroup"]
 
 _COMPATIBLE = frozenset({"append", "project", "reserve_fragments", "update_config", "update_bases"})
 

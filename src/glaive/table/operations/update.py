@@ -15,15 +15,13 @@ from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.bitmaps import offsets_of
-from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists, file_versions, ids_of, messages_of
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment, encode_lists, file_versions, ids_of, messages_of
+from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.format.wire import parse
-from glaive.table.concurrent_changes import incompatible, makes_non_nullable, overlap
+from glaive.table.deletions import DeletingOperation
 from glaive.table.fragment_ids import (
     copy_of,
     edit_fragments,
@@ -36,18 +34,24 @@ from glaive.table.fragment_ids import (
 from glaive.table.index_coverage import (
     cover_relocated,
     encode_indices,
+    followed,
     prune,
     related_fields,
     without_new,
 )
 from glaive.table.key_filter import may_share_keys
-from glaive.table.merge_deletions import DeletingOperation
-from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, needs_dataset
-from glaive.table.registry import operation
-from glaive.table.relocated_rows import followed
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    HiddenLineage,
+    incompatible,
+    makes_non_nullable,
+    needs_dataset,
+    operation,
+    overlap,
+)
 from glaive.table.rowids import created_at
-
-__all__ = ["Update", "encode_offsets", "joined_offsets"]
 
 _COMPATIBLE = frozenset({"create_index", "reserve_fragments", "update_bases", "update_config"})
 _MESSAGE = table_pb2.Transaction.Update

@@ -12,12 +12,16 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import incompatible
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
-
-__all__ = ["UpdateBases"]
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    incompatible,
+    needs_dataset,
+    operation,
+)
 
 _INCOMPATIBLE = frozenset({None, "clone", "data_overlay", "update_bases", "update_mem_wal_state"})
 

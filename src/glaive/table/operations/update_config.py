@@ -14,21 +14,28 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
 from glaive.table.configuration import (
     changed_config,
     fill_map,
     same_keys,
+    set_columns,
     set_entries,
     with_field_metadata,
 )
 from glaive.table.fragment_ids import copy_of
 from glaive.table.named_jobs import is_mark
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
-from glaive.table.registry import operation
-
-__all__ = ["UpdateConfig"]
+from glaive.table.protocol import (
+    INCREMENTAL,
+    BuildContext,
+    Conflict,
+    Draft,
+    TableOperation,
+    conflict_on,
+    incompatible,
+    needs_dataset,
+    operation,
+    sets_metadata,
+)
 
 _COMPATIBLE = INCREMENTAL - {"merge", "update_config"}
 

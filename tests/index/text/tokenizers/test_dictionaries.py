@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from glaive.errors import MissingDependencyError, OptionError, StoreError
-from glaive.index.text.params import TextParams
+from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers.jieba import dictionary
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 

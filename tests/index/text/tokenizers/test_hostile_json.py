@@ -9,9 +9,8 @@ import pytest
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError, LimitError
-from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.json_numbers import JsonNumbers
-from glaive.index.text.tokenizers.token_numbers import TokenChain
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.tokenizer import JsonNumbers, TokenChain
 
 NAME = "n" * 300_000
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.text.params import TextParams
+from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 
 

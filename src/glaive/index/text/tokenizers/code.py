@@ -9,14 +9,18 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer
-from glaive.index.text.tokenizers.case import is_capital, is_small
-from glaive.index.text.tokenizers.characters import alphanumeric_and
-from glaive.index.text.tokenizers.runs import RunPieces, split_runs
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.base import (
+    BaseTokenizer,
+    Pieces,
+    RunPieces,
+    alphanumeric_and,
+    base_tokenizer,
+    is_capital,
+    is_small,
+    split_runs,
+)
 from glaive.kernels.strings import Strings
-
-__all__ = ["Code"]
 
 _SIGNS: Final = "!%&*+-/:<=>?^|~"
 _LONG_OPERATORS: Final = (

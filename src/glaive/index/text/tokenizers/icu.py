@@ -10,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from glaive.errors import MissingDependencyError
-from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer
-from glaive.index.text.tokenizers.characters import is_alphanumeric, not_space
-from glaive.index.text.tokenizers.runs import RunPieces, split_runs
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.base import (
+    BaseTokenizer,
+    Pieces,
+    RunPieces,
+    base_tokenizer,
+    is_alphanumeric,
+    not_space,
+    split_runs,
+)
 from glaive.kernels.strings import Strings
-
-__all__ = ["Icu"]
 
 _COLONS: Final = re.compile("[:\ufe55\uff1a]")
 """ICU joins the words around them, the reference does not."""

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from glaive.errors import MissingDependencyError, OptionError, StoreError
-from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer
-from glaive.index.text.tokenizers.characters import all_characters
-from glaive.index.text.tokenizers.runs import RunPieces, split_runs
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.base import (
+    BaseTokenizer,
+    Pieces,
+    RunPieces,
+    all_characters,
+    base_tokenizer,
+    split_runs,
+)
 from glaive.kernels.strings import Strings
-
-__all__ = ["Jieba", "dictionary"]
 
 
 @base_tokenizer("jieba")

@@ -5,16 +5,503 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Self
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from glaive.arrow.scalars import constants
-from glaive.arrow.utf8 import refuse_half_characters
-from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.token_numbers import TokenChain, TokenNumbers
+from glaive.arrow.blocks import Variable
+from glaive.arrow.build import block_from_array, validity_flags
+from glaive.arrow.conditions import constants, scalar
+from glaive.arrow.jsonb import MAX_DEPTH, decode_jsonb
+from glaive.arrow.validation import refuse_half_characters
+from glaive.config import USUAL_RATIO, settings
+from glaive.dataclass import dataclass
+from glaive.errors import (
+    CorruptFileError,
+    LimitError,
+    MissingDependencyError,
+    OptionError,
+    SchemaError,
+)
+from glaive.index.text.text_format import TextParams
+from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer_of, lower_case
+from glaive.kernels.hashing import Vocabulary
+from glaive.kernels.strings import Strings
+from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
+from glaive.types import Int64s, UInt32s
 
-__all__ = ["Tokenizer"]
+# --- Words of each language that are too frequent to be worth an index entry ------------
+# They lie in the folder ``words``, one file per language, separated by white space.
+#
+# Specification: "Filters" in ``docs/format/text-indices.md``.
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """The stop words of a language of ``LANGUAGES``, in small letters."""
+    file = files("glaive.index.text.tokenizers") / "words" / f"{language.lower()}.txt"
+    return frozenset(file.read_text("utf-8").split())
+
+
+# --- What is done to tokens: each distinct one once -------------------------------------
+# Dropped if too long, lower-cased, stemmed, dropped if a stop word, folded to ASCII: in this
+# order.
+#
+# Specification: "Filters" in ``docs/format/text-indices.md``.
+
+_LETTERS: Final = {
+    "æ": "ae", "Æ": "AE", "ð": "d", "Ð": "D", "ø": "o", "Ø": "O", "þ": "th", "Þ": "TH",
+    "ß": "ss", "ẞ": "SS", "đ": "d", "Đ": "D", "ħ": "h", "Ħ": "H",
+    "\N{LATIN SMALL LETTER DOTLESS I}": "i", "ĸ": "k", "ł": "l", "Ł": "L",
+    "ŋ": "n", "Ŋ": "N", "œ": "oe", "Œ": "OE", "ŧ": "t", "Ŧ": "T",
+}  # fmt: skip
+"""Letters that do not decompose."""
+
+_OUTLINED: Final = {
+    "\ua7f1": "S",
+    **{chr(0x1CCD6 + at): chr(ord("A") + at) for at in range(26)},
+    **{chr(0x1CCF0 + at): chr(ord("0") + at) for at in range(10)},
+}
+"""Letters and digits of Unicode 16 and 17 that decompose into those of ASCII."""
+
+
+class _Folded(dict[int, str]):
+    """What stands for a character in ASCII, or itself: for ``str.translate``."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        parts = unicodedata.normalize("NFKD", _OUTLINED.get(character, character))
+        folded = "".join(part if part.isascii() else _LETTERS.get(part, "") for part in parts)
+        self[number] = folded or character
+        return self[number]
+
+
+_FOLDED: Final = _Folded()
+
+
+def fold(token: str) -> str:
+    """The token with characters of ASCII where its own decompose into such."""
+    return token if token.isascii() else token.translate(_FOLDED)
+
+
+class TokenFilters:
+    """The filters of an index.
+
+    Parameters
+    ----------
+    params
+        Which, and with which words.
+
+    Raises
+    ------
+    MissingDependencyError
+        Tokens are to be stemmed, and PyStemmer is not installed.
+    """
+
+    def __init__(self, params: TextParams) -> None:
+        self._max_bytes = params.max_token_length
+        self._lower_case, self._fold = params.lower_case, params.ascii_folding
+        self._stop_words: Any = None
+        if params.remove_stop_words:
+            words = params.custom_stop_words
+            chosen = stop_words(params.language) if words is None else frozenset(words)
+            with refuse_half_characters("custom_stop_words"):
+                self._stop_words = constants(sorted(chosen), pa.large_string())
+        self._language = params.language.lower() if params.stem else None
+        if params.stem:
+            _stemmer(params.language.lower())
+
+    def apply(self, tokens: Any) -> Any:
+        """What becomes of each token; null: it is dropped.
+
+        Parameters
+        ----------
+        tokens
+            ``large_binary`` without nulls, UTF-8 as far as it is not damaged.
+
+        Returns
+        -------
+        pyarrow.Array
+            ``large_string``.
+        """
+        none: Any = scalar(None, pa.large_string())
+        long = None
+        if self._max_bytes is not None:
+            sizes: Any = pc.binary_length(tokens)
+            limit: Any = scalar(self._max_bytes, pa.int64())
+            long = pc.greater_equal(sizes, limit)
+            # They are dropped in the end: until then they are empty, and cost nothing.
+            tokens = pc.if_else(long, scalar(b"", pa.large_binary()), tokens)
+        words = _decoded(tokens)
+        if self._lower_case:
+            words = _mapped(lower_case, pc.ascii_lower(words))
+        if self._language is not None:
+            # Stemmers are not safe to share between threads.
+            words = constants(_stemmer(self._language)(words.to_pylist()), pa.large_string())
+        stopped = None
+        if self._stop_words is not None and len(self._stop_words):
+            stopped = pc.is_in(words, value_set=self._stop_words)
+        if self._fold:
+            words = _mapped(fold, words)
+        for dropped in (long, stopped):
+            if dropped is not None:
+                words = pc.if_else(dropped, none, words)
+        return words
+
+
+def _decoded(tokens: Any) -> Any:
+    """Tokens as text; damaged ones with characters that stand for what cannot be decoded."""
+    try:
+        return tokens.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [token.decode(errors="replace") for token in tokens.to_pylist()]
+        return pa.array(texts, pa.large_string())
+
+
+def _mapped(change: Callable[[str], str], words: Any) -> Any:
+    """Words of which those with characters beyond ASCII are changed."""
+    wide = pc.invert(pc.string_is_ascii(words))
+    changed = [change(word) for word in words.filter(wide).to_pylist()]
+    if not changed:
+        return words
+    return pc.replace_with_mask(words, wide, constants(changed, pa.large_string()))
+
+
+def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
+    try:
+        from Stemmer import Stemmer
+    except ImportError as error:
+        raise MissingDependencyError(
+            "stemming needs PyStemmer: pip install 'PyStemmer>=3.1', or set stem=False"
+        ) from error
+    stem: Any = Stemmer(language)
+    # Tokens are distinct: a cache of them is only in the way.
+    stem.maxCacheSize = 0
+    stems: Callable[[list[str]], list[str]] = stem.stemWords
+    return stems
+
+
+# --- Distinct tokens of many texts, numbered: Python sees each of them once -------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+class TokenChain:
+    """A base tokenizer and filters. Safe to share between threads."""
+
+    def __init__(self, base: BaseTokenizer, filters: TokenFilters) -> None:
+        self._base, self._filters = base, filters
+
+    @classmethod
+    def of(cls, params: TextParams) -> Self:
+        """The chain of an index; raises what :meth:`Tokenizer.of` raises."""
+        return cls(base_tokenizer_of(params), TokenFilters(params))
+
+    def split(self, texts: Any) -> Pieces:
+        """The tokens of an array of texts before the filters; nulls have none."""
+        present = texts.drop_null() if texts.null_count else texts
+        block = block_from_array(present)
+        if not isinstance(block, Variable):
+            raise SchemaError(f"a full-text index takes text, not {texts.type}")
+        strings = Strings(block.offsets, block.offset_bits, block.data)
+        pieces = self._base.split(strings, len(present))
+        valid = validity_flags(texts)
+        if valid is None:
+            return pieces
+        counts = np.zeros(len(texts), np.int64)
+        counts[valid] = pieces.counts
+        return pieces._replace(counts=counts)
+
+    def filter(self, tokens: Any) -> Any:
+        """What the filters make of distinct tokens; null: they are dropped."""
+        return self._filters.apply(tokens)
+
+
+class NumberedTokens(NamedTuple):
+    """Tokens of texts, by number.
+
+    Parameters
+    ----------
+    numbers
+        Number of each token, one text after the other.
+    positions
+        Its position in its text.
+    counts
+        Tokens of each text.
+    """
+
+    numbers: UInt32s
+    positions: UInt32s
+    counts: Int64s
+
+
+class TokenNumbers:
+    """Distinct tokens, numbered as they appear. Not safe to share between threads.
+
+    Parameters
+    ----------
+    chain
+        Makes the tokens.
+    """
+
+    def __init__(self, chain: TokenChain) -> None:
+        self._chain = chain
+        self._pieces = Vocabulary()
+        self._tokens = Vocabulary()
+        self._of_piece = np.zeros(0, np.int32)
+        """Number of the token that a piece becomes; -1: it is dropped."""
+
+    @property
+    def strings(self) -> Any:
+        """The tokens by number, as ``large_binary``; a copy."""
+        return self._tokens.strings()
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens by number; a copy."""
+        tokens: list[str] = self.strings.cast(pa.large_string()).to_pylist()
+        return tokens
+
+    @property
+    def count(self) -> int:
+        """Distinct tokens."""
+        return len(self._tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self._pieces.nbytes + self._tokens.nbytes + int(self._of_piece.nbytes)
+
+    def number(self, texts: Any) -> NumberedTokens:
+        """Tokenize an array of texts; nulls have no tokens.
+
+        Cost: some steps of kernels per character and token, one of Python per token that no
+        text before had.
+
+        Raises
+        ------
+        SchemaError
+            It is not an array of texts.
+        """
+        pieces = self._chain.split(texts)
+        of_text = self._pieces.number(pieces.data, pieces.starts, pieces.sizes)
+        self._filter_new()
+        numbers = self._of_piece[of_text]
+        positions: Any = pieces.positions
+        if positions is None:
+            before = (np.cumsum(pieces.counts) - pieces.counts).astype(np.uint32)
+            positions = np.arange(len(numbers), dtype=np.uint32)
+            positions -= np.repeat(before, pieces.counts)
+        kept = numbers >= 0
+        counts = pieces.counts
+        if not kept.all():
+            ends = np.concatenate(([0], np.cumsum(kept)))[np.cumsum(counts)]
+            counts = np.diff(ends, prepend=0)
+            numbers, positions = numbers[kept], positions[kept]
+        return NumberedTokens(numbers.astype(np.uint32), positions, counts)
+
+    def _filter_new(self) -> None:
+        known = len(self._of_piece)
+        if known == len(self._pieces):
+            return
+        tokens = self._chain.filter(self._pieces.strings(known))
+        valid = validity_flags(tokens)
+        kept = slice(None) if valid is None else valid
+        self._of_piece = np.concatenate((self._of_piece, np.full(len(tokens), -1, np.int32)))
+        self._of_piece[known:][kept] = self._number_tokens(tokens.drop_null())
+
+    def _number_tokens(self, tokens: Any) -> UInt32s:
+        """Numbers of tokens, which are texts; new ones get the next."""
+        block: Any = block_from_array(tokens)
+        ends = as_array(block.offsets, np.int64)[: len(tokens) + 1]
+        return self._tokens.number(block.data, ends[:-1], np.diff(ends).astype(np.uint32))
+
+
+# --- The values in JSON documents, with their paths, row by row -------------------------
+# Specification: "JSON columns" in ``docs/format/text-indices.md``.
+
+
+class JsonValue(NamedTuple):
+    """A value that has no members.
+
+    Parameters
+    ----------
+    path
+        Names of the members that lead to it, joined by dots.
+    kind
+        ``"str"``, ``"number"``, ``"bool"`` or ``"null"``.
+    text
+        The string, or the value as JSON has it.
+    """
+
+    path: str
+    kind: str
+    text: str
+
+
+class JsonBudget:
+    """Characters that paths of some documents may take: values and tokens repeat them.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the documents.
+    """
+
+    __slots__ = ("_left", "_most", "_stored")
+
+    def __init__(self, stored: int) -> None:
+        self._stored = stored
+        self._left = self._most = max(settings.max_decoded_bytes_per_page, USUAL_RATIO * stored)
+
+    def take(self, characters: int) -> None:
+        """Take some of them.
+
+        Raises
+        ------
+        LimitError
+            There are not so many left.
+        """
+        self._left -= characters
+        if self._left < 0:
+            raise LimitError(
+                f"JSON documents of {self._stored} bytes have paths of long names that take more "
+                f"than {self._most} bytes with each of their values and tokens. If the dataset is "
+                "trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+            )
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def json_values(documents: Iterable[str], budget: JsonBudget) -> Iterator[list[JsonValue]]:
+    """The values of each document, in its order; items of arrays have the path of the array.
+
+    Raises
+    ------
+    CorruptFileError
+        A document is no JSON, or nested too deeply.
+    LimitError
+        Paths take more than the budget.
+    """
+    for text in documents:
+        try:
+            document = json.loads(
+                text, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+            )
+        except (ValueError, RecursionError) as error:
+            raise _no_document(text, "JSON") from error
+        yield list(_values("", document, text, MAX_DEPTH, budget))
+
+
+def _values(
+    path: str, value: Any, text: str, levels: int, budget: JsonBudget
+) -> Iterator[JsonValue]:
+    if isinstance(value, dict | list):
+        if not levels:
+            raise _no_document(text, f"JSON of at most {MAX_DEPTH} levels")
+        members = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        for name, member in members:
+            below = path
+            if name is not None:
+                budget.take(len(path) + len(name) + 1)
+                below = f"{path}.{name}" if path else name
+            yield from _values(below, member, text, levels - 1, budget)
+    elif isinstance(value, _Number):
+        yield JsonValue(path, "number", value)
+    elif isinstance(value, str):
+        yield JsonValue(path, "str", value)
+    elif value is None:
+        yield JsonValue(path, "null", "null")
+    else:
+        yield JsonValue(path, "bool", "true" if value else "false")
+
+
+def _no_document(text: str, expected: str) -> CorruptFileError:
+    return CorruptFileError(
+        "a JSON document", expected=expected, found=f"{text!r:.80}", where="the column of an index"
+    )
+
+
+# --- Tokens of JSON: ``path,type,value``, strings cut and filtered like texts -----------
+# Documents are read row by row.
+#
+# Specification: "JSON columns" in ``docs/format/text-indices.md``.
+
+_KINDS = ("str", "number", "bool", "null")
+
+
+def split_query(text: str) -> tuple[str, str, str]:
+    """Path, type and value of a query of a JSON column.
+
+    Raises
+    ------
+    OptionError
+        It has another form, or names no type.
+    """
+    for kind in _KINDS:
+        path, found, value = text.partition(f",{kind},")
+        if found:
+            return path, kind, value
+    raise OptionError(
+        f"a query of a JSON column is 'path,type,value', with a type of {', '.join(_KINDS)}; "
+        f"found {text!r}"
+    )
+
+
+class JsonNumbers(TokenNumbers):
+    """Distinct tokens of JSON documents, numbered as they appear."""
+
+    def __init__(self, chain: TokenChain) -> None:
+        super().__init__(chain)
+        self._words = TokenNumbers(chain)
+
+    def number(self, texts: Any) -> NumberedTokens:
+        """Tokenize an array of JSONB; nulls have no tokens.
+
+        Raises
+        ------
+        CorruptFileError
+            A value is not JSONB, or no JSON.
+        LimitError
+            Paths of long names are repeated by many values or tokens.
+        """
+        present: Any = texts.drop_null()
+        if pa.types.is_binary(present.type) or pa.types.is_large_binary(present.type):
+            present = decode_jsonb(present, "the column of an index")
+        budget = JsonBudget(present.nbytes)
+        values = list(json_values(present.to_pylist(), budget))
+        strings = [value.text for found in values for value in found if value.kind == "str"]
+        words = self._words.number(pa.array(strings, pa.large_string()))
+        names, numbers = self._words.tokens, words.numbers.tolist()
+        ends = np.cumsum(words.counts).tolist()
+        named: list[str] = []
+        counts, at, begin = [], 0, 0
+        for found in values:
+            before = len(named)
+            for value in found:
+                tokens = [value.text]
+                if value.kind == "str":
+                    tokens = [names[number] for number in numbers[begin : ends[at]]]
+                    begin, at = ends[at], at + 1
+                budget.take(len(value.path) * len(tokens))
+                named += [f"{value.path},{value.kind},{token}" for token in tokens]
+            counts.append(len(named) - before)
+        of_text = np.zeros(len(texts), np.int64)
+        of_text[texts.is_valid().to_numpy(zero_copy_only=False)] = counts
+        positions = np.arange(len(named)) - np.repeat(np.cumsum(of_text) - of_text, of_text)
+        found_numbers = self._number_tokens(pa.array(named, pa.large_string()))
+        return NumberedTokens(found_numbers, positions.astype(np.uint32), of_text)
 
 
 class Tokenizer:
@@ -46,7 +533,6 @@ class Tokenizer:
         """
         if not self._is_json:
             return self._words(text)
-        from glaive.index.text.tokenizers.json_numbers import split_query
 
         path, kind, value = split_query(text)
         if kind != "str":
@@ -60,7 +546,6 @@ class Tokenizer:
         """
         if not self._is_json:
             return TokenNumbers(self._chain)
-        from glaive.index.text.tokenizers.json_numbers import JsonNumbers
 
         return JsonNumbers(self._chain)
 
@@ -72,3 +557,83 @@ class Tokenizer:
         named = numbers.tokens
         pairs = zip(found.numbers.tolist(), found.positions.tolist(), strict=True)
         return [(named[number], position) for number, position in pairs]
+
+
+# --- The tokens of a query, without an index: what its options make of a text -----------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+@dataclass(frozen=True, slots=True)
+class FtsToken:
+    """A token of a query.
+
+    Parameters
+    ----------
+    text
+        After all filters.
+    position
+        Tokens since the first one; those that were dropped count.
+    """
+
+    text: str
+    position: int
+
+
+def tokenize(  # noqa: PLR0913  # the options of pylance's
+    query: str,
+    *,
+    analyzer: Literal["text", "code"] | None = None,
+    base_tokenizer: str | None = None,
+    language: str | None = None,
+    max_token_length: int | None = 40,
+    lower_case: bool | None = None,
+    stem: bool | None = None,
+    remove_stop_words: bool | None = None,
+    custom_stop_words: list[str] | None = None,
+    ascii_folding: bool | None = None,
+    min_ngram_length: int | None = None,
+    max_ngram_length: int | None = None,
+    prefix_only: bool | None = None,
+    split_identifiers: bool | None = None,
+    split_on_numerics: bool | None = None,
+    preserve_original: bool | None = None,
+    index_operators: bool | None = None,
+) -> list[FtsToken]:
+    """The tokens that a query has for an index with these options.
+
+    Parameters
+    ----------
+    query
+        The text.
+    max_token_length
+        None: any.
+    analyzer, base_tokenizer, language, lower_case, stem, remove_stop_words, custom_stop_words
+        As for ``create_scalar_index(..., "INVERTED")``. None is the default.
+    ascii_folding, min_ngram_length, max_ngram_length, prefix_only
+        The same.
+    split_identifiers, split_on_numerics, preserve_original, index_operators
+        The same.
+
+    Raises
+    ------
+    OptionError
+        An option has a wrong value, or does not fit another.
+    MissingDependencyError
+        The tokenizer needs a package that is not installed.
+    """
+    if not isinstance(query, str):
+        raise OptionError(f"query: expected a text, found {query!r:.80}")
+    options = {
+        "analyzer": analyzer, "base_tokenizer": base_tokenizer, "language": language,
+        "lower_case": lower_case, "stem": stem, "remove_stop_words": remove_stop_words,
+        "custom_stop_words": custom_stop_words, "ascii_folding": ascii_folding,
+        "min_ngram_length": min_ngram_length, "max_ngram_length": max_ngram_length,
+        "prefix_only": prefix_only, "split_identifiers": split_identifiers,
+        "split_on_numerics": split_on_numerics, "preserve_original": preserve_original,
+        "index_operators": index_operators,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    params = TextParams.of({**given, "max_token_length": max_token_length})
+    tokens = Tokenizer.of(params).tokens(query)
+    first = tokens[0][1] if tokens else 0
+    return [FtsToken(text, position - first) for text, position in tokens]

@@ -1,1 +1,0 @@
-"""Blob columns: the values users write, and how they are read."""

@@ -1,0 +1,786 @@
+"""``delete`` and ``update``, and their shared functions."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.arrow.chunked import batch_parts, dictionary_encoded
+from glaive.arrow.jsonb import encode_jsonb
+from glaive.clock import monotonic
+from glaive.dataclass import dataclass
+from glaive.dataset.progress_line import current_line, note_rows
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.source import Rows
+from glaive.errors import (
+    ColumnNotFoundError,
+    CommitConflictError,
+    CommitContentionError,
+    FilterError,
+    OptionError,
+    OptionRangeError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.expr.bind import check_column_texts
+from glaive.expr.casts import cast, check_members
+from glaive.expr.filters import Value, bind_value
+from glaive.expr.split import refuse_blob_uses
+from glaive.format.blobs import has_blobs_v2
+from glaive.format.deletions import MAX_DELETED_ROWS
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment, FragmentList
+from glaive.format.manifest import Feature, Manifest, check_writable
+from glaive.format.rowids import decode_row_ids, encode_row_ids
+from glaive.named_tuple import NamedTuple
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
+from glaive.scan.query import make_query
+from glaive.scan.views import Views
+from glaive.table.deletions import add_deletions
+from glaive.table.operations.delete import Delete
+from glaive.table.operations.update import Update
+from glaive.table.protocol import Offsets
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenDataset, OpenedVersion
+
+
+# --- Sets of rows, by fragment: few as numbers, many as bitmaps of at most about a bit per row
+
+_WAITING_ROWS: Final = 1 << 18
+"""Rows that are kept as they came until they are added to the sets of their fragments."""
+
+_LISTED_ROWS: Final = 1 << 14
+"""Rows of a fragment up to which a list of them is small enough."""
+
+
+class _Packed(NamedTuple):
+    """The fragments with lists of rows, their numbers and rows, and those with bitmaps."""
+
+    ids: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+    offsets: Offsets
+    many: dict[int, Any]
+
+
+class RowsByFragment(Mapping[int, Offsets]):
+    """Rows of a dataset: physical offsets, ascending, by fragment id.
+
+    Offsets are made when a fragment is asked for. Not to be changed by several threads. A set from
+    another process stays packed until rows are asked for.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[NDArray[np.uint64]] = []
+        self._waiting_rows = 0
+        self._parts: dict[int, Any] = {}  # an array of offsets, or a roaring bitmap
+        self._packed: list[_Packed] = []  # of other processes, not in the parts yet
+
+    def __getstate__(self) -> _Packed:
+        self._settle()
+        few = {number: at for number, at in self._parts.items() if isinstance(at, np.ndarray)}
+        return _Packed(
+            np.fromiter(few, np.uint32, len(few)),
+            np.fromiter(map(len, few.values()), np.uint32, len(few)),
+            np.concatenate([np.empty(0, np.uint32), *few.values()]).astype(np.uint32, copy=False),
+            {number: part for number, part in self._parts.items() if number not in few},
+        )
+
+    def __setstate__(self, packed: _Packed) -> None:
+        self.__init__()  # type: ignore[misc]  # of the same class
+        self._packed.append(packed)
+
+    def add(self, addresses: NDArray[np.uint64]) -> None:
+        """Add rows, in any order, also some that were added before."""
+        if not len(addresses):
+            return
+        self._waiting.append(addresses)
+        self._waiting_rows += len(addresses)
+        if self._waiting_rows >= _WAITING_ROWS:
+            self._settle()
+
+    def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
+        """Add rows of one fragment, ascending."""
+        if not len(offsets):
+            return
+        known = self._parts.get(fragment_id)
+        if known is None:
+            many = len(offsets) > _LISTED_ROWS
+            self._parts[fragment_id] = _bitmap(offsets) if many else offsets
+        else:
+            self._parts[fragment_id] = _as_bitmap(known) | _bitmap(offsets)
+
+    def add_all(self, others: RowsByFragment) -> None:
+        """Add the rows of another set; offsets of fragments that only it has are not made."""
+        self._add_waiting()
+        others._add_waiting()  # of this class
+        self._packed += others._packed  # same
+        for fragment_id, part in others._parts.items():  # same
+            known = self._parts.get(fragment_id)
+            self._parts[fragment_id] = (
+                part if known is None else _as_bitmap(known) | _as_bitmap(part)
+            )
+
+    def divided(self, fragments: int) -> Iterator[RowsByFragment]:
+        """The same rows in sets of so many fragments each."""
+        ids = list(self)
+        for start in range(0, len(ids), fragments):
+            part = RowsByFragment()
+            part._parts = {number: self._parts[number] for number in ids[start : start + fragments]}
+            yield part
+
+    def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of these rows are in the set."""
+        self._settle()
+        found = np.zeros(len(addresses), np.bool_)
+        fragments = addresses >> np.uint64(32)
+        for fragment_id in np.unique(fragments).tolist():
+            if fragment_id in self._parts:
+                here = np.flatnonzero(fragments == fragment_id)
+                found[here] = np.isin(addresses[here].astype(np.uint32), self[fragment_id])
+        return found
+
+    def first_common(self, others: RowsByFragment) -> int | None:
+        """Address of a row that is in both sets; ``None`` if there is none."""
+        for fragment_id in others:
+            if self.count_of(fragment_id):
+                common = np.intersect1d(self[fragment_id], others[fragment_id], assume_unique=True)
+                if len(common):
+                    return (fragment_id << 32) | int(common[0])
+        return None
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        self._settle()
+        return sum(map(len, self._parts.values()))
+
+    def count_of(self, fragment_id: int) -> int:
+        """Rows of a fragment; no offsets are made."""
+        self._settle()
+        return len(self._parts.get(fragment_id, ()))
+
+    def __getitem__(self, fragment_id: int) -> Offsets:
+        self._settle()
+        part = self._parts[fragment_id]
+        if isinstance(part, np.ndarray):
+            return part
+        return np.asarray(part.to_array(), np.uint32)
+
+    def __iter__(self) -> Iterator[int]:
+        self._settle()
+        return iter(sorted(self._parts))
+
+    def __len__(self) -> int:
+        self._settle()
+        return len(self._parts)
+
+    def _settle(self) -> None:
+        self._add_waiting()
+        packed, self._packed = self._packed, []
+        for part in packed:
+            at = np.split(part.offsets, np.cumsum(part.counts)[:-1]) if len(part.counts) else []
+            for number, offsets in (*zip(part.ids.tolist(), at, strict=True), *part.many.items()):
+                known = self._parts.get(number)
+                joined = offsets if known is None else _as_bitmap(known) | _as_bitmap(offsets)
+                self._parts[number] = joined
+
+    def _add_waiting(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+        rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+        for fragment_id, offsets in _by_fragment(rows).items():
+            self.add_offsets(fragment_id, offsets)
+
+
+def _bitmap(offsets: Offsets) -> Any:
+    from pyroaring import BitMap
+
+    # An array is by far the fastest input of pyroaring.
+    bitmap = BitMap(array("I", offsets.astype(np.uint32, copy=False).tobytes()))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def _as_bitmap(part: Any) -> Any:
+    return _bitmap(part) if isinstance(part, np.ndarray) else part
+
+
+def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
+    """Physical offsets by fragment id, ascending, from row addresses in any order; each once."""
+    if not (addresses[1:] > addresses[:-1]).all():
+        addresses = np.sort(addresses)  # np.unique makes a hash table: a hundred times as slow
+        first = np.ones(len(addresses), np.bool_)
+        np.not_equal(addresses[1:], addresses[:-1], out=first[1:])
+        addresses = addresses[first]
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = addresses.astype(np.uint32)  # the low half
+    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    starts = [0, *cuts.tolist()] if len(addresses) else []
+    parts = np.split(offsets, cuts)
+    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
+
+
+# --- Retry a change for the newest version after another writer changed the same rows ---
+
+RETRY_TIMEOUT = timedelta(seconds=30)
+"""How long changes are retried."""
+
+R = TypeVar("R")
+
+
+def check_retries(conflict_retries: object, retry_timeout: object) -> None:
+    """Check how often and how long a change is to be tried again.
+
+    Raises
+    ------
+    OptionError
+        The number is none, or negative, or the duration is none.
+    """
+    if isinstance(conflict_retries, bool) or not isinstance(conflict_retries, int | np.integer):
+        raise OptionError(f"conflict_retries: expected a number, found {conflict_retries!r:.60}")
+    if conflict_retries < 0:
+        raise OptionRangeError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
+    if not isinstance(retry_timeout, timedelta):
+        raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
+
+
+def with_retries(
+    dataset: OpenDataset,
+    change: Callable[[OpenedVersion], tuple[Manifest, R]],
+    *,
+    conflict_retries: int = 10,
+    retry_timeout: timedelta = RETRY_TIMEOUT,
+) -> R:
+    """Execute a change and move the dataset to the new version; see ``LanceDataset.delete``.
+
+    ``change`` is called with the version to change; it commits, and returns the new version and
+    a result. Nothing is written if the dataset uses a feature that this writer does not support.
+    """
+    check_retries(conflict_retries, retry_timeout)
+    until = monotonic() + retry_timeout.total_seconds()
+    at = dataset.opened
+    for attempt in range(int(conflict_retries) + 1):
+        wire = at.manifest.wire
+        check_writable(
+            wire.reader_feature_flags, wire.writer_feature_flags, where=at.manifest.where
+        )
+        try:
+            manifest, result = change(at)
+        except CommitConflictError as error:
+            if not error.retryable:
+                raise
+            if attempt == conflict_retries or monotonic() >= until:
+                raise CommitContentionError(
+                    f"Too many concurrent writers: {at.uri}: others changed the same rows at "
+                    f"every one of {attempt + 1} attempts, the last in version {error.version} "
+                    f"({error.operation}). Nothing was changed; try again, or allow more "
+                    "conflict_retries or a longer retry_timeout."
+                ) from error
+            at = at.at_latest(error.version)
+            line = current_line()
+            if line is not None:
+                line.move_to(0, None)
+        else:
+            dataset.move_to(manifest)
+            return result
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+# --- Rewrite rows into new fragments; they keep stable row ids --------------------------
+
+
+class RelocatedIds:
+    """Row ids in the order in which rows are written; encoded, which takes few bytes per row.
+
+    Parameters
+    ----------
+    kept
+        Whether the rows keep their ids; otherwise none are added.
+    """
+
+    __slots__ = ("_ends", "_parts", "kept")
+
+    def __init__(self, *, kept: bool) -> None:
+        self.kept = kept
+        self._parts: list[bytes] = []
+        self._ends = [0]
+
+    def add(self, ids: NDArray[np.uint64]) -> None:
+        """Append the ids of some rows."""
+        if self.kept and len(ids):
+            self._parts.append(encode_row_ids(ids))
+            self._ends.append(self._ends[-1] + len(ids))
+
+    def encoded(self, start: int, stop: int) -> bytes | None:
+        """The sequence of the ids numbered ``start`` to ``stop``, as far as there are any."""
+        stop = min(stop, self._ends[-1])
+        if start >= stop:
+            return None
+        first = int(np.searchsorted(self._ends, start, side="right")) - 1
+        last = int(np.searchsorted(self._ends, stop, side="left"))
+        pieces = [
+            decode_row_ids(self._parts[at], self._ends[at + 1] - self._ends[at], where="new rows")
+            for at in range(first, last)
+        ]
+        begin = start - self._ends[first]
+        return encode_row_ids(np.concatenate(pieces)[begin : begin + stop - start])
+
+
+def write_relocated(
+    dataset: OpenedVersion,
+    rows: Iterable[Rows],
+    ids: RelocatedIds,
+    options: WriteOptions | None = None,
+) -> list[Fragment]:
+    """Write rows into new fragments that no version refers to yet.
+
+    Parameters
+    ----------
+    rows
+        The rows, with at least the non-nullable columns of the dataset.
+    ids
+        Ids of the first rows; filled while ``rows`` are produced. The commit assigns new ids to
+        the others.
+    options
+        Format and locations of the files; default: those of the dataset.
+
+    Raises
+    ------
+    OptionError
+        There is no such format or base path.
+    """
+    manifest = dataset.manifest
+    options = options or WriteOptions(mode="append")
+    plan = plan_write(dataset.store, manifest.schema, options, manifest)
+    written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
+    return with_ids(written, ids)
+
+
+def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
+    """New fragments with the ids that their first rows keep."""
+    if not ids.kept:
+        return list(written)
+    moved, start = [], 0
+    for fragment in written:
+        kept = ids.encoded(start, start + fragment.physical_rows)
+        start += fragment.physical_rows
+        moved.append(fragment if kept is None else replace(fragment, row_ids=kept))
+    return moved
+
+
+# --- Rows that a filter selects, as offsets per fragment; and ``dataset.delete`` --------
+# A deletion rewrites no data file. Its tasks find the rows and write deletion files.
+
+_FEW_FRAGMENTS: Final = 64
+"""Fragments whose deletion files are written by one process."""
+
+_MOST_TASKS: Final = 4096
+"""Tasks that write deletion files, about: where there are more fragments, each writes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Fragments with new deletion files and the rows deleted in them; ids of emptied fragments.
+
+    ``count`` is the number of deleted rows, of the emptied fragments as well.
+    """
+
+    updated: Sequence[Fragment]
+    removed: tuple[int, ...]
+    affected: RowsByFragment
+    count: int
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """The rows of several tasks, which are of different fragments."""
+        updated: list[Sequence[Fragment]] = []
+        removed: list[int] = []
+        affected, count = RowsByFragment(), 0
+        for part in parts:
+            updated.append(part.updated)
+            removed += part.removed
+            count += part.count
+            affected.add_all(part.affected)
+        return cls(FragmentList.joined(updated), tuple(removed), affected, count)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Delete the rows of some fragments for which a filter holds; can be pickled."""
+
+    fragments: FragmentRange
+    predicate: str | pc.Expression
+
+    def execute(self, dataset: OpenDataset) -> DeletedRows:
+        """Write deletion files, uncommitted."""
+        opened = self.fragments.opened(dataset)
+        ids = self.fragments.ids(opened)
+        whole = _emptied(opened, self.predicate, ids)
+        if not whole:
+            return delete_rows(opened, rows_where(opened, self.predicate, fragments=ids))
+        every = opened.manifest.fragment_ids.tolist() if ids is None else ids
+        rest = tuple(one for one in every if one not in whole)
+        found = rows_where(opened, self.predicate, fragments=rest) if rest else {}
+        deleted = delete_rows(opened, found)
+        removed, count = (*deleted.removed, *whole), deleted.count + sum(whole.values())
+        return replace(deleted, removed=removed, count=count)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingFragments:
+    """Find the fragments in which a filter holds for a row; can be pickled."""
+
+    fragments: FragmentRange
+    predicate: str | pc.Expression
+
+    def execute(self, dataset: OpenDataset) -> tuple[int, ...]:
+        """Ids of the fragments."""
+        opened = self.fragments.opened(dataset)
+        return tuple(rows_where(opened, self.predicate, fragments=self.fragments.ids(opened)))
+
+
+def _emptied(
+    dataset: OpenedVersion, predicate: str | pc.Expression, ids: Sequence[int] | None
+) -> dict[int, int]:
+    """Fragments with more rows than a deletion file may have, all of which match; their rows.
+
+    These are removed without one, so that nobody has to hold where the rows are.
+    """
+    manifest, views = dataset.manifest, Views(dataset.snapshot)
+    whole: dict[int, int] = {}
+    for position in np.flatnonzero(manifest.physical_rows > MAX_DELETED_ROWS).tolist():
+        number = int(manifest.fragment_ids[position])
+        if ids is not None and number not in ids:
+            continue
+        options = ScanOptions.of(filter=predicate, fragments=[number])
+        rows = int(dataset.snapshot.live_counts[position])
+        if make_query(views, options, counting=True).count() == rows > MAX_DELETED_ROWS:
+            whole[number] = rows
+    return whole
+
+
+def rows_where(
+    dataset: OpenedVersion, predicate: Any, *, fragments: tuple[int, ...] | None = None
+) -> dict[int, Offsets]:
+    """Physical offsets of the matching live rows, ascending, by fragment id.
+
+    ``fragments`` are ids of those to look at; default: all.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        More rows of a fragment match than a deletion file may have.
+    """
+    options = ScanOptions.of(filter=predicate, fragments=fragments)
+    parts: dict[int, list[Offsets]] = {}
+    counts: Counter[int] = Counter()
+    query = make_query(Views(dataset.snapshot), options, counting=True)
+    for fragment_id, rows in query.row_ranges():
+        note_rows(len(rows))
+        counts[fragment_id] += len(rows)
+        # Few bytes of a file may stand for any number of rows that match.
+        if counts[fragment_id] > MAX_DELETED_ROWS:
+            raise UnsupportedFeatureError(
+                f"more than {MAX_DELETED_ROWS} rows of fragment {fragment_id} match (in "
+                f"{dataset.manifest.where}), as many as can be deleted from one. Write the dataset "
+                "with smaller fragments, or delete all of the fragment's rows."
+            )
+        parts.setdefault(fragment_id, []).append(rows.astype(np.uint32))
+    return {
+        fragment_id: rows[0] if len(rows) == 1 else np.concatenate(rows)
+        for fragment_id, rows in parts.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRowsTask:
+    """Delete given rows of some fragments; can be pickled."""
+
+    read_version: int
+    rows: RowsByFragment
+
+    def execute(self, dataset: OpenDataset) -> DeletedRows:
+        """Write deletion files, uncommitted."""
+        return delete_rows(FragmentRange(self.read_version).opened(dataset), self.rows)
+
+
+def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> DeletedRows:
+    """Write deletion files for these rows: here, or in tasks if there are many fragments."""
+    if len(rows) <= _FEW_FRAGMENTS:
+        return delete_rows(dataset, rows)
+    tasks = delete_rows_tasks(dataset.manifest.version, rows)
+    return DeletedRows.joined(job.runner.run(dataset, tasks))
+
+
+def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask]:
+    """Tasks that each delete the rows of some fragments."""
+    fragments = max(_FEW_FRAGMENTS, math.ceil(len(rows) / _MOST_TASKS))
+    return [DeleteRowsTask(version, part) for part in rows.divided(fragments)]
+
+
+def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
+    """Write deletion files for these rows, uncommitted; already deleted rows do not count.
+
+    One request per fragment, two if it has a deletion file.
+    """
+    manifest = dataset.manifest
+    updated, removed, affected, count = [], [], RowsByFragment(), 0
+    for fragment_id, offsets in rows.items():
+        fragment = manifest.fragment(manifest.position_of(fragment_id))
+        changed, added = add_deletions(dataset.store, manifest, fragment, offsets)
+        if not len(added):
+            continue
+        count += len(added)
+        if changed is None:
+            removed.append(fragment_id)
+        else:
+            affected.add_offsets(fragment_id, added)
+            updated.append(changed)
+    return DeletedRows(FragmentList.of(updated), tuple(removed), affected, count)
+
+
+def delete_where(
+    dataset: OpenedVersion, predicate: str | pc.Expression, job: Job = LOCAL
+) -> tuple[Manifest, int]:
+    """Commit the deletion of the matching rows; returns the version and their number.
+
+    Makes a version even if no row matches, as pylance does.
+    """
+    if not isinstance(predicate, str | pc.Expression):
+        raise OptionError(f"predicate must be a string or expression, found {predicate!r:.60}")
+    check_column_texts(dataset.manifest.schema, predicate)
+    bound = Views(dataset.snapshot).filter(predicate)
+    text = predicate if isinstance(predicate, str) else bound.text
+    if not bound.terms:
+        return truncate(dataset, text, job)
+    runner = job.runner
+    tasks = [DeleteTask(fragments, predicate) for fragments in runner.parts(dataset)]
+    return commit_deleted(dataset, runner.run(dataset, tasks), text, job)
+
+
+def commit_deleted(
+    dataset: OpenedVersion, parts: Iterable[DeletedRows], predicate: str, job: Job = LOCAL
+) -> tuple[Manifest, int]:
+    """Commit the results of tasks; returns the version and the number of rows."""
+    deleted = DeletedRows.joined(parts)
+    operation = Delete(
+        updated=deleted.updated,
+        removed=deleted.removed,
+        predicate=predicate,
+        affected=deleted.affected,
+    )
+    properties = job.recording(num_deleted_rows=deleted.count)
+    manifest = commit_operation(dataset, operation, properties=properties, once=job.once)
+    return manifest, deleted.count
+
+
+def truncate(
+    dataset: OpenedVersion, predicate: str = "true", job: Job = LOCAL
+) -> tuple[Manifest, int]:
+    """Commit the deletion of all rows, without reading any."""
+    ids = tuple(dataset.manifest.fragment_ids.tolist())
+    count = dataset.snapshot.num_rows
+    operation = Delete(removed=ids, predicate=predicate)
+    properties = job.recording(num_deleted_rows=count)
+    return commit_operation(dataset, operation, properties=properties, once=job.once), count
+
+
+# --- ``dataset.update``: set new values in the rows that match a filter -----------------
+# The rows are deleted and rewritten, with all columns, into new fragments at the end. Stable row
+# ids are kept.
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedRows:
+    """New fragments with the rows as updated, and the deletion of the old ones."""
+
+    new: Sequence[Fragment]
+    old: DeletedRows
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Update the rows of some fragments for which a filter holds; can be pickled.
+
+    Parameters
+    ----------
+    updates
+        Expressions over the old values, by top-level column.
+    where
+        The filter; default: all rows.
+    data_storage_version
+        Format of the new files; default: that of the dataset.
+    """
+
+    fragments: FragmentRange
+    updates: Mapping[str, str]
+    where: str | pc.Expression | None
+    data_storage_version: str | None = None
+
+    def execute(self, dataset: OpenDataset) -> UpdatedRows:
+        """Write the rows and deletion files, uncommitted."""
+        opened = self.fragments.opened(dataset)
+        schema = opened.manifest.schema
+        values = _bind(opened, self.updates)
+        stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
+        system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
+        refuse_taken(schema, *system)
+        columns = [*schema.names, *system]
+        needed = {path for value in values.values() for path in value.columns}
+        columns += sorted(needed - set(columns))
+        reading = ScanOptions.of(
+            columns=columns, filter=self.where, fragments=self.fragments.ids(opened)
+        )
+        reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+        scanner = Scanner(Views(opened.snapshot), reading)
+        updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
+        change = partial(_changed, values=values, schema=schema)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in scanner.to_batches():
+                updated.add(batch.column(ROW_ADDRESS).to_numpy())
+                if stable:
+                    ids.add(batch.column(ROW_ID).to_numpy())
+                yield from batch_parts(change, batch)
+
+        options = WriteOptions(mode="append", data_storage_version=self.data_storage_version)
+        new = write_relocated(opened, rows(), ids, options)
+        return UpdatedRows(FragmentList.of(new), delete_rows(opened, updated))
+
+
+def update_where(
+    dataset: OpenedVersion,
+    updates: Mapping[str, str],
+    where: str | pc.Expression | None,
+    data_storage_version: str | None = None,
+    job: Job = LOCAL,
+) -> tuple[Manifest, int]:
+    """Commit new values for the matching rows; returns the version and the number of rows.
+
+    Parameters
+    ----------
+    updates
+        Expressions over the old values, by top-level column.
+    """
+    check_column_texts(dataset.manifest.schema, where)
+    _bind(dataset, updates)  # before any task
+    if where is not None:
+        Views(dataset.snapshot).filter(where)
+    tasks = [
+        UpdateTask(fragments, updates, where, data_storage_version)
+        for fragments in job.runner.parts(dataset)
+    ]
+    parts = job.runner.run(dataset, tasks)
+    deleted = DeletedRows.joined(part.old for part in parts)
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=FragmentList.joined(part.new for part in parts),
+        fields_touched=tuple(sorted(_field_ids(dataset, updates))),
+        affected=deleted.affected,
+    )
+    properties = job.recording(num_rows_updated=deleted.count)
+    manifest = commit_operation(dataset, operation, properties=properties, once=job.once)
+    return manifest, deleted.count
+
+
+def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value]:
+    given: object = updates
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(
+            "No updates provided: updates: expected expressions by column, such as "
+            f"{{'a': 'a + 1'}}, found {updates!r}"
+        )
+    schema = dataset.manifest.schema
+    bound = {}
+    for name, text in given.items():
+        if name not in schema.by_name:
+            if isinstance(name, str) and "." in name and name.partition(".")[0] in schema.by_name:
+                raise OptionError(
+                    f"updates: {name!r} is a member of a struct; update the whole column instead"
+                )
+            raise ColumnNotFoundError.among(name, schema.names, where=dataset.uri)
+        if not isinstance(text, str):
+            example = repr(str(text)) if isinstance(text, int | float) else "'1' or \"'text'\""
+            raise OptionError(
+                f"updates: expected an expression, as a string, for {name!r}: {example}, found "
+                f"{text!r:.60}"
+            )
+        try:
+            check_column_texts(schema, text)
+            bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+        except FilterError as error:
+            if not _is_text(schema.by_name[name].to_arrow().type) or {"'", '"', "("} & {*text}:
+                raise
+            quoted = f"'{text}'"
+            raise type(error)(
+                f"updates: values are expressions: write {quoted!r} for a text. {error}"
+            ) from None
+        if not has_blobs_v2(schema.by_name[name]):
+            refuse_blob_uses(bound[name].expression, schema.fields, f"updates: {name!r}")
+    return bound
+
+
+def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int]:
+    for name in names:
+        yield dataset.manifest.schema.find(name)[0].id
+
+
+def _changed(
+    batch: pa.RecordBatch, values: Mapping[str, Value], schema: LanceSchema
+) -> pa.RecordBatch:
+    """The rows with their new values, columns as in the dataset."""
+    arrays = []
+    for field in schema.fields:
+        name = field.name
+        value = values.get(name)
+        if value is None:
+            arrays.append(batch.column(name))
+            continue
+        array = value.evaluate(batch)
+        data_type = field.to_arrow().type
+        try:
+            if field.logical_type == "json" and _is_text(array.type):
+                array = encode_jsonb(array)
+            arrays.append(_as(array, data_type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
+            raise SchemaError(
+                f"Cast error: Cannot cast {value.text} to the type of column {name!r}, {data_type}"
+                f": it is {array.type}: {error}"
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
+
+
+def _as(values: Any, data_type: Any) -> Any:
+    """Values of an expression, cast to the type of a column as by CAST."""
+    if values.type == data_type:
+        return values
+    if isinstance(data_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(data_type, _as(values, data_type.storage_type))
+    if pa.types.is_dictionary(data_type):
+        return pc.cast(dictionary_encoded(_as(values, data_type.value_type)), data_type)
+    if pa.types.is_nested(data_type):
+        check_members(values.type, data_type)
+        return pc.cast(values, data_type)
+    return cast(values, data_type)

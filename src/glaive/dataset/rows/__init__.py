@@ -1,1 +1,0 @@
-"""``delete`` and ``update``, and their shared functions."""

@@ -1,1 +1,0 @@
-"""Repetition and definition levels, and what stands for them in sparse pages."""

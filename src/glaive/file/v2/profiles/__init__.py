@@ -1,1 +1,0 @@
-"""What each format version of 2.x is made of: one file each."""

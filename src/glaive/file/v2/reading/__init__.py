@@ -1,1 +1,0 @@
-"""Reading files of format 2.x."""

@@ -1,1 +1,0 @@
-"""Writing files of format 2.x."""

@@ -1,0 +1,820 @@
+"""Tables of a directory namespace changed: columns, metadata, indices, tags, branches, versions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, get_args
+
+import lance_namespace as interface
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.chunked import has_dictionary, one_array
+from glaive.arrow.validation import check_arrays
+from glaive.errors import (
+    CorruptFileError,
+    FormatError,
+    GlaiveError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RefExistsError,
+    RefNotFoundError,
+)
+from glaive.format.extension import json_to_schema, schema_to_json
+from glaive.format.paths import (
+    DETACHED,
+    VERSIONS,
+    NamingScheme,
+    is_staged_manifest_name,
+    manifest_path,
+)
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.namespace import folders
+from glaive.namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    TableBranchAlreadyExistsError,
+    TableBranchNotFoundError,
+    TableTagNotFoundError,
+    TableVersionNotFoundError,
+    UnsupportedOperationError,
+    as_namespace_errors,
+)
+from glaive.namespace.folders import id_of, mode_of, page_of, text_of, value
+from glaive.table.manifest_store.registers import manifest_key
+from glaive.table.manifest_store.steps import refuse_others
+from glaive.table.refs import MAIN, TREE, is_branch_name
+from glaive.table.root import confine
+from glaive.table.versions import ManifestLocation, list_manifests
+from glaive.types import integer_of
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.namespace.manifest_table import Place
+
+
+_VECTOR_OPTIONS = (
+    "num_partitions",
+    "num_sub_vectors",
+    "num_bits",
+    "sample_rate",
+    "target_partition_size",
+    "m",
+    "ef_construction",
+)
+_TEXT_OPTIONS = (
+    "with_position",
+    "base_tokenizer",
+    "language",
+    "max_token_length",
+    "lower_case",
+    "stem",
+    "remove_stop_words",
+    "ascii_folding",
+)
+
+
+class TableChanges(ABC):
+    """Operations that change more than rows; a part of :class:`DirectoryNamespace`."""
+
+    store: ObjectStore
+
+    @abstractmethod
+    def _find(self, path: tuple[str, ...]) -> Place:
+        """Implemented by the namespace of which this is a part."""
+
+    @abstractmethod
+    def _open(self, request: object) -> LanceDataset:
+        """Implemented by the namespace of which this is a part."""
+
+    # ------------------------------------------------------------ columns
+
+    def alter_table_add_columns(self, request: Any) -> interface.AlterTableAddColumnsResponse:
+        """Add columns from SQL expressions."""
+        columns: dict[str, str] = {}
+        for entry in value(request, "new_columns", []):
+            name, expression = value(entry, "name", ""), value(entry, "expression")
+            if expression is None:
+                raise UnsupportedOperationError(
+                    f"new_columns: the column {name!r} has no expression; virtual and computed "
+                    "columns are not supported. Give an SQL expression"
+                )
+            columns[name] = expression
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            if columns:
+                opened.add_columns(columns)
+        return interface.AlterTableAddColumnsResponse(version=opened.version)
+
+    def alter_table_alter_columns(self, request: Any) -> interface.AlterTableAlterColumnsResponse:
+        """Change names, types and nullability of columns."""
+        changes = [_alteration(entry) for entry in value(request, "alterations", [])]
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            if changes:
+                opened.alter_columns(*changes)
+        return interface.AlterTableAlterColumnsResponse(version=opened.version)
+
+    def alter_table_drop_columns(self, request: Any) -> interface.AlterTableDropColumnsResponse:
+        """Drop columns."""
+        columns = list(value(request, "columns", []))
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            if columns:
+                opened.drop_columns(columns)
+        return interface.AlterTableDropColumnsResponse(version=opened.version)
+
+    # ------------------------------------------------------------ metadata, versions
+
+    def update_table_schema_metadata(
+        self, request: Any
+    ) -> interface.UpdateTableSchemaMetadataResponse:
+        """Replace the metadata of the schema."""
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            opened.update_schema_metadata(value(request, "metadata", {}), replace=True)
+            now = opened.schema_metadata
+        return interface.UpdateTableSchemaMetadataResponse(metadata=dict(now))
+
+    def update_field_metadata(self, request: Any) -> interface.UpdateFieldMetadataResponse:
+        """Set entries of the metadata of fields; an entry of ``None`` is removed. One commit."""
+        changes: dict[str, dict[str, str | None]] = {}
+        replaced: set[str] = set()
+        for entry in value(request, "updates", []):
+            path, given = value(entry, "path", ""), dict(value(entry, "metadata", {}))
+            if value(entry, "replace", False):
+                replaced.add(path)
+                changes[path] = given
+            else:
+                changes[path] = changes.get(path, {}) | given
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            if changes:
+                opened.update_field_metadata(changes, replace=replaced)
+        return interface.UpdateFieldMetadataResponse(version=opened.version)
+
+    def restore_table(self, request: Any) -> interface.RestoreTableResponse:
+        """Make an older version the newest one."""
+        with as_namespace_errors(_name(request)):
+            self._open(request).restore()
+        return interface.RestoreTableResponse()
+
+    # ------------------------------------------------------------ indices
+
+    def create_table_index(self, request: Any) -> interface.CreateTableIndexResponse:
+        """Build an index of vectors, or any other that the type names."""
+        kind = str(value(request, "index_type", "")).upper()
+        if not (kind.startswith("IVF") or kind == "VECTOR"):
+            self.create_table_scalar_index(request)
+            return interface.CreateTableIndexResponse()
+        options = _given(request, _VECTOR_OPTIONS)
+        metric = value(request, "distance_type", "l2")
+        with as_namespace_errors(_name(request)):
+            self._open(request).create_index(
+                value(request, "column", ""),
+                "IVF_PQ" if kind == "VECTOR" else kind,
+                name=value(request, "name"),
+                metric=metric,
+                replace=False,
+                **options,
+            )
+        return interface.CreateTableIndexResponse()
+
+    def create_table_scalar_index(self, request: Any) -> interface.CreateTableScalarIndexResponse:
+        """Build an index of values or texts."""
+        kind = str(value(request, "index_type", "")).upper()
+        kind = "INVERTED" if kind == "FTS" else kind
+        options = _given(request, _TEXT_OPTIONS) if kind == "INVERTED" else {}
+        with as_namespace_errors(_name(request)):
+            self._open(request).create_scalar_index(
+                value(request, "column", ""),
+                kind,
+                name=value(request, "name"),
+                replace=False,
+                **options,
+            )
+        return interface.CreateTableScalarIndexResponse()
+
+    def drop_table_index(self, request: Any) -> interface.DropTableIndexResponse:
+        """Drop an index."""
+        name = value(request, "index_name")
+        if not name:
+            raise InvalidInputError("index_name: drop_table_index needs the name of an index")
+        with as_namespace_errors(_name(request)):
+            self._open(request).drop_index(name)
+        return interface.DropTableIndexResponse()
+
+    # ------------------------------------------------------------ tags and branches
+
+    def create_table_tag(self, request: Any) -> interface.CreateTableTagResponse:
+        """Name a version."""
+        with as_namespace_errors(_name(request)):
+            self._tagged(request).tags.create(value(request, "tag", ""), _reference(request))
+        return interface.CreateTableTagResponse()
+
+    def update_table_tag(self, request: Any) -> interface.UpdateTableTagResponse:
+        """Move a tag to another version."""
+        with as_namespace_errors(_name(request)):
+            self._tagged(request).tags.update(value(request, "tag", ""), _reference(request))
+        return interface.UpdateTableTagResponse()
+
+    def delete_table_tag(self, request: Any) -> interface.DeleteTableTagResponse:
+        """Delete a tag."""
+        with as_namespace_errors(_name(request)):
+            self._confined(request).tags.delete(value(request, "tag", ""))
+        return interface.DeleteTableTagResponse()
+
+    def create_table_branch(self, request: Any) -> interface.CreateTableBranchResponse:
+        """Create a branch from a version."""
+        start = value(request, "from_branch"), value(request, "from_version")
+        reference: Any = start[1] if start[0] in (None, "main") else start
+        name = value(request, "name", "")
+        try:
+            with as_namespace_errors(_name(request)):
+                self._tagged(request).create_branch(name, reference)
+        except RefExistsError as error:
+            raise TableBranchAlreadyExistsError(str(error)) from error
+        return interface.CreateTableBranchResponse()
+
+    def delete_table_branch(self, request: Any) -> interface.DeleteTableBranchResponse:
+        """Delete a branch."""
+        try:
+            with as_namespace_errors(_name(request)):
+                self._confined(request).branches.delete(value(request, "name", ""))
+        except RefNotFoundError as error:
+            raise TableBranchNotFoundError(str(error)) from error
+        return interface.DeleteTableBranchResponse()
+
+    def _tagged(self, request: object) -> LanceDataset:
+        """The newest version of the table: the version of the request is that of a tag."""
+        return self._open({"id": id_of(request, of_table=True)})
+
+    def _confined(self, request: object) -> LanceDataset:
+        """The same to delete files of, which no link may lead to."""
+        folders.refuse_links(self.store, self._find(id_of(request, of_table=True)).folder)
+        dataset = self._tagged(request)
+        confine(dataset.opened.store, self.store)
+        return dataset
+
+
+def _name(request: object) -> str:
+    return f"table {text_of(id_of(request, of_table=True))}"
+
+
+def _given(request: object, names: tuple[str, ...]) -> dict[str, Any]:
+    found = {name: value(request, name) for name in names}
+    return {name: given for name, given in found.items() if given is not None}
+
+
+def _reference(request: object) -> Any:
+    branch, version = value(request, "branch"), value(request, "version")
+    return version if branch in (None, "main") else (branch, version)
+
+
+def _alteration(entry: object) -> dict[str, Any]:
+    change: dict[str, Any] = {"path": value(entry, "path", "")}
+    if value(entry, "virtual_column") is not None:
+        raise UnsupportedOperationError("alterations: virtual columns are not supported")
+    if value(entry, "rename") is not None:
+        change["name"] = value(entry, "rename")
+    if value(entry, "nullable") is not None:
+        change["nullable"] = value(entry, "nullable")
+    kind = value(entry, "data_type")
+    if kind is not None:
+        described = kind if isinstance(kind, dict) else {"type": kind}
+        field = {"name": "x", "nullable": True, "type": described}
+        try:
+            change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
+        except CorruptFileError as error:  # of the request, not of a file
+            raise InvalidInputError(
+                f"alterations, data_type: expected {error.expected}, found {error.found}"
+            ) from None
+        except GlaiveError as error:
+            raise InvalidInputError(f"alterations, data_type: {error}") from None
+    return change
+
+
+# --- Facts of the tables of a directory namespace: schema, counts, indices, tags, branches
+
+_SMALL = 100_000
+"""Rows below which a fragment counts as small, as in pylance."""
+
+
+class TableFacts(ABC):
+    """Operations that tell; a part of :class:`DirectoryNamespace`."""
+
+    @abstractmethod
+    def _open(self, request: object) -> LanceDataset:
+        """Implemented by the namespace of which this is a part."""
+
+    def _facts(self, opened: LanceDataset) -> dict[str, Any]:
+        """Version, schema and counts of a table, as ``describe_table`` tells them."""
+        stats = opened.stats.dataset_stats()
+        metadata = {key: str(text) for key, text in opened.get_version()["metadata"].items()}
+        return {
+            "version": opened.version,
+            "var_schema": schema_to_json(opened.schema),
+            "stats": {key: stats[key] for key in ("num_deleted_rows", "num_fragments")},
+            "metadata": metadata,
+        }
+
+    def get_table_stats(self, request: Any) -> interface.GetTableStatsResponse:
+        """Rows, bytes, indices, and how many rows fragments have."""
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            rows = [fragment.count_rows() for fragment in opened.get_fragments()]
+            size = sum(field.bytes_on_disk for field in opened.stats.data_stats().fields)
+            indices = len(opened.describe_indices())
+        lengths = np.asarray(rows or [0], np.int64)
+        points = np.percentile(lengths, [25, 50, 75, 99], method="lower").astype(int).tolist()
+        summary = dict(zip(("p25", "p50", "p75", "p99"), points, strict=True))
+        summary |= {
+            "min": int(lengths.min()),
+            "max": int(lengths.max()),
+            "mean": int(lengths.mean()),
+        }
+        fragments = {
+            "num_fragments": len(rows),
+            "num_small_fragments": sum(count < _SMALL for count in rows),
+            "lengths": summary,
+        }
+        answer: dict[str, Any] = {
+            "total_bytes": size,
+            "num_rows": sum(rows),
+            "num_indices": indices,
+            "fragment_stats": fragments,
+        }
+        return interface.GetTableStatsResponse(**answer)
+
+    # ------------------------------------------------------------ indices
+
+    def list_table_indices(self, request: Any) -> interface.ListTableIndicesResponse:
+        """All indices."""
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            rows = opened.count_rows()
+            found: list[Any] = [
+                {
+                    "index_name": index.name,
+                    "index_uuid": index.segments[0].uuid,
+                    "columns": index.field_names,
+                    "status": "SUCCEEDED",
+                    "index_type": index.index_type,
+                    "type_url": index.type_url,
+                    "num_indexed_rows": index.num_rows_indexed,
+                    "num_unindexed_rows": max(0, rows - index.num_rows_indexed),
+                    "size_bytes": index.total_size_bytes,
+                    "num_segments": len(index.segments),
+                }
+                for index in opened.describe_indices()
+            ]
+        names, token = page_of([index["index_name"] for index in found], request)
+        listed = [index for index in found if index["index_name"] in names]
+        return interface.ListTableIndicesResponse(indexes=listed, page_token=token)
+
+    def describe_table_index_stats(self, request: Any) -> interface.DescribeTableIndexStatsResponse:
+        """Covered and uncovered rows of an index."""
+        name = value(request, "index_name")
+        if not name:
+            raise InvalidInputError(
+                "index_name: describe_table_index_stats needs the name of an index"
+            )
+        with as_namespace_errors(_name(request)):
+            stats = self._open(request).stats.index_stats(name, 0)
+        return interface.DescribeTableIndexStatsResponse(
+            index_type=stats.get("index_type"),
+            num_indexed_rows=stats.get("num_indexed_rows"),
+            num_unindexed_rows=stats.get("num_unindexed_rows"),
+            num_indices=stats.get("num_indices"),
+        )
+
+    # ------------------------------------------------------------ tags and branches
+
+    def list_table_tags(self, request: Any) -> interface.ListTableTagsResponse:
+        """All tags, with the versions they name."""
+        with as_namespace_errors(_name(request)):
+            found = self._open(request).tags.list()
+        names, token = page_of(sorted(found), request)
+        tags: Any = {
+            name: {
+                "branch": found[name].get("branch"),
+                "version": found[name]["version"],
+                "manifestSize": found[name].get("manifest_size") or 0,
+            }
+            for name in names
+        }
+        return interface.ListTableTagsResponse(tags=tags, page_token=token)
+
+    def get_table_tag_version(self, request: Any) -> interface.GetTableTagVersionResponse:
+        """The version that a tag names."""
+        tag = value(request, "tag", "")
+        with as_namespace_errors(_name(request)):
+            found = self._open({"id": id_of(request, of_table=True)}).tags.list()
+        if tag not in found:
+            raise TableTagNotFoundError(
+                f"{_name(request)} has no tag {tag!r:.80}; list_table_tags names those there are"
+            )
+        reported = found[tag]
+        return interface.GetTableTagVersionResponse(
+            version=reported["version"], branch=reported.get("branch")
+        )
+
+    def list_table_branches(self, request: Any) -> interface.ListTableBranchesResponse:
+        """All branches, with the versions they began at."""
+        with as_namespace_errors(_name(request)):
+            found = self._open(request).branches.list()
+        names, token = page_of(sorted(found), request)
+        branches: Any = {
+            name: {
+                "parentBranch": found[name].get("parent_branch"),
+                "parentVersion": found[name].get("parent_version") or 0,
+                "createAt": int(found[name].get("create_at") or 0),
+                "manifestSize": found[name].get("manifest_size") or 0,
+            }
+            for name in names
+        }
+        return interface.ListTableBranchesResponse(branches=branches, page_token=token)
+
+
+# --- Rows of the tables of a directory namespace: counted, queried, inserted, merged, changed
+
+_SEARCH = {
+    "distance_type": "metric",
+    "refine_factor": "refine_factor",
+    "minimum_nprobes": "minimum_nprobes",
+    "maximum_nprobes": "maximum_nprobes",
+    "nprobes": "nprobes",
+    "ef": "ef",
+}
+"""Fields of a query, and what the options of a search call them."""
+
+_MOST_ROWS = 1 << 32
+"""Rows that are inserted by one request."""
+
+
+class TableRows(ABC):
+    """Operations on rows; a part of :class:`DirectoryNamespace`. All but queries commit."""
+
+    @abstractmethod
+    def _open(self, request: object) -> LanceDataset:
+        """Implemented by the namespace of which this is a part."""
+
+    def count_table_rows(self, request: Any) -> interface.CountTableRowsResponse:
+        """The number of rows, or of those that a predicate is true for."""
+        with as_namespace_errors(_name(request)):
+            rows = self._open(request).count_rows(value(request, "predicate"))
+        return interface.CountTableRowsResponse(count=rows)
+
+    def insert_into_table(
+        self, request: Any, request_data: bytes
+    ) -> interface.InsertIntoTableResponse:
+        """Append the rows of an Arrow IPC stream, or replace all rows by them.
+
+        A table that was declared is created.
+        """
+        mode = mode_of(request, "append", "overwrite")
+        rows = read_rows(request_data).read_all()
+        with as_namespace_errors(_name(request)):
+            written = self._insert(request, rows.to_reader(), mode)
+        return interface.InsertIntoTableResponse(
+            num_inserted_rows=rows.num_rows, version=written.version
+        )
+
+    @abstractmethod
+    def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
+        """Implemented by the namespace of which this is a part."""
+
+    def merge_insert_into_table(
+        self, request: Any, request_data: bytes
+    ) -> interface.MergeInsertIntoTableResponse:
+        """Merge the rows of an Arrow IPC stream by keys."""
+        keys = value(request, "on")
+        if not keys:
+            raise InvalidInputError("on: merge_insert_into_table needs the key columns")
+        if isinstance(keys, str):  # the REST interface has one key as text
+            keys = [keys]
+        reader = read_rows(request_data)
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            merge = opened.merge_insert(list(keys))
+            if value(request, "when_matched_update_all"):
+                merge = merge.when_matched_update_all(
+                    value(request, "when_matched_update_all_filt")
+                )
+            if value(request, "when_not_matched_insert_all"):
+                merge = merge.when_not_matched_insert_all()
+            if value(request, "when_not_matched_by_source_delete"):
+                merge = merge.when_not_matched_by_source_delete(
+                    value(request, "when_not_matched_by_source_delete_filt")
+                )
+            counts = merge.execute(reader)
+        return interface.MergeInsertIntoTableResponse(
+            num_updated_rows=counts["num_updated_rows"],
+            num_inserted_rows=counts["num_inserted_rows"],
+            num_deleted_rows=counts["num_deleted_rows"],
+            version=opened.version,
+        )
+
+    def update_table(self, request: Any) -> interface.UpdateTableResponse:
+        """Set columns to expressions over the old values, where a predicate is true."""
+        updates: dict[str, str] = dict(value(request, "updates", []))
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            counts = opened.update(updates, value(request, "predicate"))
+        return interface.UpdateTableResponse(
+            updated_rows=counts["num_rows_updated"], version=opened.version
+        )
+
+    def delete_from_table(self, request: Any) -> interface.DeleteFromTableResponse:
+        """Delete the rows that a predicate is true for."""
+        with as_namespace_errors(_name(request)):
+            opened = self._open(request)
+            opened.delete(value(request, "predicate", ""))
+        return interface.DeleteFromTableResponse(version=opened.version)
+
+    def query_table(self, request: Any) -> interface.QueryTableResponse:
+        """Rows that pass a filter, or are nearest, or whose text matches: an Arrow IPC file."""
+        with as_namespace_errors(_name(request)):
+            rows = _with_one_dictionary(self._open(request).to_table(**_scan_of(request)))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return interface.QueryTableResponse(data=sink.getvalue().to_pybytes())
+
+    def explain_table_query_plan(self, request: Any) -> str:
+        """What a query would read."""
+        with as_namespace_errors(_name(request)):
+            scan = self._open(request).scanner(**_scan_of(value(request, "query")))
+            return scan.explain_plan(bool(value(request, "verbose", False)))
+
+    def analyze_table_query_plan(self, request: Any) -> str:
+        """Run a query and say what it read."""
+        with as_namespace_errors(_name(request)):
+            return self._open(request).scanner(**_scan_of(request)).analyze_plan()
+
+
+def read_rows(data: bytes) -> pa.RecordBatchReader:
+    """The rows of an Arrow IPC stream or file.
+
+    Raises
+    ------
+    InvalidInputError
+        The bytes are neither.
+    """
+    try:
+        whole = bytes(data[:6]) == b"ARROW1"
+        table = (pa.ipc.open_file if whole else pa.ipc.open_stream)(data).read_all()
+        if table.num_rows > _MOST_ROWS:  # nulls take no bytes
+            raise InvalidInputError(
+                f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
+            )
+        check_arrays(table)
+    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
+    return table.to_reader()
+
+
+def _with_one_dictionary(rows: pa.Table) -> pa.Table:
+    """The rows with one dictionary for each column: a file of Arrow has no more."""
+    for at, field in enumerate(rows.schema):
+        if has_dictionary(field.type):
+            rows = rows.set_column(at, field, one_array(rows.column(at)))
+    return rows
+
+
+def _scan_of(query: object) -> dict[str, Any]:
+    """Options of a scan, from a query of the interface."""
+    options: dict[str, Any] = {"filter": value(query, "filter")}
+    columns = value(query, "columns")
+    if columns is not None:
+        names = value(columns, "column_names")
+        options["columns"] = names if names is not None else value(columns, "column_aliases")
+        if isinstance(columns, list):  # as the interface had it before
+            options["columns"] = columns
+    if value(query, "offset"):
+        options["offset"] = value(query, "offset")
+    options["with_row_id"] = bool(value(query, "with_row_id", False))
+    vector = _vector_of(query)
+    if vector is not None:
+        nearest = {"q": vector, "k": value(query, "k", 10)}
+        nearest |= {
+            mine: value(query, theirs)
+            for theirs, mine in _SEARCH.items()
+            if value(query, theirs) is not None
+        }
+        column = value(query, "vector_column")
+        if column is None:
+            raise InvalidInputError("vector_column: a search for vectors needs their column")
+        nearest["column"] = column
+        bounds = value(query, "lower_bound"), value(query, "upper_bound")
+        if any(bound is not None for bound in bounds):
+            nearest["distance_range"] = bounds
+        if value(query, "bypass_vector_index"):
+            nearest["use_index"] = False
+        options["nearest"] = nearest
+    elif value(query, "k"):
+        options["limit"] = value(query, "k")
+    text = _text_query(value(query, "full_text_query"))
+    if text is not None:
+        options["full_text_query"] = text
+    if vector is not None or text is not None:
+        options["prefilter"] = value(query, "prefilter", True)
+        options["fast_search"] = bool(value(query, "fast_search", False))
+    return options
+
+
+def _vector_of(query: object) -> Any:
+    vector = value(query, "vector")
+    if vector is None or isinstance(vector, list):
+        return vector or None
+    if value(vector, "multi_vector"):
+        return value(vector, "multi_vector")
+    return value(vector, "single_vector") or None
+
+
+def _text_query(query: object) -> Any:
+    if query is None:
+        return None
+    text = value(query, "string_query")
+    if text is None:
+        raise InvalidInputError(
+            "full_text_query: only string_query is supported here. Open the table and pass a query "
+            "of glaive.query to scanner(full_text_query=…)"
+        )
+    found = {"query": value(text, "query", ""), "columns": value(text, "columns")}
+    return {key: part for key, part in found.items() if part is not None}
+
+
+# --- Versions of the tables of a directory namespace, which clients may commit through it
+# A client writes a manifest under a name of its own and asks for a number; whoever asks first for
+# a number gets it. The manifests are objects of the table, as without a catalogue.
+
+_SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
+_LONGEST = 1 << 31
+"""Bytes of a manifest that is committed through the namespace."""
+
+
+class TableVersions(ABC):
+    """Operations on versions; a part of :class:`DirectoryNamespace`."""
+
+    store: ObjectStore
+
+    @abstractmethod
+    def _find(self, path: tuple[str, ...]) -> Place:
+        """Implemented by the namespace of which this is a part."""
+
+    def list_table_versions(self, request: Any) -> interface.ListTableVersionsResponse:
+        """The versions of a table, oldest first, or newest with ``descending``. One listing."""
+        table = self._version_root(request)
+        found = _manifests(table)
+        if value(request, "descending", False):
+            found.reverse()
+        after, limit = value(request, "page_token"), value(request, "limit")
+        if after is not None:
+            places = {str(at.version): number for number, (at, _) in enumerate(found)}
+            if str(after) not in places:
+                raise InvalidInputError(f"page_token: no version {after!r:.40}")
+            found = found[places[str(after)] + 1 :]
+        token = None
+        if limit is not None:
+            if limit < 1:
+                raise InvalidInputError(f"limit: expected a number above 0, found {limit}")
+            token = str(found[limit - 1][0].version) if len(found) > limit else None
+            found = found[:limit]
+        versions: list[Any] = [_described(table, *one) for one in found]
+        return interface.ListTableVersionsResponse(versions=versions, page_token=token)
+
+    def describe_table_version(self, request: Any) -> Any:
+        """One version; the newest if the request names none.
+
+        One listing, or one request for a version by its number, two with old names of manifests:
+        a listing may be stale, and clients ask so whether what they committed is there.
+        """
+        table = self._version_root(request)
+        wanted = value(request, "version")
+        found = _manifests(table)[-1:] if wanted is None else _named(table, wanted)
+        for at, meta in found:
+            return _answer("DescribeTableVersionResponse", request, _described(table, at, meta))
+        raise TableVersionNotFoundError(
+            f"Table version not found: version {wanted} of {text_of(id_of(request))}"
+        )
+
+    def create_table_version(self, request: Any) -> Any:
+        """Give a number to a manifest that a client has staged.
+
+        Raises
+        ------
+        ConcurrentModificationError
+            The number is taken.
+        InvalidInputError
+            The staged manifest is missing, empty, or not one of this table.
+        """
+        table = self._version_root(request)
+        version, scheme = value(request, "version"), value(request, "naming_scheme", "V2")
+        if not isinstance(version, int) or not 0 < version < 1 << 63:
+            raise InvalidInputError(f"version: expected a number above 0, found {version!r:.60}")
+        if scheme not in get_args(NamingScheme):
+            raise InvalidInputError(f"naming_scheme: expected V1 or V2, found {scheme!r:.60}")
+        staged = str(value(request, "manifest_path", ""))
+        folder, _, name = staged.rpartition("/")
+        path = f"{VERSIONS}/{name}"
+        if not is_staged_manifest_name(name) or not manifest_key(table.uri, VERSIONS).endswith(
+            folder.lstrip("/")
+        ):
+            raise InvalidInputError(
+                f"manifest_path {staged!r:.200}: expected a staged manifest below "
+                f"{table.full(VERSIONS)}"
+            )
+        final = manifest_path(version, scheme)
+        with as_namespace_errors(f"version {version} of {text_of(id_of(request))}"):
+            self._promote(table, path, final, version)
+            meta = table.head(final)
+        at = ManifestLocation(version, final, scheme, meta.size)
+        return _answer("CreateTableVersionResponse", request, _described(table, at, meta))
+
+    @staticmethod
+    def _promote(table: ObjectStore, staged: str, final: str, version: int) -> None:
+        try:
+            data = table.get(staged)
+        except ObjectNotFoundError:
+            raise InvalidInputError(
+                f"Staging manifest not found at {table.full(staged)}. Write it first"
+            ) from None
+        if not 0 < data.size <= _LONGEST:
+            raise InvalidInputError(f"{table.full(staged)}: a manifest of {data.size} bytes")
+        try:
+            refuse_others(data, version, table.full(staged))
+        except FormatError as error:
+            raise InvalidInputError(f"no manifest of version {version}: {error}") from None
+        try:
+            table.put(final, [data], mode="create")
+        except ObjectExistsError:
+            table.discard([staged], own=False)
+            raise ConcurrentModificationError(
+                f"Concurrent modification: version {version} of {table.uri} exists already. Read "
+                "it, and commit the next one"
+            ) from None
+        table.discard([staged], own=False)  # the folder may be a link to that of another table
+
+    def batch_delete_table_versions(self, request: Any) -> Any:
+        """Delete the manifests of ranges of versions, which end before their last number.
+
+        The newest version of a table that is used is never in a range of a clean-up.
+        """
+        table = self._version_root(request)
+        ranges = value(request, "ranges")
+        if ranges is None:
+            raise InvalidInputError("ranges: batch_delete_table_versions needs them")
+        bounds = [(value(one, "start_version"), value(one, "end_version")) for one in ranges]
+        removed = [
+            at.path
+            for at, _ in _manifests(table)
+            if any(start <= at.version and (at.version < end or end < 0) for start, end in bounds)
+        ]
+        with as_namespace_errors(f"table {text_of(id_of(request))}"):
+            table.delete(removed)
+        return _answer("BatchDeleteTableVersionsResponse", request, len(removed), "deleted_count")
+
+    def _version_root(self, request: object) -> ObjectStore:
+        branch = value(request, "branch")
+        found = self._find(id_of(request, of_table=True))
+        if branch in (None, MAIN):
+            return folders.open_folder(self.store, found.folder)
+        if not is_branch_name(branch):
+            raise InvalidInputError(f"branch: {branch!r:.100} is not a valid branch name")
+        return folders.open_folder(self.store, f"{found.folder}/{TREE}/{branch}")
+
+
+def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:
+    """All complete versions, oldest first."""
+    found = [(at, meta) for at, meta in list_manifests(table) if meta.size and not at.is_detached]
+    return sorted(found, key=lambda one: one[0].version)
+
+
+def _named(table: ObjectStore, version: object) -> list[tuple[ManifestLocation, ObjectMeta]]:
+    """A complete version by its number, if there is one."""
+    number = integer_of(version) or 0
+    for scheme in _SCHEMES if 0 < number < DETACHED else ():
+        path = manifest_path(number, scheme)
+        with suppress(ObjectNotFoundError):
+            meta = table.head(path)
+            if meta.size:
+                return [(ManifestLocation(number, path, scheme, meta.size), meta)]
+    return []
+
+
+def _described(table: ObjectStore, at: ManifestLocation, meta: ObjectMeta) -> dict[str, Any]:
+    changed = meta.modified
+    return {
+        "version": at.version,
+        "manifest_path": manifest_key(table.uri, at.path),
+        "manifest_size": meta.size,
+        "timestamp_millis": None if changed is None else int(changed.timestamp() * 1000),
+    }
+
+
+def _answer(kind: str, request: object, reported: object, name: str = "version") -> Any:
+    """A model; a mapping for clients that send mappings and expect one, as pylance does."""
+    model = getattr(interface, kind)(**{name: reported})
+    return model.to_dict() if isinstance(request, dict) else model

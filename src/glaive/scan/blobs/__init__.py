@@ -1,1 +1,0 @@
-"""Blob columns: descriptors, values, and files over them."""

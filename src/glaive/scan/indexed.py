@@ -1,0 +1,619 @@
+"""Filters answered by scalar indices: which tests, by which index, and what it found."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.conditions import HasText
+from glaive.arrow.geometries import GeometryType
+from glaive.arrow.widths import value_bytes
+from glaive.dataclass import dataclass
+from glaive.errors import UnsupportedFeatureError
+from glaive.expr import tree
+from glaive.expr.split import Test, merged, one_column
+from glaive.expr.tree import Literal, Node
+from glaive.format.fields import LanceSchema
+from glaive.index.protocol import (
+    Candidates,
+    HasLabels,
+    HasTokens,
+    IndexQuery,
+    MatchesPattern,
+    MeetsBox,
+    ScalarIndex,
+)
+from glaive.index.row_set import RowSet
+from glaive.named_tuple import NamedTuple
+from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
+from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Term
+
+
+# --- The tests of a filter that an index may answer, as a tree of queries on single columns
+# Specification: "Searching" in ``docs/format/indices.md``.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """A query on the values of a column.
+
+    Parameters
+    ----------
+    path
+        Of the column.
+    query
+        In the type of the column's values.
+    json_path
+        For a value within a JSON column: where it is, as the filter says it.
+    """
+
+    path: str
+    query: IndexQuery
+    json_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllOf:
+    """Operands of AND that an index may answer.
+
+    Parameters
+    ----------
+    complete
+        Whether these are all operands; else more rows pass these than pass all.
+    """
+
+    operands: tuple[Predicate, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnyOf:
+    """Operands of OR."""
+
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negated:
+    """The opposite of a test; null where that is null."""
+
+    operand: Predicate
+
+
+Predicate: TypeAlias = Leaf | AllOf | AnyOf | Negated
+
+
+def predicate_of(node: Node, test: Test | None = None) -> Predicate | None:
+    """What an index may answer of an expression, and the test it is, if any; None for nothing."""
+    leaf = _leaf(node) if test is None else Leaf(*test)
+    if leaf is not None:
+        return leaf
+    match node:
+        case tree.And(operands):
+            tests = merged([(operand, one_column(operand)) for operand in operands])
+            known = [predicate_of(*operand) for operand in tests]
+            kept = tuple(operand for operand in known if operand is not None)
+            return AllOf(kept, len(kept) == len(known)) if kept else None
+        case tree.Or(operands):
+            parts = [predicate_of(operand) for operand in operands]
+            kept = tuple(part for part in parts if part is not None)
+            return AnyOf(kept) if len(kept) == len(parts) else None
+        case tree.Not(operand):
+            negated = predicate_of(operand)
+            return None if negated is None or not _is_complete(negated) else Negated(negated)
+    return None
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """All queries of a predicate."""
+    match predicate:
+        case Leaf():
+            yield predicate
+        case Negated(operand):
+            yield from leaves(operand)
+        case AllOf(operands) | AnyOf(operands):
+            for operand in operands:
+                yield from leaves(operand)
+
+
+def _is_complete(predicate: Predicate) -> bool:
+    """Whether no operand was left out, so that the opposite can be known."""
+    match predicate:
+        case Leaf(_, query):
+            return not isinstance(query, MeetsBox)
+        case Negated(operand):
+            return _is_complete(operand)
+        case AllOf(operands, complete):
+            return complete and all(map(_is_complete, operands))
+        case AnyOf(operands):
+            return all(map(_is_complete, operands))
+
+
+def _leaf(node: Node) -> Leaf | None:
+    test = one_column(node)
+    if test is not None:
+        return Leaf(*test)
+    match node:
+        case tree.Call(name, (tree.Column(path), Literal() as other)) if not other.is_null:
+            query = _call(name, other.scalar())
+            return None if query is None else Leaf(path, query)
+        case tree.IsNull(
+            tree.Call("regexp_match", (tree.Column(path), Literal(str() as pattern))), negated=True
+        ):
+            return Leaf(path, MatchesPattern(pattern))
+        case tree.Like(
+            tree.Column(path), Literal(str() as pattern), escape, negated=False, ignore_case=False
+        ):
+            return Leaf(path, MatchesPattern(_expression_of(pattern, escape)))
+        case tree.Call(name, (left, right)) if name.startswith("st_"):
+            return _box_leaf(name, left, right)
+        case tree.Compare() | tree.InList() | tree.IsNull():
+            return _json_leaf(node)
+    return None
+
+
+def _call(name: str, operand: Any) -> IndexQuery | None:
+    """The query of a function of a column and a constant."""
+    match name:
+        case name if name in tree.HAS_ITEM:
+            return HasLabels(pa.array([operand.as_py()], operand.type))
+        case "array_has_any" | "list_has_any" | "arrays_overlap":
+            return _labels(operand.values, every=False)
+        case "array_has_all" | "list_has_all":
+            return _labels(operand.values, every=True)
+        case "contains" | "starts_with" | "ends_with" if isinstance(operand.as_py(), str):
+            return HasText(
+                word=operand.as_py(), begins=name == "starts_with", ends=name == "ends_with"
+            )
+        case "contains_tokens":
+            return HasTokens(operand.as_py())
+        case "regexp_like" | "regexp_match":
+            return MatchesPattern(operand.as_py())
+    return None
+
+
+def _expression_of(pattern: str, escape: str) -> str:
+    """A regular expression for the texts between the wildcards of a pattern of LIKE."""
+    pieces = re.findall(rf"(?s){re.escape(escape)}.|." if escape else "(?s).", pattern)
+    parts = [".*" if piece in ("%", "_") else re.escape(piece[-1]) for piece in pieces]
+    return "".join(parts)
+
+
+def _box_leaf(name: str, left: Node, right: Node) -> Leaf | None:
+    """A test of a column of geometries against a constant, as one of their boxes."""
+    from glaive.expr.functions.geometry import MEETING, bounds_of
+
+    if name not in MEETING:
+        return None
+    for column, other in ((left, right), (right, left)):
+        match column, other:
+            case tree.Cast(tree.Column(path), GeometryType()), Literal() if not other.is_null:
+                bounds = bounds_of(other.scalar(), name)
+                return None if bounds is None else Leaf(path, MeetsBox(bounds))
+    return None
+
+
+def _labels(values: Any, *, every: bool) -> HasLabels | None:
+    known = len(values) > 0 and not values.null_count and not pa.types.is_nested(values.type)
+    return HasLabels(values, every) if known else None
+
+
+def _json_leaf(node: Node) -> Leaf | None:
+    """A test on ``json_get_int(column, 'path')`` and its like."""
+    for part in tree.walk(node):
+        match part:
+            case tree.Call(name, (tree.Column(path), Literal(str() as json_path)), kind) if (
+                name.startswith("json_get_") and kind is not None
+            ):
+                test = one_column(_replaced(node, part, tree.Column(path, kind)))
+                return None if test is None else Leaf(*test, json_path)
+    return None
+
+
+def _replaced(node: Any, part: Node, column: tree.Column) -> Node:
+    """A comparison with the column in place of one of its operands."""
+    from dataclasses import fields, replace
+
+    values = {field.name: getattr(node, field.name) for field in fields(node)}
+    changed = {name: column for name, value in values.items() if value is part}
+    result: Node = replace(node, **changed) if changed else node
+    return result
+
+
+# --- What indices answer to a test of a filter: which rows, of which fragments, and how surely
+# Three values as in SQL: rows for which a test is null neither pass it nor its opposite.
+#
+# Specification: "Searching" in ``docs/format/indices.md``.
+
+
+class OpenedSegment(NamedTuple):
+    """A segment of an index that is going to be searched."""
+
+    segment: IndexedSegment
+    opened: ScalarIndex
+
+
+class Searched(NamedTuple):
+    """The index that answers a leaf.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    segments
+        Those that answer it.
+    fragments
+        Ids of the fragments that these answer for.
+    estimate
+        Rows that it finds, about.
+    rows
+        Physical rows of the fragments.
+    """
+
+    name: str
+    segments: tuple[OpenedSegment, ...]
+    fragments: FragmentIds
+    estimate: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexAnswer:
+    """Rows that pass a test, as far as indices know.
+
+    Parameters
+    ----------
+    fragments
+        Ids of the fragments that the answer is about.
+    rows
+        Addresses of rows in them; deleted ones may be among them.
+    exact
+        Whether all of them pass; else they have to be tested.
+    """
+
+    fragments: FragmentIds
+    rows: RowSet
+    exact: bool
+
+    def count_in(self, fragment: int, start: int, stop: int) -> int:
+        """Number of the rows between two of a fragment."""
+        first = fragment << 32
+        return self.rows.within(first + start, first + stop).count
+
+    def rows_in(
+        self, fragment: int, start: int, stop: int
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Physical rows between two of a fragment, ascending."""
+        first = fragment << 32
+        found = self.rows.within(first + start, first + stop).rows()
+        return (found - np.uint64(first)).astype(np.int64)
+
+
+def answer(
+    indices: SnapshotIndices,
+    predicate: Predicate,
+    chosen: Mapping[Leaf, Searched],
+    fragments: FragmentIds,
+    meter: Meter,
+) -> IndexAnswer:
+    """Search the indices that were chosen for the leaves of a predicate.
+
+    ``fragments`` are those that all of these answer for.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError
+        An index is damaged; the message names the file and the remedy.
+    """
+    search = _Search(indices, chosen, fragments, meter)
+    found = search.evaluate(predicate, nulls=False)
+    return IndexAnswer(fragments, found.rows, found.exact)
+
+
+def common_fragments(chosen: Mapping[Leaf, Searched]) -> FragmentIds:
+    """Ids of the fragments that all of some indices answer for."""
+    first, *others = (searched.fragments for searched in chosen.values())
+    return first.intersection(*others) if others else first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """Searches within the rows of some fragments, which all leaves are answered for."""
+
+    indices: SnapshotIndices
+    chosen: Mapping[Leaf, Searched]
+    fragments: FragmentIds
+    meter: Meter
+
+    @property
+    def extent(self) -> RowSet:
+        """All rows of the fragments."""
+        return self.indices.extent(self.fragments)
+
+    def evaluate(self, predicate: Predicate, *, nulls: bool) -> Candidates:
+        """Rows that pass, by address; and those for which the test is null, if that is needed."""
+        match predicate:
+            case Leaf():
+                return self._leaf(predicate, nulls=nulls)
+            case Negated(operand):
+                return self._negated(self.evaluate(operand, nulls=True))
+            case AllOf(operands, complete):
+                parts = [self.evaluate(operand, nulls=nulls) for operand in operands]
+                return _all_of(parts, complete=complete)
+            case AnyOf(operands):
+                return _any_of([self.evaluate(operand, nulls=nulls) for operand in operands])
+
+    def _leaf(self, leaf: Leaf, *, nulls: bool) -> Candidates:
+        rows: list[RowSet] = []
+        absent: list[RowSet] = []
+        exact = True
+        for segment, opened in self.chosen[leaf].segments:
+            found = opened.search(leaf.query, nulls=nulls)
+            self.meter.count("index_rows_found", found.rows.count)
+            rows.append(self.indices.addresses(segment, found.rows, self.fragments))
+            if found.nulls is not None:
+                absent.append(self.indices.addresses(segment, found.nulls, self.fragments))
+            exact = exact and found.exact
+        return Candidates(RowSet.union(rows), RowSet.union(absent) if nulls else None, exact)
+
+    def _negated(self, found: Candidates) -> Candidates:
+        nulls = found.nulls or RowSet.union([])
+        if not found.exact:  # Some of its rows may pass the opposite.
+            return Candidates(self.extent, nulls, exact=False)
+        return Candidates(
+            self.extent.difference(RowSet.union([found.rows, nulls])), nulls, exact=True
+        )
+
+
+def _all_of(parts: list[Candidates], *, complete: bool) -> Candidates:
+    rows = RowSet.intersection([part.rows for part in parts])
+    exact = complete and all(part.exact for part in parts)
+    if any(part.nulls is None for part in parts):
+        return Candidates(rows, None, exact)
+    # Null where none is false and one is null.
+    not_false = RowSet.intersection([RowSet.union([part.rows, _nulls(part)]) for part in parts])
+    return Candidates(rows, not_false.difference(rows), exact)
+
+
+def _any_of(parts: list[Candidates]) -> Candidates:
+    rows = RowSet.union([part.rows for part in parts])
+    exact = all(part.exact for part in parts)
+    if any(part.nulls is None for part in parts):
+        return Candidates(rows, None, exact)
+    # Null where none is true and one is null.
+    return Candidates(rows, RowSet.union([_nulls(part) for part in parts]).difference(rows), exact)
+
+
+def _nulls(part: Candidates) -> RowSet:
+    return RowSet.union([]) if part.nulls is None else part.nulls
+
+
+# --- Which tests of a filter are answered by indices: those that are quicker than looking at the
+# rows
+#
+# Specification: "Searching" in ``docs/format/indices.md``.
+
+_log = logging.getLogger("glaive.scan")
+_WIDTH = "width"
+
+_FEW_ROWS = 1000
+"""Rows whose values are looked at sooner than in a second index."""
+
+_MANY_TIMES = 10
+"""An operand of AND that finds so many times the rows of another is tested on these rows."""
+
+_SEARCH_ROWS = 100_000
+"""Rows that are looked at in the time that a search of an index takes."""
+
+_SMALL_TABLE = 4096
+"""Rows of a table of which indices are searched whatever they find: neither way takes long."""
+
+_FEW_FOUND = 256
+"""Rows that are taken at once where an index found no more: sooner than any are looked at."""
+
+_ROWS_PER_ENTRY = 30
+"""Rows of eight bytes that are looked at in the time that one found by an index takes."""
+
+_ROWS_PER_ENTRY_REMOTE = 4
+"""The same where files have to be fetched: each row found is a part of a request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenTerm:
+    """A term of a filter, and the indices that answer it.
+
+    Parameters
+    ----------
+    number
+        Of the term.
+    indices
+        The index of each query in it.
+    fragments
+        Ids of the fragments that all of them answer for.
+    estimate
+        Rows that they are going to find, about.
+    all
+        The whole term, with operands of AND that find many more rows than others.
+    """
+
+    number: int
+    predicate: Predicate
+    indices: Mapping[Leaf, Searched]
+    fragments: FragmentIds
+    estimate: int
+    all: tuple[Predicate, Mapping[Leaf, Searched]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the indices."""
+        return tuple(dict.fromkeys(searched.name for searched in self.indices.values()))
+
+
+def choose(
+    snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
+) -> list[ChosenTerm]:
+    """The terms that indices answer quicker than a scan, the one with the fewest rows first.
+
+    Opens the indices of the columns in question; searches none.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError
+        An index is damaged; the message names the file and the remedy.
+    """
+    if options.include_deleted_rows:  # they may not be in an index
+        return []
+    wanted = options.use_scalar_index or options.fast_search
+    known = [
+        chosen
+        for chosen in weigh(snapshot, options, terms, meter)
+        if wanted or _pays(snapshot, chosen)
+    ]
+    if len(known) < 2:
+        return known
+    known.sort(key=lambda chosen: chosen.estimate)
+    return [
+        chosen
+        for chosen in known
+        if chosen is known[0]
+        or known[0].estimate > _FEW_ROWS
+        or chosen.fragments != known[0].fragments
+    ]
+
+
+def weigh(
+    snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
+) -> Iterator[ChosenTerm]:
+    """The terms that indices could answer, whether that is quicker or not; see :func:`choose`."""
+    indices = SnapshotIndices.of(snapshot)
+    if options.use_scalar_index is False or not indices.all:
+        return
+    for number, term in enumerate(terms):
+        predicate = predicate_of(term.expression, term.condition)
+        chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
+        if chosen is not None:
+            yield chosen
+
+
+def answer_terms(
+    snapshot: Snapshot, chosen: Sequence[ChosenTerm], meter: Meter
+) -> dict[int, IndexAnswer]:
+    """Search the indices; answers by number of the term."""
+    indices = SnapshotIndices.of(snapshot)
+    return {
+        term.number: answer(indices, term.predicate, term.indices, term.fragments, meter)
+        for term in chosen
+    }
+
+
+def _chosen(
+    indices: SnapshotIndices, number: int, predicate: Predicate, meter: Meter
+) -> ChosenTerm | None:
+    """A term with an index for each of its queries; None if one has none."""
+    schema = indices.snapshot.manifest.schema
+    searched: dict[Leaf, Searched] = {}
+    for leaf in leaves(predicate):
+        field_id = _field_id(schema, leaf.path)
+        options = [
+            option
+            for index in ([] if field_id is None else indices.on(field_id))
+            if (option := _searched(indices, index, leaf, meter)) is not None
+        ]
+        if not options:
+            return None
+        searched[leaf] = min(options, key=lambda option: (-len(option.fragments), option.estimate))
+    worth_it, found = _worth_it(predicate, searched)
+    kept = searched
+    if worth_it is not predicate:
+        kept = {leaf: searched[leaf] for leaf in leaves(worth_it)}
+    fragments = common_fragments(kept)
+    if not fragments:
+        return None
+    return ChosenTerm(number, worth_it, kept, fragments, found, (predicate, searched))
+
+
+def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:
+    """A predicate without operands of AND that find many more rows than others; its rows, about."""
+    match predicate:
+        case Leaf():
+            return predicate, searched[predicate].estimate
+        case Negated(operand):
+            rows = max(option.rows for option in searched.values())
+            return predicate, max(0, rows - _worth_it(operand, searched)[1])
+        case AnyOf(operands):
+            parts = [_worth_it(operand, searched) for operand in operands]
+            return AnyOf(tuple(part for part, _ in parts)), sum(rows for _, rows in parts)
+        case AllOf(operands, complete):
+            parts = [_worth_it(operand, searched) for operand in operands]
+            fewest = min(rows for _, rows in parts)
+            kept = [part for part, rows in parts if rows <= _FEW_ROWS + _MANY_TIMES * fewest]
+            return AllOf(tuple(kept), complete and len(kept) == len(parts)), fewest
+
+
+def _field_id(schema: LanceSchema, path: str) -> int | None:
+    if path.startswith("_") and path not in schema.names:
+        return None  # of no file
+    return schema.find(path)[-1].id
+
+
+def _searched(
+    indices: SnapshotIndices, index: LogicalIndex, leaf: Leaf, meter: Meter
+) -> Searched | None:
+    """An index that answers a query, opened; None if it does not."""
+    segments = []
+    estimate = 0
+    if not index.kind.answers_filters:
+        return None
+    for segment in index.segments:
+        if segment.kind.json_path(segment.entry) != leaf.json_path:
+            return None
+        try:
+            opened = indices.open(segment)
+        except UnsupportedFeatureError as error:
+            meter.fallback(f"index {index.name}", "its segments cannot be searched", error)
+            continue
+        if isinstance(opened, ScalarIndex) and opened.answers(leaf.query):
+            segments.append(OpenedSegment(segment, opened))
+            estimate += opened.estimate(leaf.query)
+            meter.count("index_comparisons", opened.compared(leaf.query))
+    if not segments:
+        return None
+    whole = len(segments) == len(index.segments)
+    fragments = index.fragments if whole else union_of(segment for segment, _ in segments)
+    rows = indices.extent(fragments).count
+    return Searched(index.name, tuple(segments), fragments, min(rows, estimate), rows)
+
+
+def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
+    """Whether a search is quicker than looking at all rows, by estimate."""
+    rows = min(option.rows for option in chosen.indices.values())
+    if rows <= _SMALL_TABLE:
+        return True
+    if not snapshot.store.is_local:
+        return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
+    if chosen.estimate <= _FEW_FOUND:
+        return True
+    widths: dict[str, int] = {}
+    for leaf, option in chosen.indices.items():
+        known = max(opened.value_bytes for _, opened in option.segments)
+        widths[leaf.path] = max(known, _width(snapshot, leaf.path))
+    width = sum(widths.values())
+    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * width // 8
+
+
+def _width(snapshot: Snapshot, path: str) -> int:
+    """Bytes of a value, about; worked out once."""
+    known: int | None = snapshot.memo.get((_WIDTH, path))
+    if known is None:
+        kind = snapshot.manifest.schema.find(path)[-1].to_arrow().type
+        known = snapshot.memo[(_WIDTH, path)] = max(8, value_bytes(kind))
+    return known

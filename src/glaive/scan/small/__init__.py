@@ -1,1 +1,0 @@
-"""Many small fragments read as one."""

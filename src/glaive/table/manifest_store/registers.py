@@ -1,0 +1,533 @@
+"""Registers of manifests: a catalogue, an SQLite file, a DynamoDB table."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import field
+from pathlib import Path
+from threading import RLock
+from typing import Any
+from urllib.parse import urlsplit
+
+from glaive.dataclass import dataclass
+from glaive.errors import (
+    CorruptFileError,
+    GlaiveError,
+    MissingDependencyError,
+    ObjectNotFoundError,
+    OptionError,
+    StoreError,
+    UnsupportedFeatureError,
+)
+from glaive.forks import renewed
+from glaive.format.paths import VERSIONS
+from glaive.io.credentials import answer_field, said_by
+from glaive.io.failures import as_store_errors, first_line_of
+from glaive.io.sqlite import connect_checked, has_tables
+from glaive.io.storage_options import check_address
+from glaive.table.manifest_store.protocol import ManifestEntry
+
+_MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
+_TAKEN = "ConcurrentModificationError"
+_REFUSAL = "LanceNamespaceError"
+"""What all errors of the interface are: the catalogue has answered, but for two of them."""
+_NO_ANSWER = frozenset({"ServiceUnavailableError", "InternalError"})
+_V2_DIGITS = 20
+_TREE = "tree"
+"""Folder of the branches of a table."""
+_ALL = 1 << 62
+"""Above all versions, as the end of a range."""
+
+
+class _Request(dict[str, Any]):
+    """A request as clients of either kind take it: a mapping, and an object with attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get(name)
+
+    def model_dump(self) -> dict[str, Any]:
+        """As a plain mapping."""
+        return dict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueManifestStore:
+    """Versions of one table, given out by its catalogue. Picklable if the client is.
+
+    Parameters
+    ----------
+    client
+        Has ``create_table_version``, ``describe_table_version`` and ``list_table_versions``.
+    table_id
+        Path of names of the table.
+    root
+        Root of the table, as its store calls it.
+    """
+
+    client: Any
+    table_id: tuple[str, ...]
+    root: str = field(repr=False)  # a URL may have a key
+
+    owns_manifests = True
+    """The catalogue moves staged manifests to their place; nobody else does."""
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none. One request."""
+        answer = self._ask("describe_table_version", root, missing=True, version=version)
+        reported = None if answer is None else answer_field(answer, "version")
+        return None if reported is None else self._entry(reported, version)
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there are no entries. One request."""
+        answer = self._ask("list_table_versions", root, missing=True, limit=1, descending=True)
+        reported = None if answer is None else answer_field(answer, "versions")
+        if not reported:
+            return None
+        if isinstance(reported, str) or not isinstance(reported, Sequence):
+            raise self._wrong("a list of versions", reported)
+        return max(map(self._entry, reported), key=lambda entry: entry.version)
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Ask for a number; ``False`` if another writer has it. One request.
+
+        Raises
+        ------
+        StoreError
+            There is no answer, so that the number may be this writer's.
+        """
+        name = entry.path.rpartition("/")[2]
+        try:
+            self._ask(
+                "create_table_version",
+                root,
+                version=entry.version,
+                manifest_path=manifest_key(root, entry.path),
+                manifest_size=entry.size,
+                naming_scheme="V2" if len(name.partition(".")[0]) == _V2_DIGITS else "V1",
+            )
+        except Exception as error:
+            if _is(error, frozenset({_TAKEN})):
+                return False
+            met = error.__cause__ if type(error) is StoreError else error
+            if _is(met, frozenset({_REFUSAL})) and not _is(met, _NO_ANSWER):
+                raise
+            unanswered = StoreError(str(error))
+            unanswered.is_unanswered = True
+            raise unanswered from error
+        return True
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Nothing: the catalogue knows where it has put a manifest."""
+
+    def drop(self, root: str) -> None:
+        """Have the catalogue forget all versions."""
+        ranges = [{"start_version": 0, "end_version": _ALL}]
+        self._ask("batch_delete_table_versions", root, missing=True, ranges=ranges)
+
+    def _ask(self, method: str, root: str, *, missing: bool = False, **fields: Any) -> Any:
+        branch = None
+        if root != self.root:
+            start = f"{self.root}/{_TREE}/"
+            if not root.startswith(start):
+                raise UnsupportedFeatureError(
+                    f"table {list(self.table_id)}: its catalogue manages the versions of the table "
+                    f"and of its branches, not those of {root}"
+                )
+            branch = root.removeprefix(start)
+        asked = {"branch": branch, **fields}
+        given = {key: field for key, field in asked.items() if field is not None}
+        request = _Request(id=list(self.table_id), **given)
+        try:
+            return getattr(self.client, method)(request)
+        except Exception as error:
+            if missing and _is(error, _MISSING):
+                return None
+            if isinstance(error, GlaiveError) or _is(error, frozenset({_TAKEN})):
+                raise
+            raise StoreError(
+                f"table {list(self.table_id)}: the catalogue failed in {method}: {said_by(error)}. "
+                "Try again when it is available"
+            ) from error
+
+    def _entry(self, reported: object, wanted: int | None = None) -> ManifestEntry:
+        version, path = answer_field(reported, "version"), answer_field(reported, "manifest_path")
+        if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 1 << 63:
+            raise self._wrong("a version", reported)
+        if wanted is not None and version != wanted:
+            raise self._wrong(f"version {wanted}", reported)
+        folder, _, name = str(path or "").rpartition("/")
+        if not name or folder.rpartition("/")[2] != VERSIONS:
+            raise self._wrong(f"a manifest below {VERSIONS}/", reported)
+        size = answer_field(reported, "manifest_size")
+        e_tag = answer_field(reported, "e_tag")
+        return ManifestEntry(
+            version=version,
+            path=f"{VERSIONS}/{name}",
+            size=size if isinstance(size, int) and size > 0 else None,
+            e_tag=None if e_tag is None else str(e_tag),
+        )
+
+    def _wrong(self, expected: str, found: object) -> CorruptFileError:
+        where = f"the catalogue's answer for the table {list(self.table_id)}"
+        return CorruptFileError(
+            "version of a table", expected=expected, found=f"{found!r:.200}", where=where
+        )
+
+
+def manifest_key(root: str, path: str) -> str:
+    """What catalogues call an object of a table: its path in the store, without a leading slash."""
+    scheme, mark, rest = root.partition("://")
+    if mark and scheme not in ("file", "memory"):
+        rest = rest.partition("/")[2]
+    return f"{rest if mark else root}/{path}".lstrip("/")
+
+
+def _is(error: BaseException | None, names: frozenset[str]) -> bool:
+    """Whether it is one of these errors of the interface, whose package may not be installed."""
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+# --- A register of manifests in an SQLite file, for one machine or machines with a shared disk
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS manifests (
+    base_uri TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    size INTEGER,
+    e_tag TEXT,
+    PRIMARY KEY (base_uri, version)
+) WITHOUT ROWID
+"""
+_WAIT_SECONDS = 30.0
+"""How long to wait for another process that is writing."""
+
+
+class SqliteManifestStore:
+    """Entries in one file, created on the first write. Can be shared by many datasets.
+
+    Local datasets are identified by their path relative to the file, so that both can be moved
+    together, whichever links lead to them; others by their URI.
+
+    Parameters
+    ----------
+    path
+        The file. On a network mount, file locks must work.
+
+    Notes
+    -----
+    Uses a rollback journal next to the file rather than a write-ahead log, which needs shared
+    memory. A commit takes two transactions with fsync: a few milliseconds, tens on a busy disk.
+    Each call opens the file, about 0.1 ms, so that forks and threads share no connection.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        return f"SqliteManifestStore({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (SqliteManifestStore, (str(self.path),))
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none."""
+        return self._one(root, "version = ?", version)
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there are no entries."""
+        return self._one(root, "version >= ? ORDER BY version DESC LIMIT 1", 0)
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Add an entry atomically; ``False`` if the version has one."""
+        with self._connected(write=True) as connection:
+            added = connection.execute(
+                "INSERT INTO manifests VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (self._key(root), entry.version, entry.path, entry.size, entry.e_tag),
+            )
+            return added.rowcount == 1
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Replace the entry of a version that has one."""
+        with self._connected(write=True) as connection:
+            changed = connection.execute(
+                "UPDATE manifests SET path = ?, size = ?, e_tag = ? "
+                "WHERE base_uri = ? AND version = ?",
+                (entry.path, entry.size, entry.e_tag, self._key(root), entry.version),
+            )
+            if changed.rowcount != 1:
+                raise ObjectNotFoundError(
+                    f"{self.path} has no version {entry.version} of {root}: the entry was deleted "
+                    "during the commit."
+                )
+
+    def drop(self, root: str) -> None:
+        """Delete all entries of a dataset, if any."""
+        key = self._key(root)
+        if self._is_there():
+            with self._connected(write=True) as connection:
+                connection.execute("DELETE FROM manifests WHERE base_uri = ?", (key,))
+
+    def _key(self, root: str) -> str:
+        key = root
+        if "://" not in root:
+            folder = Path(os.path.realpath(self.path)).parent
+            key = os.path.relpath(os.path.realpath(root), folder).replace(os.sep, "/")
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise StoreError(
+                f"the manifest store {self.path} cannot have entries of {root!r}: SQLite keeps no "
+                "names that are not UTF-8. Rename the folder, or use manifest_store='sqlite'."
+            ) from None
+        return key
+
+    def _is_there(self) -> bool:
+        with as_store_errors(str(self.path), "look up"):
+            return self.path.exists()
+
+    def _one(self, root: str, where: str, number: int) -> ManifestEntry | None:
+        key = self._key(root)
+        if not self._is_there():
+            return None
+        with self._connected(write=False) as connection:
+            # Another process may have created the file, but not yet the table.
+            if not has_tables(connection, _CREATE):
+                return None
+            row = connection.execute(
+                "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both parts are constants
+                f"WHERE base_uri = ? AND {where}",
+                (key, number),
+            ).fetchone()
+            if row is None:
+                return None
+            version, path, size, e_tag = row
+            if not (isinstance(version, int) and isinstance(path, str)):  # columns take any type
+                raise sqlite3.DatabaseError(f"its entry {row!r:.200} is no version and path")
+        return ManifestEntry(version=version, path=path, size=size, e_tag=e_tag)
+
+    @contextmanager
+    def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction that is committed at the end."""
+        try:
+            if write:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(connect_checked(self.path, _WAIT_SECONDS)) as connection:
+                connection.execute("PRAGMA journal_mode = PERSIST")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                if write:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute(_CREATE)
+                    has_tables(connection, _CREATE)
+                yield connection
+                if write:
+                    connection.execute("COMMIT")
+        # Messages of SQLite cite a damaged file, which may have any bytes.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, GlaiveError):
+                raise
+            raise StoreError(
+                f"the manifest store {self.path} failed: {error}. Check the file, its permissions "
+                "and the free space, then try again."
+            ) from None
+
+
+# --- A register of manifests in a DynamoDB table, compatible with other Lance implementations
+# The table has the hash key ``base_uri`` (string) and the range key ``version`` (number). Both
+# ``base_uri`` and ``path`` are keys within the bucket, without its name.
+
+_COMMITTER = "lancedb"
+"""Value of the attribute ``committer``, required by the format."""
+
+_CREDENTIALS = {
+    "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
+    "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
+    "aws_session_token": ("aws_session_token", "aws_token", "session_token", "token"),
+    "region_name": ("aws_region", "region", "aws_default_region", "default_region"),
+    "endpoint_url": ("dynamodb_endpoint",),
+}
+
+
+class DynamoManifestStore:
+    """Entries in one DynamoDB table, which can be shared by the datasets of a bucket.
+
+    Parameters
+    ----------
+    table
+        Name of the table, which must exist.
+    options
+        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``; otherwise the
+        defaults of boto3.
+    """
+
+    __slots__ = ("options", "table")
+
+    def __init__(self, table: str, options: Mapping[str, str] | None = None) -> None:
+        self.table = table
+        self.options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"DynamoManifestStore({self.table!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DynamoManifestStore, (self.table, self.options))
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none."""
+        base = _key(root)
+        key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
+        answer = self._request("get_item", Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        return None if item is None else self._entry(base, item, version)
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there are no entries."""
+        base = _key(root)
+        answer = self._request(
+            "query",
+            KeyConditionExpression="base_uri = :base",
+            ExpressionAttributeValues={":base": {"S": base}},
+            ScanIndexForward=False,
+            Limit=1,
+            ConsistentRead=True,
+        )
+        items = answer.get("Items") or []
+        return self._entry(base, items[0]) if items else None
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Add an entry atomically; ``False`` if the version has one."""
+        return self._put(
+            root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
+        )
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Replace the entry of a version that has one."""
+        if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
+            raise StoreError(
+                f"the DynamoDB table {self.table} has no version {entry.version} of {root}: the "
+                "entry was deleted during the commit."
+            )
+
+    def drop(self, root: str) -> None:
+        """Delete all entries of a dataset, if any. One request per version."""
+        base, last = _key(root), None
+        while (entry := self.latest(root)) is not None:
+            if last is not None and entry.version >= last:
+                raise StoreError(
+                    f"the DynamoDB table {self.table} has version {entry.version} of {root} after "
+                    "it was deleted. Check whether somebody writes to the dataset, then try again."
+                )
+            last = entry.version
+            key = {"base_uri": {"S": base}, "version": {"N": str(entry.version)}}
+            self._request("delete_item", Key=key)
+
+    def _put(self, root: str, entry: ManifestEntry, condition: str) -> bool:
+        base = _key(root)
+        item = {
+            "base_uri": {"S": base},
+            "version": {"N": str(entry.version)},
+            "path": {"S": f"{base}/{entry.path}" if base else entry.path},
+            "committer": {"S": _COMMITTER},
+        }
+        if entry.size is not None:
+            item["size"] = {"N": str(entry.size)}
+        if entry.e_tag is not None:
+            item["e_tag"] = {"S": entry.e_tag}
+        answer = self._request("put_item", Item=item, ConditionExpression=condition)
+        return answer.get("refused") is None
+
+    def _entry(self, base: str, item: Any, wanted: int | None = None) -> ManifestEntry:
+        """An entry as the server wrote it, with numbers as texts; of one version, if ``wanted``."""
+        try:
+            path = str(item["path"]["S"])
+            version = int(item["version"]["N"])
+            size = int(item["size"]["N"]) if "size" in item else None
+            e_tag = str(item["e_tag"]["S"]) if "e_tag" in item else None
+            if wanted not in (None, version):
+                raise ValueError(version)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            raise StoreError(
+                f"the DynamoDB table {self.table} has an invalid entry of {base}: {item!r:.200}"
+            ) from None
+        prefix = f"{base}/" if base else ""
+        if not path.startswith(prefix):
+            raise StoreError(
+                f"the DynamoDB table {self.table} has a damaged entry: version {version} of {base} "
+                f"at {path}, which is not below it."
+            )
+        return ManifestEntry(version=version, path=path[len(prefix) :], size=size, e_tag=e_tag)
+
+    def _request(self, method: str, **request: Any) -> Mapping[str, Any]:
+        client = self._connected()
+        try:
+            answer: Mapping[str, Any] = getattr(client, method)(TableName=self.table, **request)
+        except client.exceptions.ConditionalCheckFailedException:
+            return {"refused": True}
+        except Exception as error:
+            failed = StoreError(
+                f"the DynamoDB table {self.table} failed: {first_line_of(error, self.options)}. "
+                "Check its name, the credentials and the network, then try again."
+            )
+            failed.is_unanswered = _was_repeated(error)
+            raise failed from None
+        return answer
+
+    def _connected(self) -> Any:
+        """The cached client for these options, as creating one takes longer than a commit."""
+        lower = {key.lower(): value for key, value in self.options.items()}
+        given: dict[str, str] = {}
+        for name, keys in _CREDENTIALS.items():
+            value = next((lower[key] for key in keys if lower.get(key)), None)
+            if value is not None:
+                given[name] = value
+        if "endpoint_url" not in given and os.environ.get("DYNAMODB_ENDPOINT"):
+            given["endpoint_url"] = os.environ["DYNAMODB_ENDPOINT"]
+        if "endpoint_url" in given:
+            check_address(given["endpoint_url"], "the endpoint of DynamoDB")
+        key = (os.getpid(), *sorted(given.items()))
+        with _clients_lock:
+            if key not in _clients:
+                _clients[key] = _connect(given, self.table)
+            return _clients[key]
+
+
+_clients: dict[tuple[Any, ...], Any] = {}
+"""Clients by process and options: usable by all threads, but not after a fork."""
+_clients_lock = renewed(RLock())
+
+
+def _connect(given: Mapping[str, str], table: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise MissingDependencyError(
+            "manifests registered in DynamoDB need boto3: pip install 'glaive[aws-dynamodb]'"
+        ) from None
+    retries: Any = {"max_attempts": 4, "mode": "standard"}
+    try:
+        session = boto3.session.Session()
+        return session.client("dynamodb", config=Config(retries=retries), **given)
+    except Exception as error:
+        raise OptionError(
+            f"the DynamoDB table {table} cannot be reached: {error} Give aws_region and "
+            "credentials in storage_options or the environment."
+        ) from None
+
+
+def _was_repeated(error: Any) -> bool:
+    """Whether no answer came, or one to a repeated request: an earlier one may be under way."""
+    answer = getattr(error, "response", None)
+    return not answer or answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+
+
+def _key(root: str) -> str:
+    """Key of a dataset within its bucket."""
+    return urlsplit(root).path.strip("/") if "://" in root else root.strip("/")
