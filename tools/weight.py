@@ -1,0 +1,67 @@
+"""Count the code lines of each package of glaive, as the budgets in ``weight.toml`` count them.
+
+A code line has a token that is no comment, blank or docstring. Modules that protoc wrote do not
+count. ``python tools/weight.py`` prints the table.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "glaive"
+
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+
+
+def code_lines(source: str) -> int:
+    """Return the number of lines with code."""
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            found.update(range(token.start[0], token.end[0] + 1))
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            found -= set(range(first.lineno, (first.end_lineno or 0) + 1))
+    return len(found)
+
+
+def modules() -> dict[Path, int]:
+    """Return the code lines of each module."""
+    paths = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.name)
+    return {path: code_lines(path.read_text("utf-8")) for path in paths}
+
+
+def packages() -> Counter[str]:
+    """Return the code lines of each package; modules of the root are one, ``root``."""
+    found: Counter[str] = Counter()
+    for path, lines in modules().items():
+        parts = path.relative_to(PACKAGE).parts
+        found[parts[0] if len(parts) > 1 else "root"] += lines
+    return found
+
+
+def main() -> None:
+    """Print packages, then modules."""
+    lines = packages()
+    for name, count in lines.most_common():
+        print(f"{name:12} {count:7}")
+    sizes = modules().values()
+    print(f"{sum(sizes)} code lines, {len(sizes)} modules, {sum(n < 40 for n in sizes)} below 40")
+
+
+if __name__ == "__main__":
+    main()
