@@ -177,7 +177,7 @@ import glaive
 from glaive._dataset.cache import CachedDataset
 from glaive.file import LanceFileWriter
 from glaive.ingestion import ingest
-from glaive.torch.iterable import BatchCache
+from glaive.torch.batch_cache import BatchCache
 
 place, parent = sys.argv[1], os.getpid()
 schema = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from glaive.errors import OptionError
-from glaive.torch.iterable import BatchCache
+from glaive.torch.batch_cache import BatchCache
 
 __all__ = ["CachedDataset"]
 
