@@ -85,7 +85,7 @@ class Field:
         data_type = self.arrow_type
         metadata: Any = dict(self.metadata) if self.metadata else None
         if metadata and not ACTED_ON.isdisjoint(metadata):
-            from glaive.format.extension import without_unfit
+            from glaive.format.extension_metadata import without_unfit
 
             metadata = without_unfit(metadata, data_type)
         # Arrow's null type is always nullable, but a file may declare it non-nullable.

@@ -21,7 +21,7 @@ from glaive.dataset.fragments.metadata import DataFile
 from glaive.dataset.writing.source import refuse_lost_times, refuse_objects, series_of
 from glaive.errors import CapacityError, ObjectNotFoundError, OptionError, SchemaError, StoreError
 from glaive.format import fragment as stored
-from glaive.format.extension import without_unfit
+from glaive.format.extension_metadata import without_unfit
 from glaive.format.fragment import Fragment
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.io.failures import as_store_errors
