@@ -172,7 +172,7 @@ def test_show_counts_the_bytes_of_blobs(call: Call, tmp_path: Path, version: str
     blob, values = glaive.blob_field("b"), glaive.blob_array(images)
     if version == "2.0":
         blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-        values = pa.array(images, pa.large_binary())
+        values = pa.array(images, pa.large_binary())  # type: ignore[assignment]  # as in 2.0
     rows = pa.table([pa.array(range(10)), values], schema=pa.schema([pa.field("id", "i8"), blob]))
     uri = str(tmp_path / "t.lance")
     glaive.write_dataset(rows, uri, data_storage_version=version)

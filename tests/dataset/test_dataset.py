@@ -322,7 +322,7 @@ class TestOpening:
         with pytest.raises(OptionError, match="serialized_manifest: expected a manifest"):
             glaive.LanceDataset(place, serialized_manifest=b"")
         with pytest.raises(OptionError, match="did you mean 'version'"):
-            glaive.dataset(place, vresion=1)
+            glaive.dataset(place, vresion=1)  # type: ignore[call-arg]  # on purpose
 
     def test_pickled_it_opens_again_at_its_version(self, tmp_path: Path) -> None:
         first = glaive.write_dataset(TABLE, tmp_path / "t")

@@ -35,9 +35,9 @@ def put(path: Path, rows: dict[str, list[Any]]) -> None:
     if path.suffix == ".json":
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     else:
-        {".parquet": pq.write_table, ".csv": csv.write_csv, ".orc": orc.write_table}[path.suffix](
-            table, path
-        )
+        write: dict[str, Any] = {".parquet": pq.write_table, ".csv": csv.write_csv}
+        write[".orc"] = orc.write_table
+        write[path.suffix](table, path)
 
 
 def rows_of(uri: Path) -> list[tuple[Any, ...]]:

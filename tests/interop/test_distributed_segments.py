@@ -196,7 +196,7 @@ def test_indices_are_optimised_beside_a_compaction_that_defers_them(
                 assert set(found) <= set(live)
             elif kind == "INVERTED":
                 found = dataset.to_table(["id"], full_text_query="1", limit=ROWS)["id"].to_pylist()
-                assert sorted(found) == sorted(at for at in live if at % 13 == 1 or at == 1)
+                assert sorted(found) == sorted(at for at in live if at is not None and at % 13 == 1)
             else:
                 for text in FILTERS[column]:
                     plain = glaive.dataset(path).to_table(["id"], text, use_scalar_index=False)

@@ -555,7 +555,7 @@ def test_rows_that_others_exclude_or_lower_leave_the_best_of_the_rest(
                 for dataset, query in ((glaive.dataset(made.uri), own), (made, other))
             )
             scores = [np.sort(table["_score"].to_numpy()) for table in (found, expected)]
-            assert np.allclose(*scores, rtol=1e-3), (number, more)
+            assert np.allclose(scores[0], scores[1], rtol=1e-3), (number, more)
             if limit is None:
                 assert set(found["id"].to_pylist()) == set(expected["id"].to_pylist())
 

@@ -51,7 +51,11 @@ def test_columns_and_members_are_matched_without_case_where_no_name_is_the_same(
     member = pa.array([{"X": 1, "x": 2}, {"X": 3, "x": None}])
     made = pa.record_batch({"NAME": ["a", "b"], "s": member, "T": pa.array([{"Y": 5}, None])})
     wanted = pa.schema(
-        [("name", "string"), ("s", pa.struct([("x", "int8")])), ("t", pa.struct([("y", "int8")]))]
+        [
+            ("name", pa.string()),
+            ("s", pa.struct([("x", pa.int8())])),
+            ("t", pa.struct([("y", pa.int8())])),
+        ]
     )
 
     assert conform(made, wanted, writing=True).to_pylist() == [

@@ -55,6 +55,13 @@ MINE: dict[str, Change] = {
     "add columns": lambda one: one.add_columns({"z": "k"}),
     "compact": lambda one: one.optimize.compact_files(),
 }
+
+
+def restore(one: Any) -> None:
+    one.delete("k > 0")
+    glaive.dataset(one.uri, version=1).restore()
+
+
 OTHERS: dict[str, Change] = {
     "append": add,
     "overwrite": replace,
@@ -68,7 +75,7 @@ OTHERS: dict[str, Change] = {
     "index": lambda one: one.create_scalar_index("k", "BTREE"),
     "rename": lambda one: one.alter_columns({"path": "v", "name": "w"}),
     "column with the id of another": swap,
-    "restore": lambda one: (one.delete("k > 0"), glaive.dataset(one.uri, version=1).restore()),
+    "restore": restore,
 }
 READS = {"add columns", "compact", "delete", "index", "merge_insert", "update"}
 FILES_GONE = {"compact", "delete a fragment", "overwrite"}
