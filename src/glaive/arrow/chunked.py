@@ -22,7 +22,6 @@ from glaive.arrow.blocks import (
     pack_flags,
 )
 from glaive.errors import CapacityError, SchemaError
-from glaive.kernels.hashing import number_strings, number_words
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer, items_of
 from glaive.types import MAX_OFFSET, Int64s
@@ -287,6 +286,8 @@ def _bits(kind: pa.DataType) -> int:
 
 def _numbers(array: Any) -> Any:
     """The number of each value, ``int32``; the array has no nulls."""
+    from glaive.kernels.hashing import number_strings, number_words
+
     kind, count = array.type, len(array)
     if offset_bits := _offset_bits(kind):
         return _of_strings(array, offset_bits)
@@ -305,6 +306,8 @@ def _numbers(array: Any) -> Any:
 
 
 def _of_strings(array: Any, bits: int) -> Any:
+    from glaive.kernels.hashing import number_strings
+
     _, offsets, data = array.buffers()
     strings = Strings(offsets.slice(array.offset * bits // 8), bits, data or _NO_BYTES)
     count = len(array)

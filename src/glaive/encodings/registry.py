@@ -1,10 +1,9 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
-Classes of ``glaive.encodings.values`` are decorated with ``@value_encoding``, those of ``pages``
-with ``@page_layout``, of ``arrays`` with ``@array_encoding``, and of ``planes`` with
-``@structural_plane`` or ``@value_plane``. Importing a module adds its classes. The module that
-bears the name on the wire is imported first, then all modules of the folder: a process imports the
-modules that its pages need.
+A decorator registers each class: ``@value_encoding`` in ``glaive.encodings.values``,
+``@page_layout`` in ``pages``, ``@array_encoding`` in ``arrays``, ``@structural_plane`` and
+``@value_plane`` in ``planes``. Importing a module registers its classes. The registry first imports
+the module with the name on the wire, then all modules of the folder.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _DOUBTFUL: Final = re.compile(
 """A text in double quotes, or a text before an operator: few filters have either."""
 
 _BY_KEY: Final = ("json_", "get_field", "map_extract", "element_at")
-"""Beginnings of the names of functions whose later arguments are keys, paths and their like."""
+"""Prefixes of functions whose later arguments are keys or paths."""
 
 _COMPARING: Final = (tree.Compare, tree.InList, tree.Between, tree.Like)
 

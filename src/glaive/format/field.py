@@ -171,7 +171,6 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
 
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 PRIMARY_KEY_POSITION: Final = "lance-schema:unenforced-primary-key:position"
-CLUSTERING_KEY: Final = "lance-schema:unenforced-clustering-key"
 CLUSTERING_KEY_POSITION: Final = "lance-schema:unenforced-clustering-key:position"
 
 _TRUE_TEXTS: Final = ("true", "1", "yes")

@@ -559,7 +559,7 @@ def completed(
 ) -> pa.Table:
     """Return rows with the columns of a schema: their own as they are, others null.
 
-    Values are those of columns that the rows lack.
+    The values fill columns that the rows lack.
     """
     columns: list[Any] = []
     for field in schema:

@@ -10,8 +10,6 @@ Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -62,23 +60,6 @@ def same_length(length: int, *arrays: Int64s | Flags) -> None:
     for array in arrays:  # a generator would take as long as the call of a kernel
         if len(array) != length:
             raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
-
-
-def sample_chunk(**limits: Any) -> tuple[pa.Buffer, ListChunks, LevelPage]:
-    """One chunk: two rows of two entries each, their plain levels, one value buffer.
-
-    ``limits`` are further members of the page.
-    """
-    header = np.array([4, 8, 8, 4], "<u2").tobytes()
-    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
-    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
-    page = LevelPage(
-        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=1, **limits,
-    )  # fmt: skip
-    number = np.array
-    chunk = ListChunks(number([0]), number([32]), number([4]), number([0, 2]), number([False]))
-    return data, chunk, page
 
 
 MAX_LEVELS = (1 << 16) - 1

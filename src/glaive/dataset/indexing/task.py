@@ -593,7 +593,10 @@ def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int
 
 
 def _take_type(like: Entry, entry: Entry) -> None:
-    """Give an entry the type of another: pylance 0.36 has another name, and 14 mixes no two."""
+    """Give an entry the type of another entry of its index.
+
+    pylance 0.36 names the types of bitmaps otherwise, and pylance 14 refuses an index of two types.
+    """
     if like.index_details.type_url:
         entry.index_details.type_url = like.index_details.type_url
 

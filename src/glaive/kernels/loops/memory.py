@@ -193,7 +193,6 @@ item_f32 = _item(ir.FloatType(), types.float32)
 item_f64 = _item(ir.DoubleType(), types.float64)
 item_u8 = _item(ir.IntType(8), types.uint8)
 item_u16 = _item(ir.IntType(16), types.uint16)
-item_u32 = _item(ir.IntType(32), types.uint32)
 
 
 def _put(kind: Any, value: Any) -> Any:
