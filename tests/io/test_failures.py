@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,3 +89,10 @@ def test_credentials_are_in_no_answer_in_whatever_way_they_are_written(said: str
 )
 def test_the_value_of_a_header_alone_is_in_no_answer(said: str, shown: str) -> None:
     assert without_named_secrets(said) == shown
+
+
+def test_an_answer_that_there_is_no_object_is_an_error_of_its_own_kind() -> None:
+    """webdav4 raises the error of its HTTP client where a name is gone for a moment."""
+    error = RuntimeError("Client error '404 Not Found'")
+    vars(error)["response"] = SimpleNamespace(status_code=404)
+    assert type(from_object_store(error, "t/hint.json", "read")) is ObjectNotFoundError
