@@ -99,11 +99,7 @@ def loaders(lance: str, parquet: Path, workers: int) -> dict[str, dict[str, Call
 
     rows: dict[str, Any] = {"batch_size": BATCH, "shuffle": True} | options | kept
     found: dict[str, dict[str, Callable[[], Any]]] = {
-        "in order": {
-            "glaive": ours,
-            "pylance": theirs,
-            "parquet": lambda: plain(shuffle=False),
-        },
+        "in order": {"glaive": ours, "pylance": theirs, "parquet": lambda: plain(shuffle=False)},
         # pylance shuffles rows one by one only, as the last line does.
         "shuffled": {
             "glaive": lambda: ours(shuffle=True),

@@ -261,10 +261,7 @@ class Delta:
 
         condition = " and ".join(f"t.{key} = s.{key}" for key in KEYS)
         merge = self.table().merge(
-            pq.read_table(self.source / "changes"),
-            condition,
-            source_alias="s",
-            target_alias="t",
+            pq.read_table(self.source / "changes"), condition, source_alias="s", target_alias="t"
         )
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
@@ -347,8 +344,7 @@ def main() -> None:
     root = Path(tempfile.mkdtemp(prefix="bench-spark-"))
     keep_bytecode(root / "bytecode")
     spark = glaive.spark.session(
-        master=options.master,
-        **{"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": 4},
+        master=options.master, **{"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": 4}
     )
     try:
         source = root / "source"

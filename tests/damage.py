@@ -40,12 +40,7 @@ PAGES: dict[str, Any] = {
     "lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
     "lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
 }
-_BITS = {
-    Kind.TYPE_INT32: 31,
-    Kind.TYPE_INT64: 63,
-    Kind.TYPE_UINT32: 32,
-    Kind.TYPE_UINT64: 64,
-}
+_BITS = {Kind.TYPE_INT32: 31, Kind.TYPE_INT64: 63, Kind.TYPE_UINT32: 32, Kind.TYPE_UINT64: 64}
 _NUMBERS = [0, 1, 2, 7, 8, 64, 255, 1024, 65_535, 2**31, 2**32 - 1, 2**40, 2**61 + 1, 2**63 - 1]
 
 Change = Callable[[Any, list[Any]], object]

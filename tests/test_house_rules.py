@@ -39,7 +39,7 @@ DOCS = ROOT / "docs"
 
 MAX_LINES = 1000
 LONGER: dict[str, str] = {
-    "glaive/dataset/dataset.py": "signatures and docstrings of the one class that users look up",
+    "glaive/dataset/dataset.py": "signatures and docstrings of the one class that users look up"
 }
 """Modules allowed to exceed ``MAX_LINES``: path below src, and why."""
 

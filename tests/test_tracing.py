@@ -53,10 +53,7 @@ def test_a_dataset_is_written_committed_and_opened(
         glaive.dataset(f"{uri}.no")
     assert fields_of(
         events, "lance::dataset_events", "event", "status", "version", "target_ref"
-    ) == [
-        ("loading", "success", "1", "1"),
-        ("loading", "error", None, None),
-    ]
+    ) == [("loading", "success", "1", "1"), ("loading", "error", None, None)]
 
 
 def test_files_are_created_and_deleted(events: list[TraceEvent], tmp_path: Path) -> None:

@@ -40,9 +40,7 @@ def _dataclass(
     if not cls.__doc__:
         cls.__doc__ = cls.__name__  # the standard library would put the signature there
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
-    methods: dict[str, Any] = {
-        "__init__": _Compiled(made, partial(_init, frozen=frozen)),
-    }
+    methods: dict[str, Any] = {"__init__": _Compiled(made, partial(_init, frozen=frozen))}
     if repr:
         methods["__repr__"] = _repr
     if eq:

@@ -11,14 +11,7 @@ from typing import Any
 from glaive.dataset.writing.source import model_to_dict
 from glaive.errors import MissingDependencyError, OptionError
 
-__all__ = [
-    "datasets",
-    "model_to_dict",
-    "numpy",
-    "pandas",
-    "polars",
-    "torch",
-]
+__all__ = ["datasets", "model_to_dict", "numpy", "pandas", "polars", "torch"]
 
 
 class _LazyModule(ModuleType):

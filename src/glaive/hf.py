@@ -9,11 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import python_values
 from glaive.arrow.images import open_image
-from glaive.errors import (
-    AccessError,
-    CorruptFileError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import AccessError, CorruptFileError, UnsupportedFeatureError
 
 __all__ = ["HuggingFaceConverter"]
 

@@ -38,12 +38,7 @@ from glaive.events import listen, stop_listening
 from glaive.forks import renewed
 from glaive.log import get_log_level
 
-__all__ = [
-    "TraceEvent",
-    "capture_trace_events",
-    "shutdown_tracing",
-    "trace_to_chrome",
-]
+__all__ = ["TraceEvent", "capture_trace_events", "shutdown_tracing", "trace_to_chrome"]
 
 
 @dataclass(frozen=True)

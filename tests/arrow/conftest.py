@@ -9,12 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from glaive.arrow import (
-    BFloat16Type,
-    EncodedImageType,
-    FixedShapeImageTensorType,
-    ImageURIType,
-)
+from glaive.arrow import BFloat16Type, EncodedImageType, FixedShapeImageTensorType, ImageURIType
 
 
 @pytest.fixture(scope="module")

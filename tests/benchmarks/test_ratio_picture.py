@@ -11,11 +11,7 @@ from benchmarks.ratio_picture import draw_ratios
 
 @pytest.mark.parametrize(
     ("largest", "ticks"),
-    [
-        (2.5, "1 2 5"),
-        (89.8, "1 2 5 10 20 50 100"),
-        (569.1, "1 2 5 10 20 50 100 200 500 1000"),
-    ],
+    [(2.5, "1 2 5"), (89.8, "1 2 5 10 20 50 100"), (569.1, "1 2 5 10 20 50 100 200 500 1000")],
 )
 def test_the_axis_ends_at_the_first_tick_that_no_bar_exceeds(
     tmp_path: Path, largest: float, ticks: str

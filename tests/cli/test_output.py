@@ -156,8 +156,7 @@ def test_names_with_brackets_are_no_markup(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"),
-    [(999, "999 B"), (1000, "1.0 kB"), (1_000_000, "1.0 MB"), (10**12, "1.0 TB")],
+    ("count", "text"), [(999, "999 B"), (1000, "1.0 kB"), (1_000_000, "1.0 MB"), (10**12, "1.0 TB")]
 )
 def test_a_thousand_bytes_are_the_next_unit(count: int, text: str) -> None:
     assert human_bytes(count) == text

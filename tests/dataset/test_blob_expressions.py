@@ -22,10 +22,7 @@ def dataset(tmp_path: Path) -> LanceDataset:
     nested = pa.StructArray.from_arrays([first], fields=[pa.field("b", first.type)])
     table = pa.table({"id": [1, 2], "s": ["x", "y"], "b": first, "c": second, "n": nested})
     return glaive.write_dataset(
-        table,
-        tmp_path / "t",
-        data_storage_version="2.2",
-        allow_external_blob_outside_bases=True,
+        table, tmp_path / "t", data_storage_version="2.2", allow_external_blob_outside_bases=True
     )
 
 

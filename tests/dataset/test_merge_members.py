@@ -15,11 +15,7 @@ FULL = pa.struct(
 )
 PART = pa.struct([("a", pa.int64())])
 INNER = pa.struct([("b", pa.list_(pa.struct([("y", pa.utf8())])))])
-LISTS = {
-    "list": pa.list_,
-    "large_list": pa.large_list,
-    "pairs": lambda kind: pa.list_(kind, 2),
-}
+LISTS = {"list": pa.list_, "large_list": pa.large_list, "pairs": lambda kind: pa.list_(kind, 2)}
 
 
 def item(a: int | None, *pairs: tuple[int, str]) -> dict[str, Any]:

@@ -144,13 +144,7 @@ class DatasetMachine(RuleBasedStateMachine):
         library.write_dataset(rows, self.place, **options)
         self._commit(rows)
 
-    @rule(
-        library=LIBRARIES,
-        count=SIZES,
-        seed=SEEDS,
-        data=st.data(),
-        streamed=st.booleans(),
-    )
+    @rule(library=LIBRARIES, count=SIZES, seed=SEEDS, data=st.data(), streamed=st.booleans())
     def append(self, library: Any, count: int, seed: int, data: Any, *, streamed: bool) -> None:
         known = [name for name in self.newest.schema.names if name != "id"]
         given = data.draw(st.lists(st.sampled_from(known), unique=True) if known else st.just([]))

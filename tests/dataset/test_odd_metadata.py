@@ -146,9 +146,7 @@ def test_metadata_of_that_key_that_is_not_of_pandas_is_kept(place: str, noted: b
 
 
 @pytest.mark.parametrize(
-    "names",
-    [[1, 2], ["a", "b"], [True, False], ["2020-01-01", "2020-01-02"]],
-    ids=repr,
+    "names", [[1, 2], ["a", "b"], [True, False], ["2020-01-01", "2020-01-02"]], ids=repr
 )
 def test_names_of_columns_have_the_type_that_pandas_noted(place: str, names: list[Any]) -> None:
     pandas = pytest.importorskip("pandas")

@@ -67,10 +67,7 @@ WITHOUT_FILES: dict[str, Callable[[LanceDataset], object]] = {
     "figures": lambda dataset: dataset.stats.dataset_stats(),
     "fragments": lambda dataset: [one.metadata for one in dataset.get_fragments()],
     "indices": lambda dataset: dataset.describe_indices(),
-    "files": lambda dataset: (
-        dataset.all_files().read_all(),
-        dataset.tracked_files().read_all(),
-    ),
+    "files": lambda dataset: (dataset.all_files().read_all(), dataset.tracked_files().read_all()),
     "layout": lambda dataset: dataset_layout(dataset, max_files=0).to_dict(),
     "plan": lambda dataset: dataset.scanner(filter="a > 3").explain_plan(),
     "clean-up": lambda dataset: dataset.explain_cleanup_old_versions(retain_versions=1),
@@ -192,10 +189,7 @@ def test_the_names_of_base_paths_travel_with_the_dataset(tmp_path: Path) -> None
     glaive.write_dataset(ROWS, f"memory://{name}/other")
     glaive.write_dataset(ROWS, tmp_path / "d")
     written = glaive.write_dataset(
-        ROWS,
-        tmp_path / "d",
-        mode="append",
-        base_store_params={f"memory://{name}": {}},
+        ROWS, tmp_path / "d", mode="append", base_store_params={f"memory://{name}": {}}
     )
     base = glaive.DatasetBasePath(f"memory://{name}/other", "far", is_dataset_root=True)
     written.add_bases([base])

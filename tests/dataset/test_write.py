@@ -566,10 +566,7 @@ class TestSchemas:
 class TestFaults:
     @pytest.mark.parametrize("names", [["b"], ["a", "b"], ["a", "a"]])
     def test_pieces_with_other_columns_are_refused(self, tmp_path: Path, names: list[str]) -> None:
-        pieces = [
-            pa.table([[1]], names=["a"]),
-            pa.table([[1]] * len(names), names=names),
-        ]
+        pieces = [pa.table([[1]], names=["a"]), pa.table([[1]] * len(names), names=names)]
         with pytest.raises(SchemaError, match=r"expected a\. All batches"):
             glaive.write_dataset(iter(pieces), tmp_path / "t")
         assert files(tmp_path) == []

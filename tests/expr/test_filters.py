@@ -134,10 +134,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("date '2025-13-01' > date '2025-01-01'", "'2025-13-01' is not of type date32.day.$"),
         ("a > 1 && b", "found '&'; AND is written AND"),
         ("a > 1 | b", "found '|'; OR is written OR"),
-        (
-            "a > 1 || b",
-            "bigint and boolean; it joins texts; OR is written OR",
-        ),
+        ("a > 1 || b", "bigint and boolean; it joins texts; OR is written OR"),
         ("!b", "found '!'; NOT is written NOT"),
         ("[1, 'a'] = l", "a list cannot hold both bigint and string"),
         ("[a] = l", "list items must be constants"),

@@ -256,7 +256,7 @@ def test_any_words_are_a_tree_or_an_error(words: list[str], space: str) -> None:
 # ------------------------------------------------------------------------- there and back
 
 NAMES = st.one_of(
-    st.sampled_from(["a", "B", "my col", "not", "select", "ä", "a.b", "tick`ed", "1x", "array"]),
+    st.sampled_from(["a", "B", "my col", "not", "select", "ä", "a.b", "tick`ed", "1x", "array"])
 )
 LITERALS = st.one_of(
     st.integers(-(2**63), 2**64 - 1).map(

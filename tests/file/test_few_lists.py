@@ -128,9 +128,7 @@ def test_only_lists_whose_items_the_kernel_reads_have_a_way_of_their_own(tmp_pat
         assert (ListRows.of(column, 0) is not None) is is_quick, values.__name__
 
 
-def test_rows_that_a_page_of_lists_does_not_have_are_reported_with_the_file(
-    tmp_path: Path,
-) -> None:
+def test_rows_that_a_page_of_lists_does_not_have_are_reported_with_the_file(tmp_path: Path) -> None:
     lists = ListRows.of(_column(tmp_path, _lists(_numbers, pa.list_)), 0)
     assert lists is not None
     for wanted in ([_ROWS], [3, _ROWS], [_ROWS, 3], [-1]):

@@ -324,9 +324,7 @@ def test_nor_are_those_of_a_schema_which_arrow_takes_for_a_struct(
 
 @pytest.mark.spec("sec-17")
 @pytest.mark.usefixtures("unpickled")
-def test_nor_are_those_in_columns_that_a_file_of_parquet_would_seem_to_have(
-    tmp_path: Path,
-) -> None:
+def test_nor_are_those_in_columns_that_a_file_of_parquet_would_seem_to_have(tmp_path: Path) -> None:
     said = pickle.dumps(Planted(), 0)
     field = pa.field("c", pa.int32(), metadata={NAME: "acme.unpickled", SAID: said})
     columns = base64.b64encode(pa.schema([field]).serialize().to_pybytes())

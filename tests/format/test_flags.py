@@ -36,10 +36,7 @@ def words(
     manifest: table_pb2.ManifestOutline, *, deletion_files: bool = False, spilled: bool = False
 ) -> tuple[Feature, Feature]:
     recompute(
-        manifest,
-        deletion_files=deletion_files,
-        spilled_row_lineage=spilled,
-        covering_indices=False,
+        manifest, deletion_files=deletion_files, spilled_row_lineage=spilled, covering_indices=False
     )
     return Feature(manifest.reader_feature_flags), Feature(manifest.writer_feature_flags)
 

@@ -20,8 +20,7 @@ UUID = "f3b0c9a2-9d46-4d0c-8a86-0d6f61a3c111"
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a.lance", "2024-01-01.lance", "a b.lance", "ä.lance", "a..lance"],
+    "name", ["a.lance", "2024-01-01.lance", "a b.lance", "ä.lance", "a..lance"]
 )
 def test_a_manifest_may_call_a_data_file_anything_that_ends_in_lance(name: str) -> None:
     assert paths.is_data_file_name(name)

@@ -275,9 +275,6 @@ def old_pages(blocks: Callable[[list[int], int, int], bytes], table: bytes) -> l
             "strings as lists of bytes",
             pa.string(),
             ["foo", None, "barbaz"],
-            [
-                [Page(3, old_text, [words(3, 13, 9)])],
-                [Page(9, no_nulls(flat(8)), [b"foobarbaz"])],
-            ],
+            [[Page(3, old_text, [words(3, 13, 9)])], [Page(9, no_nulls(flat(8)), [b"foobarbaz"])]],
         ),
     ]

@@ -11,13 +11,7 @@ from google.protobuf import text_format
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from glaive.format.fields import LanceSchema
-from glaive.format.pb import (
-    encodings20_pb2,
-    encodings21_pb2,
-    encodings23_pb2,
-    file2_pb2,
-    file_pb2,
-)
+from glaive.format.pb import encodings20_pb2, encodings21_pb2, encodings23_pb2, file2_pb2, file_pb2
 
 FOOTERS = {"2.0": (0, 3), "2.1": (2, 1), "2.2": (2, 2), "2.3": (2, 3)}
 

@@ -215,9 +215,7 @@ VECTORS = [
         pa.string(),
         ["hello"] * 3,
         _page(
-            3,
-            f"constant_layout {{ {ITEM} }}",
-            "020000000800000005000000000000000500000068656c6c6f",
+            3, f"constant_layout {{ {ITEM} }}", "020000000800000005000000000000000500000068656c6c6f"
         ),
     ),
     Vector(
@@ -225,12 +223,7 @@ VECTORS = [
         "2.2",
         pa.int64(),
         [5, None, 5],
-        _page(
-            3,
-            f"constant_layout {{ {NULLABLE} {FIVE} }}",
-            "",
-            "000001000000",
-        ),
+        _page(3, f"constant_layout {{ {NULLABLE} {FIVE} }}", "", "000001000000"),
     ),
     Vector(
         "nothing but nulls",

@@ -14,12 +14,7 @@ from tests.trials import trials
 
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.scalar.rowsets import (
-    encode_rowset,
-    encode_rowsets,
-    remap_rowsets,
-    row_set_of,
-)
+from glaive.index.scalar.rowsets import encode_rowset, encode_rowsets, remap_rowsets, row_set_of
 
 from .test_address_map import Rows, addresses
 

@@ -16,12 +16,7 @@ import pytest
 from tests.damage import rewritten
 
 import glaive
-from glaive.errors import (
-    CorruptFileError,
-    DataFileMissingError,
-    GlaiveError,
-    LimitError,
-)
+from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError, LimitError
 from glaive.format.pb import table_pb2
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, file_version_of
 from glaive.io.store import ObjectStore

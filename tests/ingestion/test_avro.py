@@ -20,12 +20,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import (
-    FormatError,
-    GlaiveError,
-    MissingDependencyError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
 from glaive.ingestion.formats.avro import Avro, Bounded, check_block
 from glaive.ingestion.sources import Piece, Rejects, SourceFile, list_sources
 

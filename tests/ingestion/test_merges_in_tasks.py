@@ -98,12 +98,7 @@ def target(uri: Path, *, stable: bool, ids: list[int | None] | None = None) -> P
 )
 @pytest.mark.parametrize("block", [1 << 20, 2], ids=["one block", "blocks of two rows"])
 def test_rows_are_those_of_a_merge_in_one_process(
-    tmp_path: Path,
-    source: Path,
-    ids: list[int | None],
-    block: int,
-    *,
-    stable: bool,
+    tmp_path: Path, source: Path, ids: list[int | None], block: int, *, stable: bool
 ) -> None:
     runner = Runner(MergeDivision(block_rows=block))
     ours = target(tmp_path / "ours.lance", stable=stable, ids=ids)
@@ -168,9 +163,7 @@ def test_a_dataset_that_is_missing_is_created(tmp_path: Path, source: Path) -> N
     "ids", [[[1, 7, 7]], [[1, 7], [7, 8]]], ids=["in one file", "in different files"]
 )
 def test_several_rows_for_one_row_are_the_error_of_a_merge_in_one_process(
-    tmp_path: Path,
-    ids: list[list[int | None]],
-    job_id: str | None,
+    tmp_path: Path, ids: list[list[int | None]], job_id: str | None
 ) -> None:
     blocks = {"merge_runner": Runner(MergeDivision(block_rows=2))}
     source = files(tmp_path / "in", *[numbered(part, "n") for part in ids])

@@ -89,10 +89,7 @@ SPECIAL: dict[str, tuple[Any, dict[str, str] | None]] = {
         None,
     ),
     "list_null": (lambda count: _lists(pa.nulls(2 * count), count), None),
-    "empty_struct": (
-        lambda count: pa.StructArray.from_buffers(pa.struct([]), count, [None]),
-        None,
-    ),
+    "empty_struct": (lambda count: pa.StructArray.from_buffers(pa.struct([]), count, [None]), None),
     "list_empty_struct": (
         lambda count: _lists(pa.StructArray.from_buffers(pa.struct([]), 2 * count, [None]), count),
         None,

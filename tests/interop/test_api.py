@@ -38,7 +38,7 @@ ABSENT = {
         MatchQuery.inner MultiMatchQuery.inner PhraseQuery.inner
         blob.LanceBlobFile.is_closed blob.LanceBlobFile.read_into
         blob.LanceBlobFile.set_buffer_size
-    """,
+    """
 }
 """Members of classes that glaive does not have, by reason."""
 

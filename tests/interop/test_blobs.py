@@ -140,10 +140,7 @@ def test_within_lists(tmp_path: Path, writer: ModuleType, version: str) -> None:
     theirs, ours = lance.dataset(place), glaive.dataset(place)
     assert ours.to_table().to_pylist() == theirs.to_table().to_pylist()
     values_read = ours.to_table(blob_handling="all_binary")["l"]
-    assert values_read.to_pylist() == [
-        *([b"abc", None], [], None),
-        *([b"", b"q" * 70_000], [b"z"]),
-    ]
+    assert values_read.to_pylist() == [*([b"abc", None], [], None), *([b"", b"q" * 70_000], [b"z"])]
     assert ours.take([3, 1, 0, 0])["l"].to_pylist() == theirs.take([3, 1, 0, 0])["l"].to_pylist()
 
 

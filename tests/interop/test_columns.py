@@ -334,11 +334,7 @@ class TestAdd:
         ("number", lambda d, _: d.add_columns({"b": 1}), OptionError),
         ("fails late", lambda d, _: d.add_columns({"b": "1 / (a - 8)"}), FilterError),
         ("short", lambda d, _: d.add_columns(live_rows("b").slice(1)), SchemaError),
-        (
-            "long",
-            lambda d, _: d.add_columns(pa.table({"b": range(LIVE + 1)})),
-            SchemaError,
-        ),
+        ("long", lambda d, _: d.add_columns(pa.table({"b": range(LIVE + 1)})), SchemaError),
         ("no list", lambda d, _: d.add_columns([]), OptionError),
         ("nothing", lambda d, _: d.add_columns(3), OptionError),
         (

@@ -20,11 +20,7 @@ from tests.trials import trials
 import glaive
 import glaive.optimize
 from glaive.dataset.tasks import commit_operation
-from glaive.errors import (
-    CommitConflictError,
-    OptionError,
-    VersionNotFoundError,
-)
+from glaive.errors import CommitConflictError, OptionError, VersionNotFoundError
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from glaive.table.index_coverage import reuse_entry

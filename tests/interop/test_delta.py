@@ -204,9 +204,7 @@ class TestBases:
         assert found[0] == found[1]
 
     @pytest.mark.parametrize(
-        "base",
-        [("/x", "one"), ("/b", "two"), "no base"],
-        ids=["name", "path", "nothing"],
+        "base", [("/x", "one"), ("/b", "two"), "no base"], ids=["name", "path", "nothing"]
     )
     def test_what_is_there_already_is_refused(self, tmp_path: Path, base: Any) -> None:
         dataset = glaive.write_dataset(DATA, tmp_path / "d")

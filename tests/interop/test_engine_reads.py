@@ -81,9 +81,7 @@ def test_a_slice_of_one_column_reads_its_chunks_only(places: dict[str, str], col
     assert ours <= theirs
 
 
-def test_lazy_frames_of_fragments_read_no_more_than_through_pylance(
-    places: dict[str, str],
-) -> None:
+def test_lazy_frames_of_fragments_read_no_more_than_through_pylance(places: dict[str, str]) -> None:
     # As scan_lance of Polars asks for the slice (50_000, 10).
     def ask(dataset: Any) -> None:
         fragment = dataset.get_fragments()[1]

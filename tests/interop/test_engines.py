@@ -18,12 +18,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import (
-    DataFileMissingError,
-    NotLanceError,
-    OptionError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import DataFileMissingError, NotLanceError, OptionError, UnsupportedFeatureError
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
@@ -393,11 +388,7 @@ def test_decimals_of_tens_are_queried(tmp_path: Path, decimal: Any, scale: int) 
     texts = pa.array([f"{value:f}" for value in values])
     prices = pa.array([*values, None], decimal(3, scale))
     rows = pa.table(
-        {
-            "id": range(6),
-            "price": prices,
-            "all": pa.ListArray.from_arrays(list(range(7)), prices),
-        }
+        {"id": range(6), "price": prices, "all": pa.ListArray.from_arrays(list(range(7)), prices)}
     )
     table = glaive.write_dataset(rows, tmp_path / "t")
     for at, text in enumerate(texts.to_pylist()):

@@ -27,9 +27,7 @@ ACCEPTED_HERE = {
 }
 """What pylance refuses, and why it is computed here."""
 
-REFUSED_HERE = {
-    "intervals are no values of columns": r"(t|NULL) [-+] (t|NULL)",
-}
+REFUSED_HERE = {"intervals are no values of columns": r"(t|NULL) [-+] (t|NULL)"}
 """What pylance computes, and why it is refused here."""
 
 

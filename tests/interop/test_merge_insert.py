@@ -253,14 +253,7 @@ def test_conditions_on_places_of_rows(tmp_path: Path) -> None:
             def later(builder: Any, name: str = name) -> Any:
                 return builder.when_matched_update_all(f"target.{name} >= 2 AND TARGET.w < 50")
 
-            counts = compare(
-                tmp_path,
-                TARGET,
-                SOURCE,
-                "id",
-                later,
-                enable_stable_row_ids=stable,
-            )
+            counts = compare(tmp_path, TARGET, SOURCE, "id", later, enable_stable_row_ids=stable)
             assert counts["num_updated_rows"] == 1
 
 
@@ -561,10 +554,7 @@ def test_members_of_structs_that_the_source_lacks_keep_their_values(
     tmp_path: Path, version: str
 ) -> None:
     whole = pa.table(
-        {
-            "k": [1, 2, 3, 4],
-            "s": [{"a": 1, "n": {"b": 2, "c": 3}}, None, {"a": 4, "n": None}, None],
-        }
+        {"k": [1, 2, 3, 4], "s": [{"a": 1, "n": {"b": 2, "c": 3}}, None, {"a": 4, "n": None}, None]}
     )
     given = pa.struct([("n", pa.struct([("c", pa.int64())]))])
     source = pa.table(

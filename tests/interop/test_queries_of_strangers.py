@@ -52,9 +52,7 @@ def test_a_query_has_no_access_to_files_of_the_working_directory(working: Path, 
     assert sorted(working.rglob("*")) == before
 
 
-def test_what_a_query_has_written_beside_its_temporary_files_goes_with_it(
-    working: Path,
-) -> None:
+def test_what_a_query_has_written_beside_its_temporary_files_goes_with_it(working: Path) -> None:
     name = f"SET VARIABLE folder = {FOLDER}; SELECT getvariable('folder') AS folder"
     reader = glaive.sql(f"{name} FROM t", t=pa.table({"a": [1]}))
     folder = Path(reader.read_next_batch()["folder"][0].as_py())

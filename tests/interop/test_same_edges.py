@@ -221,9 +221,7 @@ def test_an_unknown_option_of_a_count_is_named(tmp_path_factory: pytest.TempPath
         dataset(glaive, tmp_path_factory).count_rows(batch_sise=3)
 
 
-def test_a_partition_beyond_the_last_is_refused(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_partition_beyond_the_last_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
     index = reader(dataset(glaive, tmp_path_factory))
     for number in (-1, 2):
         with pytest.raises(PartitionIndexError, match=f"{number} is out of range.* from 0 to 1"):

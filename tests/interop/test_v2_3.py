@@ -33,11 +33,7 @@ WAYS: dict[str, dict[str, str]] = {
     "sparse": SPARSE,
     "fullzip": {"lance-encoding:structural-encoding": "fullzip"},
     "zstd": {"lance-encoding:compression": "zstd"},
-    "sparse lz4 bss": {
-        **SPARSE,
-        "lance-encoding:compression": "lz4",
-        "lance-encoding:bss": "on",
-    },
+    "sparse lz4 bss": {**SPARSE, "lance-encoding:compression": "lz4", "lance-encoding:bss": "on"},
     "lz4 rle": {"lance-encoding:compression": "lz4", "lance-encoding:rle-threshold": "1.0"},
 }
 

@@ -165,10 +165,7 @@ EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     "list_view": (pa.array([[1]] * ROWS, pa.list_view(pa.int32())), None),
     "large_list_view": (pa.array([[1]] * ROWS, pa.large_list_view(pa.int32())), None),
     "runs": (pa.RunEndEncodedArray.from_arrays(pa.array([6], pa.int32()), pa.array(["a"])), None),
-    "union": (
-        pa.UnionArray.from_sparse(pa.array([0, 1] * 3, pa.int8()), [_I64, _TEXT]),
-        None,
-    ),
+    "union": (pa.UnionArray.from_sparse(pa.array([0, 1] * 3, pa.int8()), [_I64, _TEXT]), None),
     "json": (pa.array(['{"a":1}', None] * 3, pa.json_()), None),
     "uuid": (
         pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * ROWS, pa.binary(16))),

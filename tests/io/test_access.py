@@ -226,9 +226,7 @@ def test_a_uri_without_an_object_is_refused(tmp_path: object) -> None:
             open_external(LocalStore(f"{tmp_path}"), uri, allowed, subject="column 'b'")
 
 
-def test_values_to_be_copied_come_from_anywhere_but_fsspec(
-    opened: list[Mapping[str, Any]],
-) -> None:
+def test_values_to_be_copied_come_from_anywhere_but_fsspec(opened: list[Mapping[str, Any]]) -> None:
     root = open_store("s3://bucket/a", SECRET)
     for uri in ("file:///data/x.bin", "s3://other/x.bin", "http://host/x.bin"):
         store, _ = open_external(root, uri, allow_copies(NOTHING), subject="a URI")

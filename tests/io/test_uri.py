@@ -213,9 +213,7 @@ def test_a_place_that_cannot_be_is_refused(uri: str, message: str) -> None:
         open_store(uri)
 
 
-def test_an_unknown_storage_option_is_left_out_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_unknown_storage_option_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert open_store("s3://b/t", {"aws_regoin": "x"}).uri == "s3://b/t"
     assert "'aws_regoin' has no effect; did you mean 'aws_region'" in caplog.text
 

@@ -101,13 +101,7 @@ def test_values_come_back_from_chunks(given_values: list[bytes], bits: int) -> N
     for tier in TIERS:
         with force_tier(tier):
             back = decode_chunks(
-                TABLE,
-                pa.py_buffer(chunks.data),
-                starts,
-                chunks.sizes,
-                chunks.counts,
-                bits,
-                HERE,
+                TABLE, pa.py_buffer(chunks.data), starts, chunks.sizes, chunks.counts, bits, HERE
             )
         assert values_of(back) == given_values
 

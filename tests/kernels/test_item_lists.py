@@ -282,13 +282,7 @@ def test_numbers_of_dictionary_items_are_moved_and_checked(
     rows = np.arange(int(sample.row_starts[-1]))
     bases, limits = np.arange(len(sample.sizes)) * 1000, np.full(len(sample.sizes), 1000)
     table = ListPage(
-        sample.sizes,
-        sample.counts,
-        sample.row_starts,
-        sample.enters,
-        sample.page,
-        bases,
-        limits,
+        sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page, bases, limits
     )
     chunk_of = np.repeat(np.arange(len(sample.sizes)), sample.counts)
     with force_tier("numba"):

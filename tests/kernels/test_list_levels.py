@@ -15,11 +15,7 @@ from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpackin
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.list_levels import (
-    locate_rows,
-    read_levels,
-    select_levels,
-)
+from glaive.kernels.list_levels import locate_rows, read_levels, select_levels
 from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.records import LevelPage
 

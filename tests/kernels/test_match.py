@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import chunk_widths, pack_inline
-from glaive.kernels.match import (
-    IntegerRanges,
-    count_rows,
-    list_rows,
-    match_inline,
-    match_plain,
-)
-from glaive.kernels.match import (
-    test_of_flags as flags_test,
-)
+from glaive.kernels.match import IntegerRanges, count_rows, list_rows, match_inline, match_plain
+from glaive.kernels.match import test_of_flags as flags_test
 from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
 
@@ -174,11 +166,7 @@ def test_chunks_that_do_not_fit_are_reported(tier: Any) -> None:
             match_plain(words, zero - 1, count, test, "a.lance")
 
 
-@given(
-    flags=st.lists(st.booleans(), max_size=300),
-    begin=st.integers(0, 70),
-    dense=st.booleans(),
-)
+@given(flags=st.lists(st.booleans(), max_size=300), begin=st.integers(0, 70), dense=st.booleans())
 def test_rows_are_the_set_bits(flags: list[bool], begin: int, dense: bool) -> None:
     wanted = np.array([True] * 100 + flags if dense else flags, np.bool_)
     padded = np.concatenate((np.ones(begin, np.bool_), wanted))

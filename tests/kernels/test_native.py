@@ -21,8 +21,7 @@ from glaive.kernels.loops.entry import compile_entry
 from glaive.kernels.loops.memory import kernel
 
 pytestmark = pytest.mark.skipif(
-    settings.kernels == "checked",
-    reason="the checked build is not kept on disk",
+    settings.kernels == "checked", reason="the checked build is not kept on disk"
 )
 
 ROUND_TRIP = """

@@ -156,8 +156,7 @@ def two_chunks() -> tuple[bytearray, NDArray[np.int64], NDArray[np.int64]]:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(
-    ("at", "number"),
-    [(0, 4), (0, 15), (4, 200), (4, 11), (8, 13), (8, 2**32 - 1), (8, 17)],
+    ("at", "number"), [(0, 4), (0, 15), (4, 200), (4, 11), (8, 13), (8, 2**32 - 1), (8, 17)]
 )
 @pytest.mark.spec("var-5")
 def test_offsets_that_descend_or_leave_the_chunk_are_refused(

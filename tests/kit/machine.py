@@ -18,12 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.kit.model import Model, Predicate, sorted_rows
 from tests.kit.observe import (
     Expected,
@@ -144,10 +139,7 @@ class DatasetMachine(Walker):
 
         A library may leave neighbours that another call merges: both go on until none is left.
         """
-        options = {
-            "target_rows_per_fragment": size,
-            "materialize_deletions_threshold": threshold,
-        }
+        options = {"target_rows_per_fragment": size, "materialize_deletions_threshold": threshold}
 
         def until_none_is_left(lib: Any, at: str) -> None:
             calls = (lib.dataset(at).optimize.compact_files(**options) for _ in range(MOST_PASSES))
@@ -178,9 +170,7 @@ class DatasetMachine(Walker):
         expected = self.newest.with_values(self.newest.rows, name, value)
         names = (*self.newest.names, name)
         self.do(
-            turn,
-            lambda lib, at: lib.dataset(at).add_columns(addition),
-            Model(names, expected.rows),
+            turn, lambda lib, at: lib.dataset(at).add_columns(addition), Model(names, expected.rows)
         )
 
     @precondition(lambda self: len(self.newest.names) > 3)
@@ -213,9 +203,7 @@ class DatasetMachine(Walker):
         """Restore an old version."""
         version = data.draw(st.sampled_from(sorted(self.versions)))
         self.do(
-            turn,
-            lambda lib, at: lib.dataset(at, version=version).restore(),
-            self.versions[version],
+            turn, lambda lib, at: lib.dataset(at, version=version).restore(), self.versions[version]
         )
 
     @rule(turn=TURNS, key=st.sampled_from("ab"), value=st.none() | st.sampled_from("xy"))

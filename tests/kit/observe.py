@@ -23,10 +23,7 @@ __all__ = [
 
 _SEARCHES: dict[str, list[dict[str, Any]]] = {
     "number": [{"filter": "number = 7"}, {"filter": "number < 20"}],
-    "text": [
-        {"filter": "text IN ('t1', 'changed')"},
-        {"filter": "contains(text, 'chan')"},
-    ],
+    "text": [{"filter": "text IN ('t1', 'changed')"}, {"filter": "contains(text, 'chan')"}],
     "words": [{"filter": "array_has_any(words, ['w1', 'w3'])"}],
     "vector": [{"nearest": {"column": "vector", "q": [4.0, 2.0], "k": 5}}],
 }
@@ -104,11 +101,7 @@ def coverage(library: Any, uri: str) -> list[tuple[str, tuple[str, ...], tuple[i
     Indices without a column, such as the fragment reuse index, are omitted.
     """
     return sorted(
-        (
-            index.name,
-            tuple(index.field_names),
-            tuple(sorted(segment.fragment_ids)),
-        )
+        (index.name, tuple(index.field_names), tuple(sorted(segment.fragment_ids)))
         for index in library.dataset(uri).describe_indices()
         if index.field_names
         for segment in index.segments

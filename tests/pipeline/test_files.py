@@ -121,11 +121,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         ('on = "id"', 'on = "id"\nquery = "SELECT 1"', "key source: give either the key source"),
         ('on = "id"', 'on = "id"\nwhen_matched = "x"', "expected one of 'update', 'delete'"),
         ('on = "id"', 'on = "id"\nquarantine = "shop"', "key quarantine: name another dataset"),
-        (
-            'source = "new"',
-            'source = "old"',
-            "key source: 'old' is no name in the table",
-        ),
+        ('source = "new"', 'source = "old"', "key source: 'old' is no name in the table"),
         ('after = "note"', 'after = "nothing"', "key after: there is no step 'nothing'"),
         ('kind = "python"', 'kind = "python"\nafter = "reload"', "steps wait for each other"),
         ("notes:note", "notes", "key function: expected 'module:function', found 'notes'"),

@@ -111,18 +111,8 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         "make coverage",
         lambda it: f"{it['fault points']:,}",
     ),
-    (
-        "power failures",
-        "points",
-        "make coverage",
-        lambda it: f"{it['power failures']:,}",
-    ),
-    (
-        "errors of the system",
-        "points",
-        "make coverage",
-        lambda it: f"{it['system errors']:,}",
-    ),
+    ("power failures", "points", "make coverage", lambda it: f"{it['power failures']:,}"),
+    ("errors of the system", "points", "make coverage", lambda it: f"{it['system errors']:,}"),
     (
         "mutants of `table/`, `format/` and `kernels/` that tests notice",
         "mutants",

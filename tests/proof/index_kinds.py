@@ -56,7 +56,7 @@ SCALAR: dict[str, Callable[[Any], None]] = {
     "tree of boxes": _config("g", "rtree", page_size=16),
 }
 SIMILAR: dict[str, Callable[[Any], None]] = {
-    "similar texts": _config("t", "minhashlsh", num_hashes=32, num_bands=16, shingle_size=1),
+    "similar texts": _config("t", "minhashlsh", num_hashes=32, num_bands=16, shingle_size=1)
 }
 TEXTS: dict[str, Callable[[Any], None]] = {
     "texts": _scalar("t", "INVERTED", with_position=True),

@@ -42,10 +42,7 @@ from tests.proof.simulated.changes import (
 )
 from tests.proof.simulated.clones import clone, source
 from tests.proof.simulated.columns import COLUMN_CHANGES
-from tests.proof.simulated.history import (
-    History,
-    OutsideOfAssumptionsError,
-)
+from tests.proof.simulated.history import History, OutsideOfAssumptionsError
 from tests.proof.simulated.indices import INDEX_CHANGES, drop_map, index, optimize
 from tests.proof.simulated.merges import MERGES
 from tests.proof.simulated.spark_jobs import named_job, spark_job, stream

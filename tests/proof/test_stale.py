@@ -74,10 +74,7 @@ CHANGES: dict[str, Change] = {
         lambda at: at.optimize.compact_files(materialize_deletions_threshold=0.0),
         lambda model: model,
     ),
-    "drop a column": (
-        lambda at: at.drop_columns(["words"]),
-        lambda model: model.dropped("words"),
-    ),
+    "drop a column": (lambda at: at.drop_columns(["words"]), lambda model: model.dropped("words")),
 }
 INSERTING = {"upsert", "merge and prune", "insert what is new"}
 """Not after "insert what is new": rows that appear meanwhile are no conflict, and not seen."""

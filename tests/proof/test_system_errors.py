@@ -53,11 +53,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_nothing_is_visible_and_the_next_attempt_works(
-    base: Path,
-    tmp_path: Path,
-    name: str,
-    kind: str,
-    record_property: Callable[[str, object], None],
+    base: Path, tmp_path: Path, name: str, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Calls fail from one on, from the next on, and so forth; with ``fsync``, which is one more."""
     operation, at, failures = OPERATIONS[name], 0, 0

@@ -62,7 +62,7 @@ COLUMNS: dict[str, tuple[pa.DataType, Maker]] = {
     "nothing": (pa.null(), lambda _: None),
 }
 SINCE_2_0: dict[str, tuple[pa.DataType, Maker]] = {
-    "word": (pa.dictionary(pa.int8(), pa.string()), lambda n: f"w{n % 3}"),
+    "word": (pa.dictionary(pa.int8(), pa.string()), lambda n: f"w{n % 3}")
 }
 SINCE_2_1: dict[str, tuple[pa.DataType, Maker]] = {
     "struct": (PAIR, pair),

@@ -379,9 +379,7 @@ def test_takes_that_met_half_of_the_fragments_have_opened_all(
     assert opened.io_stats_snapshot().read_iops == before
 
 
-def test_takes_that_met_few_of_the_fragments_open_no_others(
-    scattered: glaive.LanceDataset,
-) -> None:
+def test_takes_that_met_few_of_the_fragments_open_no_others(scattered: glaive.LanceDataset) -> None:
     opened = glaive.dataset(scattered.uri)
     few = list(range(0, 630, 10))
     for _ in range(2):

@@ -119,13 +119,7 @@ def test_an_unknown_option_suggests_a_known_one() -> None:
         ScanOptions.of(bach_size=10)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("index_segments", ["0"]),
-        ("aggregate", b"plan"),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), [("index_segments", ["0"]), ("aggregate", b"plan")])
 def test_options_that_have_no_effect_here_are_refused_by_name(option: str, value: Any) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"{option}.*is not supported"):
         ScanOptions.of(**{option: value})

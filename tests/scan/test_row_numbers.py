@@ -103,9 +103,7 @@ def test_row_ids_in_files_are_not_kept_decoded(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(reason="numbers billions of rows")
 @pytest.mark.spec("rel-24")
-def test_row_ids_in_files_that_have_few_bytes_are_not_all_kept_to_find_some(
-    tmp_path: Path,
-) -> None:
+def test_row_ids_in_files_that_have_few_bytes_are_not_all_kept_to_find_some(tmp_path: Path) -> None:
     hidden(tmp_path / "t", 3, pa.array(np.full(ROWS, 3, np.uint64)))
     search = f"import glaive; glaive.dataset({str(tmp_path / 't')!r}).to_table(filter='_rowid = 3')"
     found = subprocess.run(

@@ -17,12 +17,7 @@ from tests.spark.pickling import Pickling
 import glaive
 from glaive.dataset.indexing.optimize import optimize_indices
 from glaive.dataset.tasks import Job
-from glaive.errors import (
-    CommitConflictError,
-    DataFileMissingError,
-    IndexNotFoundError,
-    OptionError,
-)
+from glaive.errors import CommitConflictError, DataFileMissingError, IndexNotFoundError, OptionError
 from glaive.index.segment import Segment
 from glaive.index.vector.index_writer import StoredIndex
 from glaive.kernels.native import force_tier

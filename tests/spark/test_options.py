@@ -150,8 +150,7 @@ def test_what_spark_adds_by_itself_is_no_unknown_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "uri"),
-    [("file:/t", "/t"), ("file:///t", "file:///t"), ("s3://b/t", "s3://b/t")],
+    ("given", "uri"), [("file:/t", "/t"), ("file:///t", "file:///t"), ("s3://b/t", "s3://b/t")]
 )
 def test_paths_of_catalog_tables_become_plain_again(given: str, uri: str) -> None:
     assert from_spark({"path": given}).uri == uri
@@ -201,8 +200,7 @@ def test_relative_paths_are_those_of_the_driver() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "known"),
-    [("maxFilesPerTriger", "maxFilesPerTrigger"), ("mergekeys", "merge_keys")],
+    ("given", "known"), [("maxFilesPerTriger", "maxFilesPerTrigger"), ("mergekeys", "merge_keys")]
 )
 def test_a_misspelt_option_of_streams_is_answered_with_its_name(given: str, known: str) -> None:
     with pytest.raises(OptionError, match=f"option '{given}' .* did you mean {known}\\?"):

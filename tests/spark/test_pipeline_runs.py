@@ -14,12 +14,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import glaive
-from glaive.errors import (
-    DatasetExistsError,
-    DatasetNotFoundError,
-    ExpectationError,
-    OptionError,
-)
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, ExpectationError, OptionError
 from glaive.pipeline import Pipeline, RunRecord, Runs, load, run
 
 pytestmark = pytest.mark.spark

@@ -28,11 +28,7 @@ def rows_of(part: Part, fragments: list[FragmentSize]) -> list[tuple[int, int]]:
     return line[part.offset : part.offset + part.rows]
 
 
-@given(
-    st.lists(st.integers(0, 60), max_size=12),
-    st.integers(1, 5),
-    st.integers(1, 4_000),
-)
+@given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 5), st.integers(1, 4_000))
 def test_each_row_is_read_once_and_in_order(rows: list[int], cores: int, width: int) -> None:
     fragments = sizes(rows)
 

@@ -143,11 +143,7 @@ def test_rows_are_those_that_spark_finds(
             "true",
             'select "id" from f where note = "note" and "v" = 1',
         ),
-        (
-            "spark.sql.parser.escapedStringLiterals",
-            "true",
-            r"select id from f where note = 'a\nb'",
-        ),
+        ("spark.sql.parser.escapedStringLiterals", "true", r"select id from f where note = 'a\nb'"),
         ("spark.sql.parser.quotedRegexColumnNames", "true", "select `(id|k)` from f"),
         ("spark.sql.ansi.enabled", "false", "select id from f where w + 1 < 3"),
         (

@@ -13,12 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import glaive
-from glaive.errors import (
-    MissingDependencyError,
-    NotFoundError,
-    OptionError,
-    VersionNotFoundError,
-)
+from glaive.errors import MissingDependencyError, NotFoundError, OptionError, VersionNotFoundError
 from glaive.spark.reader import LanceReader
 from glaive.spark.source import LanceDataSource
 

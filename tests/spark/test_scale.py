@@ -151,9 +151,7 @@ def test_tasks_for_a_million_fragments_are_few_and_small(plan: Any, opened: Open
     assert peak < MAX_DRIVER_BYTES
 
 
-def test_a_compaction_of_a_million_fragments_has_few_and_small_tasks(
-    opened: OpenedVersion,
-) -> None:
+def test_a_compaction_of_a_million_fragments_has_few_and_small_tasks(opened: OpenedVersion) -> None:
     options = CompactionOptions.of({}, {})
     groups = compaction_groups(opened, options)
     check(rewrite_tasks(opened, groups, options))

@@ -444,10 +444,7 @@ def test_offsets_of_other_sources_are_refused(
     [
         ({"filter": "id > 1"}, "option filter: streams and change feeds have whole rows"),
         ({"columns": '{"a": "id"}'}, "columns with expressions"),
-        (
-            {"blobs": "bytes"},
-            "option blobs: streams and change feeds say where values",
-        ),
+        ({"blobs": "bytes"}, "option blobs: streams and change feeds say where values"),
         ({"endingVersion": "2"}, "a stream has no end"),
         ({"deduplicationMode": "netChanges"}, "net changes need an end"),
         ({"startingVersion": "9"}, "the newest version of .* is 2, found 9"),

@@ -13,12 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import glaive
-from glaive.errors import (
-    ColumnNotFoundError,
-    OptionError,
-    SchemaError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.spark import LanceTable
 
 RANDOM = np.random.default_rng(3)

@@ -82,15 +82,7 @@ def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> lis
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "front",
-    [
-        by_read,
-        by_view,
-        by_catalogue,
-        by_query,
-        by_export,
-        by_export_of_spark,
-        by_pipeline,
-    ],
+    [by_read, by_view, by_catalogue, by_query, by_export, by_export_of_spark, by_pipeline],
     ids=lambda front: front.__name__,
 )
 def test_every_way_to_read_values_elsewhere_can_be_told_that_it_may(

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 import glaive
-from glaive.errors import (
-    DatasetNotFoundError,
-    OptionError,
-    RefExistsError,
-    RefNotFoundError,
-)
+from glaive.errors import DatasetNotFoundError, OptionError, RefExistsError, RefNotFoundError
 from glaive.table.manifest_store.registers import SqliteManifestStore
 
 ROWS = {"id": [1, 2, 3]}

@@ -219,9 +219,7 @@ def test_dynamodb_is_where_the_environment_says_unless_the_options_do(
     assert DynamoManifestStore(table, server.options).latest("t") == entry
 
 
-def test_dynamodb_without_its_library_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dynamodb_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     register = DynamoManifestStore("manifests", {"aws_region": "without boto3"})
     with pytest.raises(MissingDependencyError, match=r"pip install 'glaive\[aws-dynamodb\]'"):
@@ -230,11 +228,7 @@ def test_dynamodb_without_its_library_says_what_to_install(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"path": {"N": "3"}},
-        {"size": {"N": "1.5"}},
-        {"e_tag": {"N": "1"}},
-    ],
+    [{"path": {"N": "3"}}, {"size": {"N": "1.5"}}, {"e_tag": {"N": "1"}}],
     ids=["path", "size", "e_tag"],
 )
 def test_an_entry_of_dynamodb_with_other_types_is_refused(
@@ -254,26 +248,14 @@ def test_an_entry_of_dynamodb_with_other_types_is_refused(
 
 STEPS = {
     "1, before": (Fault(at=1, method="put", path="_versions/1", error=Crash()), {}, {}),
-    "1, after": (
-        Fault(at=1, kind="lie", method="put", path="_versions/1", error=Crash()),
-        {},
-        {},
-    ),
+    "1, after": (Fault(at=1, kind="lie", method="put", path="_versions/1", error=Crash()), {}, {}),
     "2, before": (None, {"put_if_absent": Crash()}, {}),
     "2, after": (None, {}, {"put_if_absent": Crash()}),
     "3, before": (Fault(at=2, method="put", path="_versions/1", error=Crash()), {}, {}),
-    "3, after": (
-        Fault(at=2, kind="lie", method="put", path="_versions/1", error=Crash()),
-        {},
-        {},
-    ),
+    "3, after": (Fault(at=2, kind="lie", method="put", path="_versions/1", error=Crash()), {}, {}),
     "4, before": (None, {"put_if_exists": Crash()}, {}),
     "4, after": (None, {}, {"put_if_exists": Crash()}),
-    "4, before the staged one is deleted": (
-        Fault(at=1, method="delete", error=Crash()),
-        {},
-        {},
-    ),
+    "4, before the staged one is deleted": (Fault(at=1, method="delete", error=Crash()), {}, {}),
 }
 MADE = ("2, after", "3, before", "3, after", "4")
 

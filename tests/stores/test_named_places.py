@@ -197,10 +197,7 @@ def test_a_session_token_and_a_key_of_encryption_go_along_as_the_page_on_securit
         ({"aws_access_key_id": "id", "aws_secret_access_key": "s"}, None),
         ({"access_key_id": "id", "secret_access_key": "s", "token": "own"}, "own"),
         ({"aws_access_key_id": "environment", "aws_secret_access_key": "s"}, None),
-        (
-            {"aws_access_key_id": "environment", "aws_secret_access_key": "hidden"},
-            "secret-session",
-        ),
+        ({"aws_access_key_id": "environment", "aws_secret_access_key": "hidden"}, "secret-session"),
         ({}, "secret-session"),
     ],
 )

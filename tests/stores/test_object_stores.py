@@ -144,11 +144,7 @@ class TestS3:
         uri, options = f"s3://{server.bucket()}/t", server.options
         for _ in range(4):
             glaive.write_dataset(
-                ROWS,
-                uri,
-                mode="append",
-                storage_options=options,
-                enable_v2_manifest_paths=False,
+                ROWS, uri, mode="append", storage_options=options, enable_v2_manifest_paths=False
             )
         store = open_store(uri, options)
         for version in (1, 2):

@@ -100,9 +100,7 @@ def make_operations(  # noqa: C901  # a list of small makers
         rows = rows.set_column(1, column, pa.array(values, rows.schema.field(1).type))
         metadata, fields = dataset.get_fragment(number).update_columns(rows, left_on="a")
         return kinds.Update(
-            updated_fragments=[metadata],
-            fields_modified=fields,
-            update_mode="rewrite_columns",
+            updated_fragments=[metadata], fields_modified=fields, update_mode="rewrite_columns"
         )
 
     def rewritten(number: int, new_id: int) -> Any:

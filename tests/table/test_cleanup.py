@@ -205,10 +205,7 @@ def test_hints_of_versions_that_are_not_there_say_nothing_of_what_there_is(
 @pytest.mark.spec("rel-2")
 @pytest.mark.parametrize("hint", [b'{"version":1}', None], ids=["old", "none"])
 def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
-    store: LocalStore,
-    newest: Manifest,
-    hint: bytes | None,
-    work: CleanupWork,
+    store: LocalStore, newest: Manifest, hint: bytes | None, work: CleanupWork
 ) -> None:
     """The writers after it ended before they moved the hint."""
     first, stale = open_version(store, 1), StaleListing(store, newest=1)

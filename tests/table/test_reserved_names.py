@@ -27,9 +27,7 @@ CHANGES: dict[str, Callable[[glaive.LanceDataset], object]] = {
     "update": lambda at: at.update({"id": "9"}, where="id = 1"),
     "delete": lambda at: at.delete("id = 1"),
     "delete in a fragment": lambda at: glaive.LanceDataset.commit(
-        at.uri,
-        glaive.LanceOperation.Delete(_deleted(at), [], "id = 1"),
-        read_version=1,
+        at.uri, glaive.LanceOperation.Delete(_deleted(at), [], "id = 1"), read_version=1
     ),
     "index": lambda at: at.create_scalar_index("id", "BTREE"),
     "expression": lambda at: at.add_columns({"twice": "id * 2"}),

@@ -6,11 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pandas.api.extensions import (
-    ExtensionArray,
-    ExtensionDtype,
-    register_extension_dtype,
-)
+from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
 
 from glaive.arrow.bfloat16 import BFloat16, BFloat16Array, bfloat16_array
 from glaive.errors import OptionError

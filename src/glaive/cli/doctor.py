@@ -24,11 +24,7 @@ OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec",
 @json_option
 @click.pass_context
 def command(
-    context: click.Context,
-    location: str | None,
-    *,
-    storage_options: tuple[str, ...],
-    as_json: bool,
+    context: click.Context, location: str | None, *, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
     """Check versions, kernels and Java; and whether LOCATION can be read. Changes nothing.
 

@@ -55,11 +55,7 @@ def _formats() -> list[str]:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
 @storage_option
-@click.option(
-    "--format",
-    type=_FormatName(),
-    help="Derived from the file names when omitted.",
-)
+@click.option("--format", type=_FormatName(), help="Derived from the file names when omitted.")
 @click.option(
     "--mode",
     type=click.Choice(MODES),

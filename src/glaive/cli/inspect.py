@@ -664,12 +664,7 @@ def _layout(
     """Describe a file, or else the dataset at this path, and with ``history`` its versions."""
     from glaive.dataset.layout import dataset_layout
     from glaive.dataset.open import dataset as open_dataset
-    from glaive.errors import (
-        DataFileMissingError,
-        DatasetNotFoundError,
-        OptionError,
-        StoreError,
-    )
+    from glaive.errors import DataFileMissingError, DatasetNotFoundError, OptionError, StoreError
     from glaive.file.files import LanceFileReader
 
     if "://" not in path and Path(path).is_file():

@@ -31,8 +31,7 @@ _property_option = click.option(
 
 
 @command.command(
-    "serve",
-    epilog=examples("glaive namespace serve shop", "glaive namespace serve shop --port 0"),
+    "serve", epilog=examples("glaive namespace serve shop", "glaive namespace serve shop --port 0")
 )
 @click.argument("root")
 @click.option(

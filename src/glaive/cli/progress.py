@@ -61,10 +61,7 @@ class Steps:
         )
         with (
             Progress(
-                *columns,
-                console=self.console,
-                transient=True,
-                disable=not self.console.is_terminal,
+                *columns, console=self.console, transient=True, disable=not self.console.is_terminal
             ) as progress,
             ThreadPoolExecutor(1, thread_name_prefix="step") as worker,
         ):

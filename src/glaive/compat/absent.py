@@ -283,10 +283,6 @@ REFUSED_MEMBERS: Final[tuple[Absence, ...]] = (
         "Call create_index(…), or glaive.vector.compute_partitions(…) with torch",
         "IndicesBuilder.assign_ivf_partitions",
     ),
-    Absence(
-        "the file reads from where it is stored",
-        "Use read() or readall()",
-        "BlobFile.detach",
-    ),
+    Absence("the file reads from where it is stored", "Use read() or readall()", "BlobFile.detach"),
 )
 """Members of classes, as ``Class.member``."""

@@ -1499,10 +1499,7 @@ class LanceDataset(ArrowNamed):
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
-        self,
-        field_updates: Mapping[str, StringUpdates],
-        *,
-        replace: bool | Collection[str] = False,
+        self, field_updates: Mapping[str, StringUpdates], *, replace: bool | Collection[str] = False
     ) -> None:
         """Set entries of the metadata of fields, by path; as :meth:`update_config`.
 

@@ -20,12 +20,7 @@ from glaive.scan.options import ScanKeywords
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_from
 
-_OF_ARROW = (
-    "cache_metadata",
-    "fragment_scan_options",
-    "memory_pool",
-    "use_threads",
-)
+_OF_ARROW = ("cache_metadata", "fragment_scan_options", "memory_pool", "use_threads")
 """Options of pyarrow scanners that are ignored."""
 
 

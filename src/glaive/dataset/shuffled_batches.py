@@ -60,10 +60,7 @@ class BlockOrder:
         if self.equal:
             each = self.rows // self.shares
             return self.share * each, (self.share + 1) * each
-        return (
-            self.rows * self.share // self.shares,
-            self.rows * (self.share + 1) // self.shares,
-        )
+        return (self.rows * self.share // self.shares, self.rows * (self.share + 1) // self.shares)
 
     def windows(self, size: int, offset: int) -> Iterator[Int64s]:
         """Positions of rows, a window of the share at a time, without the first ``offset`` rows."""

@@ -34,9 +34,7 @@ __all__ = [
     "stable_version",
 ]
 
-_HOMES = {
-    "stable_version": "versions",
-}
+_HOMES = {"stable_version": "versions"}
 
 
 def __getattr__(name: str) -> Any:

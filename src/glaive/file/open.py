@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from glaive.errors import (
-    DataFileMissingError,
-    ObjectNotFoundError,
-    OptionError,
-)
+from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.protocol import FileReader, FileWriter
 from glaive.file.v2.container import Container, tail_bytes
 from glaive.file.versions import (
@@ -61,11 +57,7 @@ def _load(location: str) -> Any:
 
 
 def open_reader(
-    store: ObjectStore,
-    path: str,
-    *,
-    size: int | None = None,
-    verify: Verification | None = None,
+    store: ObjectStore, path: str, *, size: int | None = None, verify: Verification | None = None
 ) -> FileReader:
     """Open a data file for reading.
 

@@ -35,10 +35,7 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
         bitmap &= BitMap(range(below))
     if len(bitmap) > MAX_NUMBERS:
         raise CorruptFileError(
-            "set of numbers",
-            expected=f"at most {MAX_NUMBERS}",
-            found=f"{len(bitmap)}",
-            where=where,
+            "set of numbers", expected=f"at most {MAX_NUMBERS}", found=f"{len(bitmap)}", where=where
         )
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
 

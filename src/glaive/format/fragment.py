@@ -841,9 +841,7 @@ def file_versions(fragments: Iterable[Fragment]) -> set[FormatVersion]:
 
 
 def encode_lists(
-    first: Iterable[Fragment] = (),
-    second: Iterable[Fragment] = (),
-    third: Iterable[Fragment] = (),
+    first: Iterable[Fragment] = (), second: Iterable[Fragment] = (), third: Iterable[Fragment] = ()
 ) -> bytes:
     """Part of the message of an operation: its lists, in the fields of these numbers."""
     lists = table_pb2.FragmentLists()

@@ -714,9 +714,7 @@ class RowSegments:
 
 
 def read_segments(
-    columns: FragmentColumns,
-    where: str,
-    column: Callable[[int], UInt64s] | None = None,
+    columns: FragmentColumns, where: str, column: Callable[[int], UInt64s] | None = None
 ) -> RowSegments:
     """Bounds of all segments of a manifest.
 

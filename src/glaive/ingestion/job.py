@@ -375,10 +375,7 @@ def _is_there(store: ObjectStore, version: int) -> bool:
 
 
 def _check_mode(
-    store: ObjectStore,
-    mode: str,
-    base: Manifest | None,
-    merge_keys: str | Sequence[str] | None,
+    store: ObjectStore, mode: str, base: Manifest | None, merge_keys: str | Sequence[str] | None
 ) -> None:
     if mode not in ("create", "append", "overwrite", "merge"):
         raise OptionError(

@@ -120,10 +120,7 @@ class AccessPolicy:
         return options
 
     def naming(
-        self,
-        root: ObjectStore,
-        uris: Iterable[str],
-        options: Mapping[str, str] | None = None,
+        self, root: ObjectStore, uris: Iterable[str], options: Mapping[str, str] | None = None
     ) -> AccessPolicy:
         """The policy that allows base paths that the caller adds to the dataset at ``root``.
 

@@ -84,11 +84,7 @@ class RenewedStore(WrappedStore):
     )  # fmt: skip
 
     def __init__(
-        self,
-        uri: str,
-        options: ExpiringOptions,
-        store: ObjectStore | None = None,
-        folder: str = "",
+        self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None, folder: str = ""
     ) -> None:
         self._uri, self._options, self._lock = uri, options, renewed(RLock())
         self._folder, self._next = folder, 0.0

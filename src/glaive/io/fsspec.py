@@ -25,12 +25,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import (
-    MissingDependencyError,
-    ObjectExistsError,
-    OptionError,
-    StoreError,
-)
+from glaive.errors import MissingDependencyError, ObjectExistsError, OptionError, StoreError
 from glaive.forks import Origin
 from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE

@@ -34,9 +34,7 @@ _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS ((\w+)[^;]*?)\s*(?:;|$)"
 
 
 def connect_checked(
-    path: str | os.PathLike[str],
-    timeout: float,
-    isolation_level: Literal["DEFERRED"] | None = None,
+    path: str | os.PathLike[str], timeout: float, isolation_level: Literal["DEFERRED"] | None = None
 ) -> sqlite3.Connection:
     """Connect to a file, which is created if missing.
 

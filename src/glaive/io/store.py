@@ -115,10 +115,7 @@ class IoCounters:
 
 def _stats(counts: tuple[int, int, int, int]) -> IOStats:
     return IOStats(
-        read_iops=counts[0],
-        read_bytes=counts[1],
-        write_iops=counts[2],
-        written_bytes=counts[3],
+        read_iops=counts[0], read_bytes=counts[1], write_iops=counts[2], written_bytes=counts[3]
     )
 
 

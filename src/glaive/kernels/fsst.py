@@ -189,9 +189,7 @@ class SymbolTable:
         )
 
     @cached_property
-    def lookups(
-        self,
-    ) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
+    def lookups(self) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
         """The encoder's tables as dicts: by slot, by two bytes, by one byte."""
         long: dict[int, tuple[bytes, int]] = {}
         short: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
@@ -635,10 +633,7 @@ def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
 
 
 def decode_values(
-    tables: Sequence[SymbolTable],
-    counts: Int64s,
-    strings: Strings,
-    where: Where,
+    tables: Sequence[SymbolTable], counts: Int64s, strings: Strings, where: Where
 ) -> Strings:
     """Decode values of several pages, those of one page after the other.
 
@@ -678,11 +673,7 @@ def decode_values(
 
 
 def _decode(
-    symbols: Int64s,
-    chunks: Int64s,
-    strings: Strings,
-    columns: Sequence[Int64s],
-    where: Where,
+    symbols: Int64s, chunks: Int64s, strings: Strings, columns: Sequence[Int64s], where: Where
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]

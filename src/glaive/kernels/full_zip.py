@@ -26,12 +26,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels import _full_zip_reference as reference
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_apart, check_within
-from glaive.kernels._full_zip_reference import (
-    EntryLayout,
-    Unzipped,
-    damaged_entry,
-    offset_width,
-)
+from glaive.kernels._full_zip_reference import EntryLayout, Unzipped, damaged_entry, offset_width
 from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries

@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack_reference import BLOCK
-from glaive.kernels.bitpack import (
-    unpack_inline,
-    unpack_out_of_line,
-)
+from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
 from glaive.kernels.native import levels as levels_loops
 from glaive.kernels.native import use_compiled

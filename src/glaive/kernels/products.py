@@ -138,11 +138,7 @@ def _select_numpy(
 
 
 def check_products(
-    rows: Float32s,
-    shape: tuple[int, int],
-    offsets: Float32s,
-    factors: Float32s,
-    limits: Float32s,
+    rows: Float32s, shape: tuple[int, int], offsets: Float32s, factors: Float32s, limits: Float32s
 ) -> None:
     """Check what the kernels of products read; ``shape`` is that of the queries.
 

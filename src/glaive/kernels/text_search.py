@@ -281,10 +281,7 @@ def _decode_positions(
 
 def _corrupt(found: str, where: object) -> CorruptFileError:
     return CorruptFileError(
-        "postings of an index",
-        expected="blocks of documents",
-        found=found,
-        where=where,
+        "postings of an index", expected="blocks of documents", found=found, where=where
     )
 
 

@@ -91,8 +91,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "table", "GET", (*_PAGE, "include_declared"), "none", request="ListTables"
     ),
     "describe_table": Operation(
-        "table/{id}/describe",
-        query=("with_table_uri", "load_detailed_metadata", "check_declared"),
+        "table/{id}/describe", query=("with_table_uri", "load_detailed_metadata", "check_declared")
     ),
     "table_exists": Operation("table/{id}/exists", answer="nothing"),
     "declare_table": Operation("table/{id}/declare"),
@@ -119,10 +118,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "alter_table_drop_columns": Operation("table/{id}/drop_columns"),
     "alter_table_backfill_columns": Operation("table/{id}/backfill_column"),
     "update_table_schema_metadata": Operation(
-        "table/{id}/schema_metadata/update",
-        query=("branch",),
-        body="metadata",
-        answer="metadata",
+        "table/{id}/schema_metadata/update", query=("branch",), body="metadata", answer="metadata"
     ),
     "update_field_metadata": Operation("table/{id}/update_field_metadata"),
     "get_table_stats": Operation("table/{id}/stats"),

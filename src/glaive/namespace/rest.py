@@ -517,12 +517,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return headers
 
     def _exchange(
-        self,
-        verb: str,
-        location: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        limit: int,
+        self, verb: str, location: str, body: bytes, headers: Mapping[str, str], limit: int
     ) -> tuple[int, bytes]:
         """Status and answer, which has a byte more than the limit if it is longer."""
         connection = self._connection()

@@ -91,9 +91,7 @@ def open_location(location: BlobLocation) -> RangeReader:
         raise _missing(location) from error
 
 
-def read_locations(
-    locations: Sequence[BlobLocation | None],
-) -> list[pa.Buffer | None]:
+def read_locations(locations: Sequence[BlobLocation | None]) -> list[pa.Buffer | None]:
     """The bytes of the values of different rows, in order; None where there is none.
 
     Values in one object are read in bulk: near ones with one request. Objects are read side

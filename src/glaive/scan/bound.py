@@ -272,10 +272,7 @@ def _bind_several(
 
 
 def _with_blob_contents(
-    snapshot: Snapshot,
-    fragment: Fragment,
-    projection: Projection,
-    columns: Sequence[BoundColumn],
+    snapshot: Snapshot, fragment: Fragment, projection: Projection, columns: Sequence[BoundColumn]
 ) -> list[BoundColumn]:
     """The columns, those of blobs as values where these are wanted."""
     if not projection.blob_contents:

@@ -30,12 +30,7 @@ from glaive.scan.filter.search import Chunk, Late, Search, Selection
 from glaive.scan.options import Meter
 from glaive.scan.plan import AllRows, FragmentRows
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
-from glaive.scan.run.parts import (
-    MIN_RUN_FRAGMENTS,
-    ColumnChunks,
-    FragmentWindows,
-    ScanPart,
-)
+from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection

@@ -6,12 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.errors import (
-    DatasetNotFoundError,
-    OptionError,
-    StoreError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,11 +33,7 @@ def open_dataset(options: Options) -> LanceDataset:
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
         version = options.branch, options.version
-    opened = dataset(
-        options.uri,
-        version=version,
-        storage_options=options.storage or None,
-    )
+    opened = dataset(options.uri, version=version, storage_options=options.storage or None)
     if options.identity is not None:
         check_same(opened.manifest, options.identity)
     if options.asof is None:

@@ -771,10 +771,7 @@ def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
 
 
 def _grouped(
-    spark: SparkSession,
-    query: str,
-    use: TableUse,
-    source: tuple[Options, Any, Any],
+    spark: SparkSession, query: str, use: TableUse, source: tuple[Options, Any, Any]
 ) -> GroupedFrame | None:
     """The groups of a table, where tasks may aggregate its rows."""
     pinned, schema, dataset = source

@@ -20,12 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from glaive.errors import (
-    ColumnNotFoundError,
-    OptionError,
-    SchemaError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.options import Options, from_spark, with_location
 

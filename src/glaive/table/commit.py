@@ -37,13 +37,7 @@ from glaive.errors import (
 from glaive.format.fields import refuse_reserved
 from glaive.format.fragment import LEGACY, Fragment
 from glaive.format.manifest import Feature, Manifest, check_writable, encode_manifest
-from glaive.format.paths import (
-    DETACHED,
-    VERSIONS,
-    data_file_path,
-    manifest_path,
-    transaction_path,
-)
+from glaive.format.paths import DETACHED, VERSIONS, data_file_path, manifest_path, transaction_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction, WireOperation
 from glaive.io.store import ObjectStore

@@ -30,13 +30,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import (
-    DATA,
-    blob_file_name,
-    blob_folder,
-    manifest_path,
-    transaction_path,
-)
+from glaive.format.paths import DATA, blob_file_name, blob_folder, manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
@@ -59,13 +53,7 @@ from glaive.table.references import (
     index_folders,
 )
 from glaive.table.refs import root_store
-from glaive.table.root import (
-    access_of,
-    base_of,
-    find_base,
-    place_opened,
-    register_of,
-)
+from glaive.table.root import access_of, base_of, find_base, place_opened, register_of
 from glaive.table.versions import MOST_UNLISTED, latest, list_versions, write_hint
 from glaive.types import ByteRange
 

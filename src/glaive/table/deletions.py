@@ -103,10 +103,7 @@ def _load(
 
 
 def add_deletions(
-    store: ObjectStore,
-    manifest: Manifest,
-    fragment: Fragment,
-    offsets: NDArray[np.integer],
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, offsets: NDArray[np.integer]
 ) -> tuple[Fragment | None, NDArray[np.uint32]]:
     """Delete rows of a fragment: write a file with all deleted rows.
 

@@ -105,10 +105,7 @@ def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[Ver
         if fragment.HasField("deletion_file"):
             deletions = fragment.deletion_file
             path = deletion_file_path(
-                fragment.id,
-                deletions.read_version,
-                deletions.id,
-                bitmap=bool(deletions.file_type),
+                fragment.id, deletions.read_version, deletions.id, bitmap=bool(deletions.file_type)
             )
             base = deletions.base_id if deletions.HasField("base_id") else None
             yield VersionFile("deletion", path, base)

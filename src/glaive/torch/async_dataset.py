@@ -12,10 +12,7 @@ from glaive.torch.installed import from_torch_module
 if TYPE_CHECKING:
     from glaive.torch.background import AsyncDataset, async_dataset
 
-__all__ = [
-    "AsyncDataset",
-    "async_dataset",
-]
+__all__ = ["AsyncDataset", "async_dataset"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,12 +12,7 @@ from glaive.torch.installed import from_torch_module
 if TYPE_CHECKING:
     from glaive.torch.true_neighbours import ground_truth, infer_vector_column, recall, sort_tensors
 
-__all__ = [
-    "ground_truth",
-    "infer_vector_column",
-    "recall",
-    "sort_tensors",
-]
+__all__ = ["ground_truth", "infer_vector_column", "recall", "sort_tensors"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,7 @@ from glaive.torch.installed import from_torch_module
 if TYPE_CHECKING:
     from glaive.torch.clusters import KMeans
 
-__all__ = [
-    "KMeans",
-]
+__all__ = ["KMeans"]
 
 
 def __getattr__(name: str) -> Any:

@@ -114,11 +114,7 @@ def test_the_null_lists_of_the_reference_are_read_and_written(*, compressed: boo
     flat = FLAT16.to_wire()
     assert page.layout.constant_layout == (
         constant(
-            [1, 6],
-            rep_compression=flat,
-            def_compression=flat,
-            num_rep_values=3,
-            num_def_values=3,
+            [1, 6], rep_compression=flat, def_compression=flat, num_rep_values=3, num_def_values=3
         )
         if compressed
         else constant([1, 6])

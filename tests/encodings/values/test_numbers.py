@@ -321,10 +321,7 @@ def test_strings_with_encoded_offsets(
     heads = offsets.encode_blocks(of(flat, bits), counts + 1)
     raw = b"".join(b"".join(chunk) + b"pad" for chunk in chunks)
     sizes = np.array([sum(map(len, chunk)) + 3 for chunk in chunks])
-    starts = (
-        np.cumsum(heads.sizes) - heads.sizes,
-        len(heads.data) + np.cumsum(sizes) - sizes,
-    )
+    starts = (np.cumsum(heads.sizes) - heads.sizes, len(heads.data) + np.cumsum(sizes) - sizes)
     buffer = pa.py_buffer(heads.data.tobytes() + raw)
     stored = MiniChunks(buffer, starts, (heads.sizes, sizes), counts, HERE)
     encoding = SplitStrings(bits, offsets)
@@ -374,11 +371,7 @@ def test_values_of_one_length_need_no_offsets() -> None:
     assert encoding.num_buffers == 1
     assert again(encoding) == encoding
     chunks = MiniChunks(
-        pa.py_buffer(b"abcdef"),
-        (np.array([0, 4]),),
-        (np.array([4, 2]),),
-        np.array([2, 1]),
-        HERE,
+        pa.py_buffer(b"abcdef"), (np.array([0, 4]),), (np.array([4, 2]),), np.array([2, 1]), HERE
     )
     assert strings(encoding.decode_mini(chunks)) == [b"ab", b"cd", b"ef"]
     assert strings(encoding.take_mini(chunks, np.array([1, 0]), np.array([0, 1]))) == [b"ef", b"cd"]

@@ -90,10 +90,7 @@ def test_members_of_fixed_width_lie_next_to_each_other() -> None:
 def test_members_of_variable_width_have_a_length_each() -> None:
     array = variable(2)
     codec = VariablePackedStruct(
-        (
-            Member(Flat(16), 16, is_variable=False),
-            Member(Plain(32), 32, is_variable=True),
-        )
+        (Member(Flat(16), 16, is_variable=False), Member(Plain(32), 32, is_variable=True))
     )
     assert read_encoding(codec.to_wire(), WHERE) == codec
     whole = block_from_array(array)

@@ -91,9 +91,7 @@ def test_text_survives_blocks(groups: list[list[bytes]], encoding: Variable) -> 
 
 
 @pytest.mark.parametrize(
-    "encoding",
-    [*PLAIN, *FSST, OFF, Dictionary(Flat(32), Variable(32), 3)],
-    ids=str,
+    "encoding", [*PLAIN, *FSST, OFF, Dictionary(Flat(32), Variable(32), 3)], ids=str
 )
 @pytest.mark.spec("fsst-5")
 def test_encodings_come_back_from_the_wire(encoding: ValueEncoding) -> None:

@@ -20,10 +20,7 @@ EVERY_TYPE = pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES)
 
 def write(path: Path, parts: list[Any], *, stable: bool = False, version: str = "2.2") -> Path:
     """A dataset with a fragment for each part of its column ``x``."""
-    options: dict[str, Any] = {
-        "data_storage_version": version,
-        "enable_stable_row_ids": stable,
-    }
+    options: dict[str, Any] = {"data_storage_version": version, "enable_stable_row_ids": stable}
     for part in parts:
         glaive.write_dataset(pa.table({"x": part}), str(path), mode="append", **options)
     return path

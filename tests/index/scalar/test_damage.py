@@ -161,8 +161,7 @@ def test_values_in_disorder_do_not_keep_a_merge_of_b_trees_from_its_end(
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "9" * 5000, str(2**62)])
 @pytest.mark.parametrize(
-    ("kind", "setting"),
-    [("zonemap", "rows_per_zone"), ("bloomfilter", "bloomfilter_item")],
+    ("kind", "setting"), [("zonemap", "rows_per_zone"), ("bloomfilter", "bloomfilter_item")]
 )
 def test_zones_of_a_size_that_cannot_be_are_not_merged(
     tmp_path: Path, kind: str, setting: str, number: str

@@ -92,9 +92,7 @@ def assert_same_index(folders: tuple[Path, Path]) -> None:
 @pytest.mark.spec("text-1", "text-2", "text-16", "text-19", "text-32", "text-34")
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])
 @pytest.mark.parametrize(
-    "options",
-    [{"format_version": 1}, {}, {"format_version": "v3"}, {"block_size": 256}],
-    ids=str,
+    "options", [{"format_version": 1}, {}, {"format_version": "v3"}, {"block_size": 256}], ids=str
 )
 def test_every_list_is_that_of_pylance(
     tmp_path: Path, options: dict[str, Any], positions: bool

@@ -163,10 +163,7 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
         ({"headers": ["{}", "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 4, 6]}), "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 6, 5]}), "", ""]}, "index"),
-        (
-            {"headers": [json.dumps({**HEADER, "level_offsets": OVERFLOWING}), "", ""]},
-            "index",
-        ),
+        ({"headers": [json.dumps({**HEADER, "level_offsets": OVERFLOWING}), "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "params": {"m": 0}}), "", ""]}, "index"),
         (
             {"headers": [json.dumps({**HEADER, "level_offsets": [0, 4] + [5] * 64}), "", ""]},

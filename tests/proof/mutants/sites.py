@@ -105,17 +105,7 @@ class _Sites(ast.NodeVisitor):
         same = (scope, before, text)
         line = self.source.count("\n", 0, start) + 1
         self.found.append(
-            Mutant(
-                self.path,
-                scope,
-                line,
-                kind,
-                start,
-                end,
-                text,
-                before,
-                self.seen[same],
-            )
+            Mutant(self.path, scope, line, kind, start, end, text, before, self.seen[same])
         )
         self.seen[same] += 1
 

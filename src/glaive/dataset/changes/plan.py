@@ -583,11 +583,7 @@ class _Comparison:
     """Two versions, fragment by fragment."""
 
     def __init__(
-        self,
-        before: Manifest,
-        after: Manifest,
-        commit: Commit | None,
-        others: frozenset[int],
+        self, before: Manifest, after: Manifest, commit: Commit | None, others: frozenset[int]
     ) -> None:
         self._before, self._after = before, after
         self._commit = commit

@@ -316,12 +316,7 @@ def make_columns(
 
 
 def commit_columns(
-    dataset: OpenedVersion,
-    grown: Grown,
-    files: AddedFiles,
-    *,
-    keep: bool = False,
-    job: Job = LOCAL,
+    dataset: OpenedVersion, grown: Grown, files: AddedFiles, *, keep: bool = False, job: Job = LOCAL
 ) -> Manifest:
     """Commit files with new columns; after a conflict they are removed, unless ``keep``."""
     operation = Merge(

@@ -158,10 +158,7 @@ _MAX_REPEATED_BYTES: Final = 64 * 1024 * 1024
 
 
 def write_column_file(
-    snapshot: Snapshot,
-    fragment: Fragment,
-    schema: LanceSchema,
-    rows: Iterable[Rows],
+    snapshot: Snapshot, fragment: Fragment, schema: LanceSchema, rows: Iterable[Rows]
 ) -> DataFile:
     """Write columns of a fragment into a file that no version refers to yet.
 

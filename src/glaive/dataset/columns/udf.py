@@ -268,8 +268,7 @@ class BatchUDF:
 
 
 def batch_udf(
-    output_schema: pa.Schema | None = None,
-    checkpoint_file: str | os.PathLike[str] | None = None,
+    output_schema: pa.Schema | None = None, checkpoint_file: str | os.PathLike[str] | None = None
 ) -> Callable[[Function], BatchUDF]:
     """Wrap a function for ``add_columns`` and ``merge_columns``.
 

@@ -317,9 +317,7 @@ def commit_rewrites(
     needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
     indices = remapped_indices(base, needed, job.runner)
     operation = Rewrite(
-        groups=tuple(groups),
-        rewritten_indices=indices.rewritten,
-        coverage=indices.coverage,
+        groups=tuple(groups), rewritten_indices=indices.rewritten, coverage=indices.coverage
     )
     try:
         return commit_operation(base, operation, **recorded), total

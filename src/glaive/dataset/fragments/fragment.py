@@ -483,13 +483,7 @@ class LanceFragment(FragmentChanges):
         return self.scanner(columns, filter, **options).to_batches()
 
     @shows_options(
-        "limit",
-        "offset",
-        "batch_size",
-        "with_row_id",
-        "with_row_address",
-        "blob_mode",
-        "order_by",
+        "limit", "offset", "batch_size", "with_row_id", "with_row_address", "blob_mode", "order_by"
     )
     def to_pandas(
         self,

@@ -41,11 +41,7 @@ class KMeans:
     """
 
     def __init__(
-        self,
-        k: int,
-        metric_type: str = "l2",
-        max_iters: int = 50,
-        centroids: object = None,
+        self, k: int, metric_type: str = "l2", max_iters: int = 50, centroids: object = None
     ) -> None:
         numbers: dict[str, object] = {"k": k, "max_iters": max_iters}
         for name, value in numbers.items():

@@ -319,10 +319,7 @@ _MAX_EDGES: Final = 1 << 20
 
 
 def get_ivf_partition_info(
-    dataset: LanceDataset,
-    index_name: str,
-    *,
-    index_segments: Iterable[str | UUID] | None = None,
+    dataset: LanceDataset, index_name: str, *, index_segments: Iterable[str | UUID] | None = None
 ) -> list[dict[str, int]]:
     """The rows of each partition of an IVF_FLAT index, those that were deleted since included.
 
@@ -406,10 +403,7 @@ def hamming_clustering_for_ivf_partition(
 
 
 def hamming_clustering_for_sample(
-    dataset: LanceDataset,
-    column: str,
-    sample_size: int | None = None,
-    hamming_threshold: int = 10,
+    dataset: LanceDataset, column: str, sample_size: int | None = None, hamming_threshold: int = 10
 ) -> pa.RecordBatchReader:
     """Groups of near hashes among random rows, or all.
 

@@ -534,9 +534,7 @@ class IndexTask:
 
 
 def build_segment(
-    dataset: OpenedVersion,
-    task: IndexTask,
-    count_rows: CountRows | None = None,
+    dataset: OpenedVersion, task: IndexTask, count_rows: CountRows | None = None
 ) -> Entry:
     """Write a segment as a task says.
 

@@ -403,11 +403,7 @@ def sort_encoded(names: Sequence[str], folder: str, partitions: int, into: str) 
 
 
 def load_sorted(
-    dataset: OpenedVersion,
-    column: str,
-    encoded: EncodedVectors,
-    names: Sequence[str],
-    folder: str,
+    dataset: OpenedVersion, column: str, encoded: EncodedVectors, names: Sequence[str], folder: str
 ) -> Index:
     """Write a segment with the rows of files; nothing is committed."""
     model, parameters = encoded.model, encoded.parameters

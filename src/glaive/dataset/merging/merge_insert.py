@@ -271,11 +271,7 @@ class MergeInsertBuilder:
         )
 
     def execute(
-        self,
-        data_obj: object,
-        *,
-        schema: pa.Schema | None = None,
-        progress: bool | None = None,
+        self, data_obj: object, *, schema: pa.Schema | None = None, progress: bool | None = None
     ) -> dict[str, int]:
         """Run the merge and move the dataset to the new version.
 

@@ -29,12 +29,7 @@ from glaive.dataset.columns.column_files import (
     view_of,
     write_column_file,
 )
-from glaive.dataset.merging.matches import (
-    Matches,
-    SourceKeys,
-    ambiguous_source,
-    find_matches,
-)
+from glaive.dataset.merging.matches import Matches, SourceKeys, ambiguous_source, find_matches
 from glaive.dataset.merging.source import (
     HELD_SHARE,
     WINDOW_BYTES,

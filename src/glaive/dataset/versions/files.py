@@ -31,24 +31,13 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.load import (
-    each_manifest,
-    load_manifest,
-    load_numbered,
-    open_latest,
-    open_newest,
-)
+from glaive.table.load import each_manifest, load_manifest, load_numbered, open_latest, open_newest
 from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import confine, open_root, register_of
-from glaive.table.versions import (
-    MOST_UNLISTED,
-    ManifestLocation,
-    list_manifests,
-    list_versions,
-)
+from glaive.table.versions import MOST_UNLISTED, ManifestLocation, list_manifests, list_versions
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion

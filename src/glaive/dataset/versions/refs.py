@@ -245,10 +245,7 @@ class CopyTask:
         manifest = opened.manifest
         folders = list(index_folders(manifest))
         positions = self.fragments.positions(opened)
-        files = [
-            *fragment_files(manifest, positions),
-            *(folders[at] for at in self.indices),
-        ]
+        files = [*fragment_files(manifest, positions), *(folders[at] for at in self.indices)]
         target = branch_store(root_store(opened.store, branch_of(manifest)), self.parent)
         kept = FileSet()
         if self.published is not None:

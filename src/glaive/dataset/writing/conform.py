@@ -126,12 +126,7 @@ def check_names(names: Collection[str]) -> None:
             )
 
 
-_REFUSALS = (
-    pa.ArrowInvalid,
-    pa.ArrowNotImplementedError,
-    pa.ArrowTypeError,
-    pa.ArrowCapacityError,
-)
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowCapacityError)
 
 
 def conform(rows: Rows, schema: pa.Schema, *, keep_dictionaries: bool = False) -> Rows:

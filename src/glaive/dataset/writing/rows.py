@@ -228,9 +228,7 @@ def write_options(
 
 
 def add_bases(
-    dataset: OpenedVersion,
-    bases: Sequence[DatasetBasePath],
-    properties: Mapping[str, str] | None,
+    dataset: OpenedVersion, bases: Sequence[DatasetBasePath], properties: Mapping[str, str] | None
 ) -> OpenedVersion:
     """Commit new base paths, assigning missing ids; returns a version with access to them."""
     for base in bases:
@@ -267,9 +265,7 @@ def open_to_write(
 
 
 def allowing(
-    store: ObjectStore,
-    bases: Sequence[DatasetBasePath],
-    options: Mapping[str, str] | None = None,
+    store: ObjectStore, bases: Sequence[DatasetBasePath], options: Mapping[str, str] | None = None
 ) -> ObjectStore:
     """The root of a dataset with permission to access these base paths.
 

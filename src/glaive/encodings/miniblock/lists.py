@@ -321,12 +321,7 @@ class ItemListReader:
     __slots__ = ("_chunks", "_depth", "_index", "_items", "_page", "_table")
 
     def __init__(
-        self,
-        table: ChunkTable,
-        index: RowIndex,
-        page: LevelPage,
-        items: Items | None,
-        depth: int,
+        self, table: ChunkTable, index: RowIndex, page: LevelPage, items: Items | None, depth: int
     ) -> None:
         self._table = table
         self._index = index
@@ -337,11 +332,7 @@ class ItemListReader:
 
     @classmethod
     def of(
-        cls,
-        layout: MiniBlockLayout,
-        table: ChunkTable,
-        page: LevelPage | None,
-        items: Items | None,
+        cls, layout: MiniBlockLayout, table: ChunkTable, page: LevelPage | None, items: Items | None
     ) -> ItemListReader | None:
         """The reader of pages like these, if there is one."""
         *structs, outermost = layout.layers[1:] or layout.layers

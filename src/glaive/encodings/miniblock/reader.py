@@ -361,11 +361,7 @@ class MiniBlockReader(PageReader):
         return Fetch(without_chunks(ranges), lambda buffers: then(self._load(buffers), None))
 
     def _with_chunks(
-        self,
-        small: Opened,
-        chunks: pa.Buffer | None,
-        ids: slice | NDArray[np.int64],
-        then: Then,
+        self, small: Opened, chunks: pa.Buffer | None, ids: slice | NDArray[np.int64], then: Then
     ) -> Fetch[Leaf] | Leaf:
         """Go on with a buffer that holds the chunks ``ids`` (ascending), and where in it."""
         table = small.table

@@ -207,8 +207,7 @@ library(
     takes=lists("lei", always(pa.uint64()), 1),
 )
 library(
-    "array_positions list_positions",
-    takes=lists("le", always(pa.list_(item_field(pa.uint64())))),
+    "array_positions list_positions", takes=lists("le", always(pa.list_(item_field(pa.uint64()))))
 )
 
 
@@ -394,13 +393,7 @@ function("array_append", "list_append", "array_push_back", "list_push_back", tak
 )
 
 
-@function(
-    "array_prepend",
-    "list_prepend",
-    "array_push_front",
-    "list_push_front",
-    takes=lists("el"),
-)
+@function("array_prepend", "list_prepend", "array_push_front", "list_push_front", takes=lists("el"))
 def _array_prepend(item: Any, values: Any) -> Any:
     return _with_item(values, item, first=True)
 

@@ -150,11 +150,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def function(
-    *names: str,
-    takes: Resolve,
-    volatile: bool = False,
-    column: int = 0,
-    geometries: bool = False,
+    *names: str, takes: Resolve, volatile: bool = False, column: int = 0, geometries: bool = False
 ) -> Callable[[C], C]:
     """Decorator: register ``compute`` under these names, in lower case."""
 

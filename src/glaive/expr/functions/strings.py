@@ -135,10 +135,7 @@ def _concat(*strings: Any) -> Any:
     return _joined(strings, pa.scalar(""), "replace")
 
 
-@function(
-    "concat_ws",
-    takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=widest_string, repeated=True),
-)
+@function("concat_ws", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=widest_string, repeated=True))
 def _concat_ws(separator: Any, *strings: Any) -> Any:
     return _joined(strings, separator, "skip")
 

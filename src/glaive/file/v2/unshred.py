@@ -483,12 +483,7 @@ def _item_layer(
     return ResolvedLayer(slots, validity, nulls, None)
 
 
-def _build(
-    node: Node,
-    resolved: Sequence[Resolved | None],
-    depth: int,
-    where: Where,
-) -> pa.Array:
+def _build(node: Node, resolved: Sequence[Resolved | None], depth: int, where: Where) -> pa.Array:
     if not node.children:
         leaf = resolved[0]
         if leaf is None:

@@ -117,8 +117,7 @@ class FilterBuilder:
             self._open(int(zones[last - 1]))
             part = values[start : int(stop)]
             owner = np.repeat(
-                zones[first:last] - self._first,
-                np.diff(np.append(starts[first:last], stop)),
+                zones[first:last] - self._first, np.diff(np.append(starts[first:last], stop))
             )
             if part.null_count:
                 owner = owner[np.asarray(part.is_valid())]

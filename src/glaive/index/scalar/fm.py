@@ -672,11 +672,7 @@ class OpenedFM(ScalarIndex):
 
 
 def _at_its_place(
-    partition: FMPartition,
-    query: HasText,
-    places: Int64s,
-    owners: Int64s,
-    length: int,
+    partition: FMPartition, query: HasText, places: Int64s, owners: Int64s, length: int
 ) -> Flags:
     """Which occurrences of a word are where it is wanted: at the beginning, or the end."""
     kept = np.ones(len(places), np.bool_)

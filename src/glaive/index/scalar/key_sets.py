@@ -19,19 +19,8 @@ from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import ValueBatch
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.ordering import (
-    SortKeys,
-    group_starts,
-    is_sortable,
-    key_of,
-    sort_keys,
-)
-from glaive.index.scalar.rowsets import (
-    encode_rowsets,
-    row_set_of,
-    rows_per_byte,
-    union_of_rowsets,
-)
+from glaive.index.scalar.ordering import SortKeys, group_starts, is_sortable, key_of, sort_keys
+from glaive.index.scalar.rowsets import encode_rowsets, row_set_of, rows_per_byte, union_of_rowsets
 from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch
 from glaive.index.segment import IndexFile, Keep, SegmentWriter, keep_nothing
 from glaive.memory import items_of

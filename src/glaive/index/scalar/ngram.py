@@ -32,13 +32,7 @@ from glaive.index.protocol import (
     index_kind,
 )
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.key_sets import (
-    KEYS_AT_ONCE,
-    KeyBatch,
-    SetFormat,
-    grouped,
-    merged_keys,
-)
+from glaive.index.scalar.key_sets import KEYS_AT_ONCE, KeyBatch, SetFormat, grouped, merged_keys
 from glaive.index.scalar.rowsets import (
     RowLimit,
     ascending_sets,

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.errors import (
-    CorruptFileError,
-    DataFileMissingError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, IndexSource, RebuiltSegment, index_kind

@@ -132,9 +132,7 @@ def encoded_tensor(numbers: NDArray[Any], shape: tuple[int, ...] | None = None) 
     """A tensor as files hold it; ``shape`` says another shape than that of the numbers."""
     little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
     return index_pb2.Tensor(
-        data_type=_TENSOR_TYPES[numbers.dtype],
-        shape=shape or numbers.shape,
-        data=little.tobytes(),
+        data_type=_TENSOR_TYPES[numbers.dtype], shape=shape or numbers.shape, data=little.tobytes()
     )
 
 
@@ -601,10 +599,7 @@ class RabitCoder(Coder):
         offset = np.einsum("ij,ij->i", values, mirrored).astype(np.float64)
         stored = np.where(positive, codes, np.uint8(most) - codes)
         factors = self._factors(squares, products, length, offset)
-        return {
-            EXTRA: to_blocked(stored, bits),
-            **dict(zip(_EXTRA_FACTORS, factors, strict=True)),
-        }
+        return {EXTRA: to_blocked(stored, bits), **dict(zip(_EXTRA_FACTORS, factors, strict=True))}
 
     def is_arranged(self, name: str) -> bool:
         """See :meth:`Coder.is_arranged`."""

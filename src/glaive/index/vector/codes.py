@@ -395,12 +395,7 @@ class ProductCodes(Codes):
     """
 
     def __init__(
-        self,
-        rows: PartitionRows,
-        metric: Metric,
-        centroids: Float32s,
-        book: Float32s,
-        where: str,
+        self, rows: PartitionRows, metric: Metric, centroids: Float32s, book: Float32s, where: str
     ) -> None:
         self._rows = rows
         self._dot = metric == "dot"

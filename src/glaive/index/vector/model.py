@@ -52,11 +52,7 @@ class VectorModel:
     """
 
     def __init__(
-        self,
-        column: VectorColumn,
-        centroids: NDArray[Any],
-        coder: Coder,
-        loss: float | None = None,
+        self, column: VectorColumn, centroids: NDArray[Any], coder: Coder, loss: float | None = None
     ) -> None:
         self.column, self.centroids, self.coder, self.loss = column, centroids, coder, loss
         self.clusters = clusters_of(centroids, column)

@@ -312,10 +312,7 @@ def parquet_batches(file: SourceFile, names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def _opened(
-    source: pa.NativeFile,
-    file: SourceFile,
-    encoded: Iterable[str] = (),
-    footer: Any = None,
+    source: pa.NativeFile, file: SourceFile, encoded: Iterable[str] = (), footer: Any = None
 ) -> Any:
     try:
         return open_parquet(source, metadata=footer, read_dictionary=list(encoded))

@@ -688,11 +688,7 @@ class Search:
         return flags
 
     def _read(
-        self,
-        bound: BoundFragment,
-        start: int,
-        stop: int,
-        checked: Callable[[pa.Array], pa.Array],
+        self, bound: BoundFragment, start: int, stop: int, checked: Callable[[pa.Array], pa.Array]
     ) -> LazyColumns:
         """The rows of a range, deleted ones included."""
 

@@ -47,13 +47,7 @@ from glaive.scan.full_text.queries import (
     PhraseQuery,
     TextQuery,
 )
-from glaive.scan.indices import (
-    FragmentIds,
-    IndexedSegment,
-    LogicalIndex,
-    SnapshotIndices,
-    union_of,
-)
+from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
@@ -525,9 +519,7 @@ def _union(parts: Iterator[RowNumbers]) -> RowNumbers:
 
 
 def _weighted(
-    rows: RowNumbers,
-    columns: Sequence[CombinedColumn],
-    found: Sequence[tuple[RowNumbers, Int64s]],
+    rows: RowNumbers, columns: Sequence[CombinedColumn], found: Sequence[tuple[RowNumbers, Int64s]]
 ) -> Float32s:
     """How often each row has a token, with the weights of the columns."""
     often = np.zeros(len(rows), np.float64)
@@ -746,12 +738,7 @@ class TextSearch:
         return column, TermQuery(tuple(together), every)
 
     def _terms_of(
-        self,
-        column: TextColumn,
-        terms: TermQuery,
-        plain: TermQuery,
-        boost: float,
-        most: int | None,
+        self, column: TextColumn, terms: TermQuery, plain: TermQuery, boost: float, most: int | None
     ) -> Hits:
         """Rows that have tokens of a column; ``plain`` are those of rows that no index knows."""
         # An index that answers for no row any more, as after an update of all, needs no positions.

@@ -38,13 +38,7 @@ from glaive.kernels.graph_search import (
     scan_codes,
 )
 from glaive.named_tuple import NamedTuple
-from glaive.scan.indices import (
-    FragmentIds,
-    IndexedSegment,
-    LogicalIndex,
-    SnapshotIndices,
-    union_of,
-)
+from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import (
     Found,

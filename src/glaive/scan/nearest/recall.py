@@ -96,11 +96,7 @@ class RecallSample:
         return replace(made, nearby=tuple(map(frozenset, made._found(None, nearest))))
 
     def recall(
-        self,
-        index: ChosenIndex,
-        *,
-        nprobes: int | None = None,
-        refine_factor: int | None = None,
+        self, index: ChosenIndex, *, nprobes: int | None = None, refine_factor: int | None = None
     ) -> float:
         """The share of the nearest rows that are found with an index.
 

@@ -19,14 +19,7 @@ from glaive.arrow.widths import has_known_width
 from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment, PassedPages
-from glaive.scan.plan import (
-    UNSEEN_ROWS,
-    WINDOW_BYTES,
-    FragmentRows,
-    page_end,
-    row_bytes,
-    windows,
-)
+from glaive.scan.plan import UNSEEN_ROWS, WINDOW_BYTES, FragmentRows, page_end, row_bytes, windows
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import RowRange
 
@@ -190,12 +183,7 @@ class FragmentWindows:
             for window in windows(bound, start, stop)
         )
         return run.map(
-            _read_window,
-            jobs,
-            self.ranges,
-            job_bytes=WINDOW_BYTES,
-            inline=inline,
-            stream=stream,
+            _read_window, jobs, self.ranges, job_bytes=WINDOW_BYTES, inline=inline, stream=stream
         )
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:

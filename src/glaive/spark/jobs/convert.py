@@ -105,11 +105,7 @@ class ConvertFiles:
 
 
 def convert_parquet(
-    uri: str,
-    folder: str,
-    storage: Mapping[str, str] | None,
-    options: Mapping[str, Any],
-    job: Job,
+    uri: str, folder: str, storage: Mapping[str, str] | None, options: Mapping[str, Any], job: Job
 ) -> Manifest:
     """Commit a new dataset with the rows of all Parquet files below a folder.
 

@@ -622,10 +622,7 @@ def written_rows(
 
 
 def commit_merge(
-    opened: OpenedVersion,
-    parts: Sequence[MergedRows],
-    clauses: Sequence[RowClause],
-    job: Job,
+    opened: OpenedVersion, parts: Sequence[MergedRows], clauses: Sequence[RowClause], job: Job
 ) -> tuple[Manifest, None]:
     """Commit what tasks wrote.
 

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 # of the task and that of its result. This module is imported by workers: it imports as little as
 # it can.
 
-RESULTS: Final[dict[str, pa.DataType]] = {
-    "slot": pa.int32(),
-    "results": pa.binary(),
-}
+RESULTS: Final[dict[str, pa.DataType]] = {"slot": pa.int32(), "results": pa.binary()}
 """Columns of what a worker returns: the number of the Spark task, and its results."""
 
 RESULTS_DDL = "slot int, results binary"

@@ -396,8 +396,7 @@ class TableMaintenance(TableHandle):
 
         job = SparkJob.of(self._spark, job_id)
         return {"num_files_copied": 0} | job.change(
-            self._dataset,
-            lambda at, commit: publish_branch(at, branch, commit, version=version),
+            self._dataset, lambda at, commit: publish_branch(at, branch, commit, version=version)
         )
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:

@@ -813,11 +813,7 @@ class MergeBuilder:
         return self._joined(opened, clauses, commit, None)
 
     def _joined(
-        self,
-        opened: OpenedVersion,
-        clauses: tuple[Clause, ...],
-        commit: Job,
-        keys: pa.Table | None,
+        self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job, keys: pa.Table | None
     ) -> list[MergedRows]:
         with naming_columns(self._known(opened), f"{opened.uri} or the source"):
             joined = JoinedRows.of(

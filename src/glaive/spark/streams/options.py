@@ -186,10 +186,7 @@ _MISSPELT = 0.85
 _SET_BY_SPARK = frozenset({"queryname"})
 """Keys that Spark adds to the options of a sink, besides those it adds everywhere."""
 
-_EXCLUSIVE = (
-    ("starting_version", "starting_timestamp"),
-    ("ending_version", "ending_timestamp"),
-)
+_EXCLUSIVE = (("starting_version", "starting_timestamp"), ("ending_version", "ending_timestamp"))
 
 
 # --- Offsets of the source: how far a stream has read, and of which dataset -------------

@@ -58,12 +58,7 @@ from glaive.spark.versions import (
     SupportsTriggerAvailableNow,
     is_placeholder,
 )
-from glaive.table.load import (
-    describe_versions,
-    load_numbered,
-    open_latest_since,
-    read_transaction,
-)
+from glaive.table.load import describe_versions, load_numbered, open_latest_since, read_transaction
 from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
@@ -259,10 +254,7 @@ class Timeline:
         if True not in sides:
             if options.ignore_deletes:
                 return ChangeTasks()
-            what, remedy = (
-                "deletes",
-                "ignoreDeletes or skipChangeCommits to leave them out",
-            )
+            what, remedy = ("deletes", "ignoreDeletes or skipChangeCommits to leave them out")
         else:
             what, remedy = "updates or deletes", "skipChangeCommits to leave them out"
         raise OptionError(

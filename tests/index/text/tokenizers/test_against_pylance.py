@@ -49,12 +49,7 @@ def test_any_text(base: str, text: str) -> None:
     assert by_glaive(text, base_tokenizer=base) == by_pylance(text, base_tokenizer=base)
 
 
-@given(
-    text=TEXTS,
-    shortest=st.integers(1, 4),
-    more=st.integers(0, 3),
-    prefix=st.booleans(),
-)
+@given(text=TEXTS, shortest=st.integers(1, 4), more=st.integers(0, 3), prefix=st.booleans())
 def test_ngrams(text: str, shortest: int, more: int, prefix: bool) -> None:
     options: dict[str, Any] = {
         "base_tokenizer": "ngram", "min_ngram_length": shortest,
