@@ -13,7 +13,7 @@ import pytest
 import glaive
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.bound import FieldColumns, ListRows
+from glaive.file.v2.bound import FieldColumns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.native import Tier, force_tier
@@ -107,8 +107,6 @@ def test_lists_of_several_pages_are_taken_each_from_its_own(tier: Tier, tmp_path
     assert len(firsts) > 1
     rng = np.random.default_rng(3)
     for segment, (first, end) in enumerate(zip(firsts, [*firsts[1:], rows], strict=True)):
-        lists = ListRows.of(column, segment)
-        assert lists is not None
         for wanted in (
             np.array([first]),
             np.array([end - 1]),
@@ -117,23 +115,14 @@ def test_lists_of_several_pages_are_taken_each_from_its_own(tier: Tier, tmp_path
             rng.integers(first, first + 50, 20),
         ):
             with force_tier(tier):
-                assert lists.take(wanted).equals(table.take(pa.array(wanted)))
-
-
-def test_only_lists_whose_items_the_kernel_reads_have_a_way_of_their_own(tmp_path: Path) -> None:
-    for values, is_quick in ((_numbers, True), (_labels, True), (_texts, False), (_members, False)):
-        folder = tmp_path / values.__name__
-        folder.mkdir()
-        column = _column(folder, _lists(values, pa.list_))
-        assert (ListRows.of(column, 0) is not None) is is_quick, values.__name__
+                assert column.take_within(segment, wanted).equals(table.take(pa.array(wanted)))
 
 
 def test_rows_that_a_page_of_lists_does_not_have_are_reported_with_the_file(tmp_path: Path) -> None:
-    lists = ListRows.of(_column(tmp_path, _lists(_numbers, pa.list_)), 0)
-    assert lists is not None
+    column = _column(tmp_path, _lists(_numbers, pa.list_))
     for wanted in ([_ROWS], [3, _ROWS], [_ROWS, 3], [-1]):
         with pytest.raises(RowIndexError, match=r"few\.lance"):
-            lists.take(np.array(wanted))
+            column.take(np.array(wanted))
 
 
 def test_a_damaged_list_is_reported_with_its_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.levels import resolve_lists, validity_from_levels
-from glaive.kernels.list_takes import ListPage, read_item_lists, take_item_lists
+from glaive.kernels.list_takes import ListPage, take_item_lists
 from glaive.kernels.native import force_tier
 from glaive.kernels.records import LevelPage
 
@@ -39,19 +39,14 @@ FORMS: list[tuple[ValueEncoding, int, int, int]] = [
 LEVELS = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
 """Levels of a null item, a null list and an empty list: which of the three a page has."""
 
-VALUES: list[tuple[ValueEncoding, int]] = [(Flat(16), 1), (InlineBitpacking(16), 3)]
+VALUES: list[ValueEncoding] = [Flat(16), InlineBitpacking(16)]
 
 
 class Sample:
     """Chunks of random lists, and the table that goes with them."""
 
     def __init__(
-        self,
-        seed: int,
-        rep_form: int,
-        def_form: int,
-        kinds: tuple[int, int, int],
-        values: int | None,
+        self, seed: int, rep_form: int, def_form: int, kinds: tuple[int, int, int], values: int
     ) -> None:
         rng = np.random.default_rng(seed)
         null_item, null_list, _ = (sum(kinds[: at + 1]) * kind for at, kind in enumerate(kinds))
@@ -81,7 +76,7 @@ class Sample:
         pieces = [encode(self.rep, levels, FORMS[rep_form][0])]
         if has_def:
             pieces.append(encode(self.definition, levels, FORMS[def_form][0]))
-        codec, form = VALUES[values or 0]
+        codec = VALUES[values]
         encoded = encode(self.items, counts, codec)
         self.data, self.sizes = assemble_chunks(levels, pieces, [encoded], value_width=2)
         self.starts = np.cumsum(self.sizes) - self.sizes
@@ -98,8 +93,6 @@ class Sample:
             max_def=max_def,
             null_list=null_list,
             null_item=null_item,
-            values=0 if values is None else form,
-            value_bits=0 if values is None else 16,
         )
 
     def expected(self, entries: NDArray[np.int64]) -> tuple[list[object], ...]:
@@ -142,23 +135,8 @@ SAMPLES = st.builds(
     st.sampled_from([0, 1, 3, 4]),
     st.integers(0, len(FORMS) - 1),
     st.sampled_from(LEVELS),
-    st.sampled_from([None, 0, 1]),
+    st.sampled_from([0, 1]),
 )
-
-
-@given(SAMPLES)
-def test_all_lists_of_chunks_come_back(sample: Sample) -> None:
-    page = sample.page
-    with force_tier("numba"):
-        lists = read_item_lists(
-            sample.data, sample.starts, sample.sizes, sample.counts, sample.row_starts,
-            sample.enters[:-1], page,
-        )  # fmt: skip
-    assert lists is not None
-    offsets, of_lists, of_items = sample.expected(np.arange(len(sample.rep)))
-    assert np.frombuffer(lists.offsets, np.int32).tolist() == offsets
-    assert [bits(lists.list_validity, lists.rows), lists.null_lists] == of_lists
-    assert [bits(lists.item_validity, lists.values), lists.null_items] == of_items
 
 
 @given(SAMPLES, st.data())
@@ -181,17 +159,11 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
     assert [bits(taken.item_validity, taken.items), taken.null_items] == of_items
     position = np.cumsum(sample.visible) - 1
     values = position[entries[sample.visible[entries]]]
-    if taken.values is not None:
-        found = np.frombuffer(taken.values, np.uint16)[: taken.items]
-        np.testing.assert_array_equal(found, sample.items[values])
-        return
-    places = taken.places
-    assert places is not None
     before = np.cumsum(sample.counts) - sample.counts
-    np.testing.assert_array_equal(before[places.ids[places.slots]] + places.positions, values)
-    begins, ends = sample.starts[places.ids], (sample.starts + sample.sizes)[places.ids]
-    assert (places.starts[0] > begins).all()
-    assert (places.starts[0] + places.sizes[0] <= ends).all()
+    np.testing.assert_array_equal(before[taken.ids[taken.slots]] + taken.positions, values)
+    begins, ends = sample.starts[taken.ids], (sample.starts + sample.sizes)[taken.ids]
+    assert (taken.starts[0] > begins).all()
+    assert (taken.starts[0] + taken.sizes[0] <= ends).all()
 
 
 @pytest.mark.spec("rel-23")
@@ -202,7 +174,6 @@ def test_buffers_of_taken_lists_end_with_the_last_item(sample: Sample) -> None:
         with force_tier("numba"):
             taken = take_item_lists(sample.data, sample.starts, chunks, np.array([0]), order)
         assert taken is not None
-        assert taken.values is None or taken.values.size == 2 * taken.items
         assert taken.item_validity is None or taken.item_validity.size == (taken.items + 7) // 8
 
 
@@ -218,16 +189,16 @@ def test_a_row_over_many_chunks_is_taken() -> None:
     enters = np.array([False, *[True] * (chunks - 1), False])
     page = LevelPage(
         rep=4, rep_width=16, definition=0, def_width=0, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=0, values=3, value_bits=16,
+        visible_max=0, max_def=0,
     )  # fmt: skip
     starts = np.cumsum(sizes) - sizes
     table = ListPage(sizes, levels, row_starts, enters, page)
     with force_tier("numba"):
         taken = take_item_lists(data, starts, table, np.array([0, 1]), np.array([1, 0]))
     assert taken is not None
-    assert taken.values is not None
-    expected = np.concatenate([items[500:], items[:500]])
-    np.testing.assert_array_equal(np.frombuffer(taken.values, np.uint16)[: taken.items], expected)
+    found = 1000 * taken.ids[taken.slots] + taken.positions
+    expected = np.concatenate([np.arange(500, len(items)), np.arange(500)])
+    np.testing.assert_array_equal(found, expected)
 
 
 DAMAGE = ["rows", "count", "enters", "size", "level", "start"]
@@ -258,9 +229,7 @@ def test_damaged_chunks_are_left_to_the_general_path(damage: str) -> None:
         data = pa.py_buffer(bytes(damaged))
     table = replace(table, sizes=sizes, counts=counts, row_starts=row_starts, enters=enters)
     with force_tier("numba"):
-        read = read_item_lists(data, starts, sizes, counts, row_starts, enters[:-1], sample.page)
         taken = take_item_lists(data, starts, table, np.array([0]))
-    assert read is None
     assert taken is None
 
 
@@ -269,31 +238,3 @@ def test_without_compiled_kernels_the_general_path_is_taken() -> None:
     table = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
     with force_tier("numpy"):
         assert take_item_lists(sample.data, sample.starts, table, np.array([0])) is None
-        assert read_item_lists(
-            sample.data, sample.starts, sample.sizes, sample.counts, sample.row_starts,
-            sample.enters[:-1], sample.page,
-        ) is None  # fmt: skip
-
-
-@given(SAMPLES, st.data())
-def test_numbers_of_dictionary_items_are_moved_and_checked(
-    sample: Sample, data: st.DataObject
-) -> None:
-    rows = np.arange(int(sample.row_starts[-1]))
-    bases, limits = np.arange(len(sample.sizes)) * 1000, np.full(len(sample.sizes), 1000)
-    table = ListPage(
-        sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page, bases, limits
-    )
-    chunk_of = np.repeat(np.arange(len(sample.sizes)), sample.counts)
-    with force_tier("numba"):
-        taken = take_item_lists(sample.data, sample.starts, table, rows)
-        assert taken is not None
-        if taken.values is None:
-            return
-        found = np.frombuffer(taken.values, np.uint16)[: taken.items]
-        np.testing.assert_array_equal(found, sample.items + bases[chunk_of])
-        if not taken.items:
-            return
-        damaged = data.draw(st.integers(0, taken.items - 1))
-        limits[chunk_of[damaged]] = sample.items[damaged]
-        assert take_item_lists(sample.data, sample.starts, table, rows) is None

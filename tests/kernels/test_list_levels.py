@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpackin
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.list_levels import locate_rows, read_levels, select_levels
+from glaive.kernels.list_levels import locate_rows, read_levels
 from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.records import LevelPage
 
@@ -113,7 +112,7 @@ def test_all_levels_of_chunks_come_back(sample: Sample) -> None:
 
 
 @given(SAMPLES, st.data())
-def test_rows_are_picked_in_any_order(sample: Sample, data: st.DataObject) -> None:
+def test_rows_are_located_in_any_order(sample: Sample, data: st.DataObject) -> None:
     count = int(sample.row_starts[-1])
     rows = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=20)))
     order = np.argsort(rows)
@@ -123,32 +122,6 @@ def test_rows_are_picked_in_any_order(sample: Sample, data: st.DataObject) -> No
             located.append(locate_rows(rows[order], sample.row_starts, sample.enters))
     for numpy_result, numba_result in zip(*located, strict=True):
         np.testing.assert_array_equal(numpy_result, numba_result)
-    ids = located[0].ids
-    with force_tier("numba"):
-        selected = select_levels(
-            sample.data,
-            sample.starts[ids],
-            sample.sizes,
-            sample.counts,
-            sample.row_starts,
-            sample.enters,
-            rows[order],
-            located[1],
-            sample.page,
-            order,
-        )
-    assert selected is not None
-    entries = np.concatenate(
-        [np.arange(sample.begins[row], sample.begins[row + 1]) for row in rows]
-    )
-    np.testing.assert_array_equal(selected.rep, sample.rep[entries])
-    if sample.has_def:
-        np.testing.assert_array_equal(selected.definition, sample.definition[entries])
-    number = np.cumsum(sample.visible) - 1
-    before = np.cumsum(sample.counts) - sample.counts
-    np.testing.assert_array_equal(
-        before[ids[selected.slots]] + selected.positions, number[entries[sample.visible[entries]]]
-    )
 
 
 @given(SAMPLES, st.data())
@@ -167,7 +140,6 @@ def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
         enters[chunk] ^= True
     else:
         sizes[chunk] = 4
-    rows = np.arange(int(row_starts[-1]))
     with force_tier("numba"):
         assert (
             read_levels(
@@ -175,20 +147,6 @@ def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
             )
             is None
         )
-        located = locate_rows(rows, row_starts, enters)
-        picked = select_levels(
-            sample.data,
-            sample.starts[located.ids],
-            sizes,
-            counts,
-            row_starts,
-            enters,
-            rows,
-            located,
-            sample.page,
-        )
-    # A chunk in which no row is looked for is not looked at.
-    assert picked is None or chunk not in located.ids
 
 
 @given(SAMPLES, st.data())
@@ -211,14 +169,3 @@ def test_damaged_chunks_are_given_up_or_read_within_their_memory(
     if levels is not None:
         assert levels.rep.max() <= 2
         assert ((levels.starts >= 0) & (levels.starts + levels.sizes <= len(raw))).all()
-
-
-def test_an_order_that_is_no_permutation_is_refused() -> None:
-    sample = Sample(1, 0, 0, 2)
-    rows = np.zeros(3, np.int64)
-    located = locate_rows(rows, sample.row_starts, sample.enters)
-    with force_tier("numba"), pytest.raises(ValueError, match="no permutation of 3 rows"):
-        select_levels(
-            sample.data, sample.starts[located.ids], sample.sizes, sample.counts,
-            sample.row_starts, sample.enters, rows, located, sample.page, np.array([0, 0, 1]),
-        )  # fmt: skip

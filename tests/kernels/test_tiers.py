@@ -19,9 +19,7 @@ Report = dict[str, dict[str, Any]]
 OTHERWISE = {
     # Asked whether compiled kernels are worth it.
     # Pairs in any order.
-    "products.select_near",
-    # The reference answers that there is no quick way, whatever the arguments.
-    "list_levels.select_levels",
+    "products.select_near"
 }
 
 

@@ -17,14 +17,7 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as list_levels_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import (
-    LevelPage,
-    ReadChunks,
-    ReorderRows,
-    SelectRows,
-    SpreadLists,
-    packed,
-)
+from glaive.kernels.records import LevelPage, ReadChunks, SpreadLists, packed
 from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
@@ -67,12 +60,6 @@ MAX_LEVELS = (1 << 16) - 1
 
 SLACK = 2048 + 64
 """Bytes behind the levels: a block of 1,024, and what expanding runs writes in excess."""
-
-ROW_ENTRIES = 16
-"""Initial capacity in entries for a single row."""
-
-MAX_ROW_ENTRIES = 256
-"""Largest initial capacity in entries per row, for several rows."""
 
 
 class ReadLevels(NamedTuple):
@@ -202,133 +189,6 @@ def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRow
     used = np.cumsum(edges) > 0
     slots = np.cumsum(used) - 1
     return LocatedRows(np.flatnonzero(used), slots[begin], slots[end - 1])
-
-
-class SelectedLevels(NamedTuple):
-    """Levels of selected rows, in order, and where the values of visible entries lie.
-
-    Value j is number ``positions[j]`` of chunk ``slots[j]``; value buffers as in
-    :class:`ReadLevels`.
-    """
-
-    rep: UInt16s
-    definition: UInt16s | None
-    slots: Int64s
-    positions: Int64s
-    starts: Int64s
-    sizes: Int64s
-
-
-def select_levels(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    row_starts: Int64s,
-    enters: Flags,
-    rows: Int64s,
-    located: LocatedRows,
-    page: LevelPage,
-    order: Int64s | None = None,
-) -> SelectedLevels | None:
-    """Collect the levels of rows from the chunks that hold them.
-
-    Each chunk is decoded once when rows ascend.
-
-    Parameters
-    ----------
-    data
-        Memory of the chunks ``located.ids``.
-    starts
-        ``int64``: where these chunks begin in ``data``.
-    sizes, counts, row_starts, enters, page
-        As for :func:`read_levels`, for all chunks of the page.
-    rows, located
-        ``int64`` row numbers, and the result of :func:`locate_rows` for them.
-    order
-        ``int64``: the position of each row in the result, a permutation; by default the order
-        of ``rows``.
-    """
-    ids, begin, last = located
-    chunks, wanted = len(ids), len(rows)
-    if not wanted or not use_compiled(64 * chunks):
-        return None
-    same_length(chunks, starts)
-    same_length(len(sizes), counts, row_starts[1:], enters[1:])
-    same_length(wanted, begin, last)
-    sizes, counts = np.ascontiguousarray(sizes), np.ascontiguousarray(counts)
-    row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
-    starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
-    buffers = page.value_buffers
-    has_def = page.definition != 0
-    memory = as_array(allocate(8 * (2 * buffers * chunks + 2 * wanted)), np.int64)
-    base = address(memory)
-    lengths = base + 16 * buffers * chunks
-    scratch = allocate(2 * (2 * MAX_LEVELS + SLACK))
-    # A capacity for rows of the mean length; for longer rows the kernel is called again.
-    mean_entries = ROW_ENTRIES
-    if wanted > 1:
-        mean_entries = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MAX_ROW_ENTRIES)
-    capacity = wanted * (mean_entries + 2) * 5 // 4 + 64
-    record = packed(page)
-    while True:
-        rep = allocate(2 * capacity)
-        definition = allocate(2 * capacity) if has_def else None
-        values = allocate(16 * (capacity + 1))
-        call = SelectRows(
-            data=address(data), data_size=data.size, sizes=address(sizes), counts=address(counts),
-            row_starts=address(row_starts), enters=address(enters), table_chunks=len(sizes),
-            ids=address(ids), starts=address(starts), chunks=chunks, page=address(record),
-            rows=address(rows), begin=address(begin), last=address(last), wanted=wanted,
-            scratch_rep=address(scratch), scratch_def=address(scratch) + 2 * MAX_LEVELS + SLACK,
-            scratch_capacity=MAX_LEVELS, buffer_starts=base,
-            buffer_sizes=base + 8 * buffers * chunks, lengths=lengths, values=lengths + 8 * wanted,
-            rep_out=address(rep), def_out=0 if definition is None else address(definition),
-            slots=address(values), positions=address(values) + 8 * (capacity + 1),
-            capacity=capacity,
-        )  # fmt: skip
-        done, seen = list_levels_loops.select_rows(*call)
-        if done < 0:
-            return None
-        if done <= capacity:
-            break
-        capacity = done
-    shift = 8 * (capacity + 1)
-    if order is not None:
-        order = _permutation(order, wanted)
-        sorted_rep, sorted_def, sorted_values = rep, definition, values
-        rep = allocate(2 * done)
-        definition = allocate(2 * done) if has_def else None
-        values = allocate(16 * seen)
-        begins = allocate(24 * wanted)
-        reorder = ReorderRows(
-            order=address(order), lengths=lengths, values=lengths + 8 * wanted, wanted=wanted,
-            rep=address(sorted_rep), definition=0 if sorted_def is None else address(sorted_def),
-            slots=address(sorted_values), positions=address(sorted_values) + shift,
-            begins=address(begins), rep_out=address(rep),
-            def_out=0 if definition is None else address(definition), slots_out=address(values),
-            index_out=address(values) + 8 * seen,
-        )  # fmt: skip
-        list_levels_loops.reorder_rows(*reorder)
-        shift = 8 * seen
-    positions = as_array(values, np.int64)
-    ranges = memory[: 2 * buffers * chunks].reshape(2, buffers, chunks)
-    return SelectedLevels(
-        as_array(rep, np.uint16)[:done],
-        None if definition is None else as_array(definition, np.uint16)[:done], positions[:seen],
-        positions[shift // 8 : shift // 8 + seen], ranges[0], ranges[1],
-    )  # fmt: skip
-
-
-def _permutation(order: Int64s, length: int) -> Int64s:
-    """The order, checked to contain every number from 0 to below ``length`` once."""
-    order = np.ascontiguousarray(order, np.int64)
-    present = np.zeros(length, np.bool_)
-    if len(order) == length and (not length or 0 <= order.min() <= order.max() < length):
-        present[order] = True
-    if not present.all():
-        raise ValueError(f"an order of {len(order)} numbers is no permutation of {length} rows")
-    return order
 
 
 # --- Turn list lengths and validity into entries, and entries into levels: shredding, layer by

@@ -171,67 +171,10 @@ class ReadChunks(NamedTuple):
     capacity: int
 
 
-class SelectRows(NamedTuple):
-    """For ``list_rows.select_rows``."""
-
-    data: int
-    data_size: int
-    sizes: int
-    counts: int
-    row_starts: int
-    enters: int
-    table_chunks: int
-    ids: int
-    starts: int
-    chunks: int
-    page: int
-    rows: int
-    begin: int
-    last: int
-    wanted: int
-    scratch_rep: int
-    scratch_def: int
-    scratch_capacity: int
-    buffer_starts: int
-    buffer_sizes: int
-    lengths: int
-    values: int
-    rep_out: int
-    def_out: int
-    slots: int
-    positions: int
-    capacity: int
-
-
-class ReadItemLists(NamedTuple):
-    """For ``item_lists.read_item_lists``."""
-
-    data: int
-    data_size: int
-    starts: int
-    sizes: int
-    counts: int
-    row_starts: int
-    enters: int
-    chunks: int
-    page: int
-    buffer_starts: int
-    buffer_sizes: int
-    sets: int
-    offsets: int
-    width: int
-    rows: int
-    list_valid: int
-    item_valid: int
-    values: int
-    result: int
-
-
 class ChunkRows(NamedTuple):
     """The chunks of a page with lists, and the rows in them; read from memory.
 
-    ``row_starts`` has an item more than there are ``chunks``, ``enters`` one byte each. Where
-    ``limits`` is not 0, values are below that of their chunk, and ``bases`` are added to them.
+    ``row_starts`` has an item more than there are ``chunks``, ``enters`` one byte each.
     """
 
     sizes: int
@@ -239,8 +182,6 @@ class ChunkRows(NamedTuple):
     row_starts: int
     enters: int
     chunks: int
-    bases: int
-    limits: int
 
 
 class TakeItemLists(NamedTuple):
@@ -270,35 +211,15 @@ class TakeItemLists(NamedTuple):
     buffer_sizes: int
     chunk_capacity: int
     sets: int
-    taken: int
     taken_valid: int
     value_capacity: int
     offsets: int
     width: int
     list_valid: int
     item_valid: int
-    values: int
     slots: int
     positions: int
     result: int
-
-
-class ReorderRows(NamedTuple):
-    """For ``list_rows.reorder_rows``."""
-
-    order: int
-    lengths: int
-    values: int
-    wanted: int
-    rep: int
-    definition: int
-    slots: int
-    positions: int
-    begins: int
-    rep_out: int
-    def_out: int
-    slots_out: int
-    index_out: int
 
 
 class MeasureEntries(NamedTuple):

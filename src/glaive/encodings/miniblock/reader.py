@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Block, block_bytes, slice_block
 from glaive.arrow.blocks import Variable as Texts
+from glaive.arrow.blocks import block_bytes, slice_block
 from glaive.dataclass import dataclass
 from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.chunks import (
@@ -22,7 +22,6 @@ from glaive.encodings.miniblock.chunks import (
     ChunkReader,
     Items,
     LevelReader,
-    ValuePieces,
     empty_leaf,
     level_form,
     row_shapes,
@@ -54,7 +53,7 @@ from glaive.types import Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.miniblock.filter import Evaluated
-    from glaive.encodings.miniblock.lists import ItemListReader, ListCut, ListReader, RowCut
+    from glaive.encodings.miniblock.lists import ListReader, RowPick
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.kernels.compact import DeletionMask
 
@@ -82,7 +81,6 @@ class Opened:
     chunks: ChunkReader
     levels: LevelReader
     lists: ListReader | None
-    item_lists: ItemListReader | None = None
     evaluated: Evaluated | None = None
     row_pages: RowPages | None = None
 
@@ -105,11 +103,9 @@ class Opened:
         reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
         if not layout.limits.max_rep:
             return cls(table, items, reader, levels, None)
-        from glaive.encodings.miniblock.lists import ItemListReader, ListReader
+        from glaive.encodings.miniblock.lists import ListReader
 
-        lists = ListReader(layout, reader, levels, where)
-        item_lists = ItemListReader.of(layout, table, lists.page, items)
-        return cls(table, items, reader, levels, lists, item_lists)
+        return cls(table, items, reader, levels, ListReader(layout, reader, levels, where))
 
 
 class KeptOpened(Kept[Opened]):
@@ -276,9 +272,6 @@ class MiniBlockReader(PageReader):
                 small = self.small or self.opened(at_hand)
                 if small.lists is None:
                     return self._take_one(small, at_hand[1], row)
-                leaf = self._pick_item_lists(small, rows, None, at_hand[1])
-                if leaf is not None:
-                    return leaf
         elif not len(rows):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=None)
@@ -433,24 +426,15 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        from glaive.encodings.miniblock.lists import ListCut
-
-        table, layers = small.table, self.layout.layers
-        cut: ListCut | RowCut | None = None
-        if small.item_lists is not None:
-            cut = small.item_lists.read(data, starts, ids, start, stop)
-        if cut is None:
-            cut = lists.read(data, starts, table, ids, start, stop)
+        cut = lists.read(data, starts, small.table, ids, start, stop)
         values = None
         if cut.values:
-            counts = table.counts[ids]
+            counts = small.table.counts[ids]
             items = None if small.items is None else small.items.of(ids)
             values = small.chunks.decode(data, cut.pieces, counts, items)
             if cut.values != values.count:
                 values = slice_block(values, cut.first_value, cut.values)
-        if isinstance(cut, ListCut):
-            return Leaf(values, stop - start, cut.values, layers, shape=cut.shape)
-        return Leaf(values, stop - start, len(cut.rep), layers, cut.rep, cut.definition)
+        return Leaf(values, stop - start, len(cut.rep), self.layout.layers, cut.rep, cut.definition)
 
     # ------------------------------------------------------------------ positions
 
@@ -459,17 +443,14 @@ class MiniBlockReader(PageReader):
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         if small.lists is not None and table.rows is not None:
-            order = None
-            if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
-                order = np.argsort(rows)
-                rows = rows[order]
-            if rows.item(0) < 0 or rows.item(-1) >= self.rows:
+            if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
                 raise self._no_row(rows)
-            leaf = None if chunks is None else self._pick_item_lists(small, rows, order, chunks)
-            if leaf is not None:
-                return leaf
+            if chunks is not None:
+                picked = small.lists.pick_items(chunks, table.offsets[:-1], table, rows)
+                if picked is not None:
+                    return self._picked(small, len(rows), picked, chunks)
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
-            pick = partial(self._pick_lists, small.lists, small, rows, located, order)
+            pick = partial(self._pick_lists, small.lists, small, rows, located)
             return self._with_chunks(small, chunks, located.ids, pick)
         try:
             ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
@@ -506,54 +487,22 @@ class MiniBlockReader(PageReader):
         small: Opened,
         rows: NDArray[np.int64],
         located: LocatedRows,
-        order: NDArray[np.int64] | None,
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        table, ids = small.table, located.ids
-        everywhere = np.zeros(table.chunks, np.int64)
-        everywhere[ids] = starts
-        leaf = self._pick_item_lists(small, rows, order, data, everywhere)
-        if leaf is not None:
-            return leaf
-        selected = lists.pick(data, starts, table, rows, located, order)
-        values = None
-        if len(selected.slots):
-            items = None if small.items is None else small.items.of(ids)
-            values = small.chunks.pick(
-                data, selected.pieces, table.counts[ids], items, selected.slots, selected.places
-            )
-        return Leaf(
-            values,
-            len(rows),
-            len(selected.rep),
-            self.layout.layers,
-            selected.rep,
-            selected.definition,
-        )
+        picked = lists.pick(data, starts, small.table, rows, located)
+        return self._picked(small, len(rows), picked, data)
 
-    def _pick_item_lists(
-        self,
-        small: Opened,
-        rows: NDArray[np.int64],
-        order: NDArray[np.int64] | None,
-        data: pa.Buffer,
-        starts: NDArray[np.int64] | None = None,
-    ) -> Leaf | None:
-        """The rows, where one call can take them; ``starts`` are of all chunks, as in the page."""
-        if small.item_lists is None:
-            return None
-        starts = small.table.offsets[:-1] if starts is None else starts
-        taken = small.item_lists.take(data, starts, rows, order)
-        if taken is None:
-            return None
-        values: Block | None = taken.values if taken.items else None
-        if taken.items and taken.places is not None:
-            ids, slots, places, *pieces = taken.places
-            items = None if small.items is None else small.items.of(ids)
-            counts = small.table.counts[ids]
-            values = small.chunks.pick(data, ValuePieces(*pieces), counts, items, slots, places)
-        return Leaf(values, len(rows), taken.items, self.layout.layers, shape=taken.shape)
+    def _picked(self, small: Opened, rows: int, picked: RowPick, data: pa.Buffer) -> Leaf:
+        values = None
+        if len(picked.slots):
+            items = None if small.items is None else small.items.of(picked.ids)
+            counts = small.table.counts[picked.ids]
+            values = small.chunks.pick(
+                data, picked.pieces, counts, items, picked.slots, picked.places
+            )
+        layers, rep, definition = self.layout.layers, picked.rep, picked.definition
+        return Leaf(values, rows, picked.entries, layers, rep, definition, shape=picked.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
         """One row of a page without lists, with as few Python steps as can be."""
