@@ -21,7 +21,7 @@ import pytest
 import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
-from glaive.dataset.arrow_classes import ArrowNamed
+from glaive.dataset.pylance_members import ArrowNamed
 from glaive.encodings.registry import (
     array_encodings,
     page_layouts,

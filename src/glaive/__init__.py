@@ -156,7 +156,7 @@ _NAMES = {
     "dataset.versions.cleanup": (
         "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
     ),
-    "dataset.versions.history": "sanitize_ts",
+    "dataset.version": "sanitize_ts",
     "dataset.write": "write_dataset",
     "dataset.writing.plan": "DatasetBasePath",
     "errors": "GlaiveError",

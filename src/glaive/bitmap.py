@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from glaive.dataset.bitmap import Bitmap
+from glaive.dataset.fragments.metadata import Bitmap
 
 __all__ = ["Bitmap"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from glaive.compat.absent import REFUSED, absent_names
-from glaive.dataset.bitmap import Bitmap
 from glaive.dataset.columns.udf import BatchUDF
+from glaive.dataset.commits.transactions import write_fragments
 from glaive.dataset.fragments.fragment import FragmentSession, LanceFragment
 from glaive.dataset.fragments.metadata import (
+    Bitmap,
     DataFile,
     DeletionFile,
     FragmentMetadata,
@@ -16,7 +17,6 @@ from glaive.dataset.fragments.metadata import (
 )
 from glaive.dataset.writing.fragments import FragmentWriteProgress, NoopFragmentWriteProgress
 from glaive.dataset.writing.plan import DEFAULT_MAX_BYTES_PER_FILE
-from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.scan.snapshot import Session
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from glaive.compat.absent import REFUSED, absent_names
 from glaive.dataset.indexing.clustering import KMeans, validate_vector_index
-from glaive.dataset.versions.history import sanitize_ts, td_to_micros
+from glaive.dataset.version import sanitize_ts, td_to_micros
 
 __all__ = ["KMeans", "sanitize_ts", "td_to_micros", "validate_vector_index"]
 

@@ -28,7 +28,7 @@ from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.copying import begin_clone
 from glaive.table.load import open_latest, open_version
-from glaive.table.operations.clone import Clone
+from glaive.table.operations.overwrite import Clone
 from glaive.table.versions import list_versions
 
 ROWS = pa.table({"a": [1, 2]})

@@ -15,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.dataset.changes.feed import ChangeReader
-from glaive.dataset.writing.uncommitted import write_fragments
+from glaive.dataset.commits.transactions import write_fragments
 from glaive.errors import (
     ColumnNotFoundError,
     OptionError,

@@ -23,7 +23,7 @@ from tests.traced import traced_peak
 import glaive
 from glaive.dataset.compaction.task import live_addresses
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.versions.problems import VersionCheck
+from glaive.dataset.layout import VersionCheck
 from glaive.errors import CorruptFileError, GlaiveError, SchemaError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2

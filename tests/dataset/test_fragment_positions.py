@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from glaive.dataset.fragment_positions import FragmentPositions
+from glaive.table.index_coverage import FragmentPositions
 
 POSITIONS = FragmentPositions(np.array([7, 3, 9, 4], np.int64))
 

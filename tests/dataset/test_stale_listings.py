@@ -13,7 +13,7 @@ from tests.table.places import StaleListing, create
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.dataset.versions import clones, files
+from glaive.dataset.versions import cleanup, clones
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
@@ -261,7 +261,7 @@ def test_a_drop_leaves_no_version_that_listings_do_not_show_yet(
     dataset.insert(rows)
     dataset.delete("id = 1")
     dataset.create_scalar_index("id", "BTREE")
-    monkeypatch.setattr(files, "open_root", lambda *_, **__: Unseen(dataset.store, seen))
+    monkeypatch.setattr(cleanup, "open_root", lambda *_, **__: Unseen(dataset.store, seen))
     LanceDataset.drop(place, ignore_not_found=ignore_not_found)
     data = {f"data/{file.path}" for one in dataset.get_fragments() for file in one.data_files()}
     left = {meta.path for meta in dataset.store.walk("")}

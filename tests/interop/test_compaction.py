@@ -24,8 +24,8 @@ from glaive.errors import CommitConflictError, OptionError, VersionNotFoundError
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from glaive.table.index_coverage import reuse_entry
-from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.operations.update_config import ReserveFragments
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 theirs = pytest.importorskip("lance.optimize")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset import queries
+from glaive.dataset import interop
 from glaive.errors import DataFileMissingError, GlaiveError, MissingDependencyError, OptionError
 
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
@@ -120,8 +120,8 @@ def test_versions_of_duckdb_that_trust_texts_are_not_asked(
 def test_a_small_table_with_large_rows_may_write_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings, shared = vars(queries)["_CONFINED"], vars(queries)["_shared"]
-    monkeypatch.setattr(queries, "_CONFINED", {"memory_limit": "'100MB'", **settings})
+    settings, shared = vars(interop)["_CONFINED"], vars(interop)["_shared"]
+    monkeypatch.setattr(interop, "_CONFINED", {"memory_limit": "'100MB'", **settings})
     shared.cache_clear()
     texts = [f"{n}" * 25_000 for n in range(1000, 3000)]
     dataset = glaive.write_dataset({"t": texts}, tmp_path / "t")

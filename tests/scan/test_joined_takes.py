@@ -23,7 +23,7 @@ from glaive.scan.options import Meter
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
-from glaive.table.operations.project import Project
+from glaive.table.operations.merge import Project
 
 from .cold_files import forget, needs_fadvise
 

@@ -17,8 +17,8 @@ from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
 from glaive.spark.jobs.merge_rows import KEY, RowClause, SmallMerge
 from glaive.spark.lance_table.merge import equalities
-from glaive.table.key_filter import hash_keys, key_filter, may_share_keys
 from glaive.table.load import read_transaction
+from glaive.table.operations.update import hash_keys, key_filter, may_share_keys
 
 VECTOR = pa.list_(pa.float32(), 2)
 ROWS = pa.table(

@@ -18,8 +18,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore
 from glaive.table.load import open_latest, read_transaction
-from glaive.table.operations.reserve_fragments import ReserveFragments
-from glaive.table.operations.update_bases import UpdateBases
+from glaive.table.operations.update_config import ReserveFragments, UpdateBases
 
 ROWS = 10
 TABLE = pa.table(

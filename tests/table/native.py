@@ -15,16 +15,11 @@ from glaive.format.transaction import Operation, WireOperation
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.delete import Delete
-from glaive.table.operations.merge import Merge
-from glaive.table.operations.overwrite import Overwrite
-from glaive.table.operations.project import Project
-from glaive.table.operations.reserve_fragments import ReserveFragments
-from glaive.table.operations.restore import Restore
+from glaive.table.operations.merge import Merge, Project
+from glaive.table.operations.overwrite import Overwrite, Restore
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.operations.update import Update
-from glaive.table.operations.update_bases import UpdateBases
-from glaive.table.operations.update_config import UpdateConfig
+from glaive.table.operations.update import Delete, Update
+from glaive.table.operations.update_config import ReserveFragments, UpdateBases, UpdateConfig
 from glaive.table.protocol import TableOperation
 from glaive.types import FormatVersion
 

@@ -18,8 +18,8 @@ from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.load import open_latest, open_version
-from glaive.table.operations.delete import Delete
 from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.update import Delete
 from glaive.table.protocol import CommitOptions
 from glaive.table.versions import list_versions
 

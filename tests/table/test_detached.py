@@ -16,8 +16,8 @@ from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
-from glaive.table.operations.delete import Delete
-from glaive.table.operations.restore import Restore
+from glaive.table.operations.overwrite import Restore
+from glaive.table.operations.update import Delete
 from glaive.table.protocol import CommitOptions
 
 from .places import KINDS, append, create, fragment, make_store, names, overwrite

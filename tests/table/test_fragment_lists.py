@@ -18,11 +18,10 @@ from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.table.operations.append import Append
-from glaive.table.operations.delete import Delete
 from glaive.table.operations.merge import Merge
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.operations.update import Update, encode_offsets, joined_offsets
+from glaive.table.operations.update import Delete, Update, encode_offsets, joined_offsets
 from glaive.table.protocol import BuildContext, TableOperation
 
 from .native import OLD, SCHEMA, data_file, deleted, fragment

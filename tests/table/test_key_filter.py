@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import CorruptFileError
-from glaive.table.key_filter import Filter, hash_keys, key_filter, may_share_keys
+from glaive.table.operations.update import Filter, hash_keys, key_filter, may_share_keys
 
 
 def test_each_column_of_a_key_counts() -> None:

@@ -24,8 +24,8 @@ from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.operations.update_config import ReserveFragments
 from glaive.table.protocol import TableOperation
 from glaive.table.rowids import load_lineage
 

@@ -18,11 +18,10 @@ from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.load import open_latest, open_version
 from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.delete import Delete
+from glaive.table.operations.merge import Project
 from glaive.table.operations.overwrite import Overwrite
-from glaive.table.operations.project import Project
-from glaive.table.operations.update import Update
-from glaive.table.operations.update_bases import UpdateBases
+from glaive.table.operations.update import Delete, Update
+from glaive.table.operations.update_config import UpdateBases
 
 from .native import SCHEMA, data_file, fragment
 from .places import KINDS, make_store, names

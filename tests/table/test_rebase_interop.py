@@ -16,9 +16,8 @@ from glaive.io.local import LocalStore
 from glaive.kernels.hashing import hash_words
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions
-from glaive.table.key_filter import key_filter, may_share_keys
 from glaive.table.load import open_latest, read_transaction
-from glaive.table.operations.delete import Delete
+from glaive.table.operations.update import Delete, key_filter, may_share_keys
 
 from .compare import content
 

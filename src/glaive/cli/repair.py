@@ -12,7 +12,7 @@ from glaive.cli.verify import opened_newest
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.versions.problems import Problem
+    from glaive.dataset.layout import Problem
 
 
 @click.command(
@@ -65,7 +65,7 @@ def command(
 
 
 def _plan(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, Any]:
-    from glaive.dataset.versions.problems import VersionCheck
+    from glaive.dataset.layout import VersionCheck
 
     check, newest = VersionCheck(deep=deep), at.version
     facts: dict[str, Any] = {
@@ -117,7 +117,7 @@ def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
     from glaive.dataset.commits.lance_operation import LanceOperation
     from glaive.dataset.tasks import commit_operation
     from glaive.errors import CommitConflictError
-    from glaive.table.operations.restore import RestoreOverLooked
+    from glaive.table.operations.overwrite import RestoreOverLooked
 
     if not facts["damaged"]:
         return

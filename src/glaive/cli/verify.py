@@ -13,7 +13,7 @@ from glaive.cli.output import examples, human_bytes, print_json, say
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.versions.problems import Problem
+    from glaive.dataset.layout import Problem
 
 _FOLDERS = ("_deletions", "_indices", "data")
 """Where files lie that a version must name to use them."""
@@ -79,7 +79,7 @@ def opened_newest(dataset: str, storage_options: tuple[str, ...]) -> LanceDatase
 
 
 def _found(at: LanceDataset, uri: str, *, deep: bool, newest: bool) -> Iterator[dict[str, Any]]:
-    from glaive.dataset.versions.problems import VersionCheck
+    from glaive.dataset.layout import VersionCheck
 
     check = VersionCheck(deep=deep)
     numbers = [one["version"] for one in at.versions()]

@@ -47,16 +47,16 @@ _RESULTS = (
 
 _HOMES = {
     **dict.fromkeys(_SHARED.split(), "glaive"),
-    **dict.fromkeys(_RESULTS.split(), "glaive.dataset.result_types"),
+    **dict.fromkeys(_RESULTS.split(), "glaive.dataset.scanner_builder"),
     "BatchUDFCheckpoint": "glaive.udf",
-    "Bitmap": "glaive.dataset.bitmap",
+    "Bitmap": "glaive.dataset.fragments.metadata",
     "Branches": "glaive.dataset.versions.refs",
     "ChangeFeed": "glaive.dataset.changes.feed",
     "Compaction": "glaive.dataset.compaction.optimize",
     "CompactionMetrics": "glaive.dataset.compaction.task",
     "DEFAULT_BLOB_BUFFER_SIZE": "glaive.blob",
     "DataFile": "glaive.dataset.fragments.metadata",
-    "DatasetDelta": "glaive.dataset.versions.delta",
+    "DatasetDelta": "glaive.dataset.changes.feed",
     "DatasetOptimizer": "glaive.dataset.compaction.optimize",
     "DocumentGranularity": "glaive.scan.full_text.queries",
     "FullTextQuery": "glaive.scan.full_text.queries",
@@ -68,12 +68,12 @@ _HOMES = {
     "LanceStats": "glaive.dataset.stats",
     "SupportedDistributedIndices": "glaive.dataset.indexing.create",
     "ScannerBuilder": "glaive.dataset.scanner_builder",
-    "SqlQuery": "glaive.dataset.queries",
-    "SqlQueryBuilder": "glaive.dataset.queries",
+    "SqlQuery": "glaive.dataset.interop",
+    "SqlQueryBuilder": "glaive.dataset.interop",
     "Tags": "glaive.dataset.versions.refs",
     "VectorIndexReader": "glaive.dataset.indexing.vector_models",
     "model_to_dict": "glaive.dataset.writing.source",
-    "td_to_micros": "glaive.dataset.versions.history",
+    "td_to_micros": "glaive.dataset.version",
 }
 
 

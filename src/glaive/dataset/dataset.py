@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
-from glaive.dataset.arrow_classes import ArrowNamed, class_for_arrow
-from glaive.dataset.pylance_members import with_pylance_members
+from glaive.dataset.pylance_members import ArrowNamed, class_for_arrow, with_pylance_members
 from glaive.dataset.version import (
     OpenDataset,
     OpenedVersion,
+    describe,
+    describe_all,
     find,
     version_of_manifest,
     warn_deprecated,
 )
-from glaive.dataset.versions.history import describe, describe_all
 from glaive.errors import GlaiveError, UnsupportedFeatureError
 from glaive.forks import renewed
 from glaive.format.fields import LanceSchema
@@ -45,24 +45,22 @@ if TYPE_CHECKING:
 
     import pyarrow.compute as pc
 
-    from glaive.dataset.bitmap import Bitmap
-    from glaive.dataset.changes.feed import ChangeFeed
+    from glaive.dataset.changes.feed import ChangeFeed, DatasetDelta
     from glaive.dataset.commits.lance_operation import Index, LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.compaction.optimize import DatasetOptimizer
     from glaive.dataset.fragments.fragment import LanceFragment
+    from glaive.dataset.fragments.metadata import Bitmap
     from glaive.dataset.indexing.create import IndexConfig
     from glaive.dataset.indexing.describe import IndexDescription
     from glaive.dataset.indexing.task import IndexProgress
     from glaive.dataset.indexing.vector_models import IvfModel
-    from glaive.dataset.interop import ArrowDataset
+    from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
-    from glaive.dataset.metadata import StringUpdates
-    from glaive.dataset.queries import SqlQueryBuilder
     from glaive.dataset.scanner import BlobMode, Scanner
     from glaive.dataset.stats import LanceStats
+    from glaive.dataset.tasks import StringUpdates
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
-    from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.versions.refs import Branches, Tags
     from glaive.dataset.writing.plan import DatasetBasePath, Mode
     from glaive.scan.blob_files import BlobFile
@@ -517,7 +515,7 @@ class LanceDataset(ArrowNamed):
         self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
         """Rows ``start`` to ``end``, or to the last row."""
-        from glaive.dataset.sampling import slice_length
+        from glaive.dataset.stats import slice_length
 
         return self.to_table(columns, offset=start, limit=slice_length(start, end))
 
@@ -528,7 +526,7 @@ class LanceDataset(ArrowNamed):
         randomize_order: bool = True,
     ) -> pa.Table:
         """Random rows, each at most once; in dataset order unless ``randomize_order``."""
-        from glaive.dataset.sampling import sample_positions
+        from glaive.dataset.stats import sample_positions
 
         rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
         return self.take(rows, columns)
@@ -548,7 +546,7 @@ class LanceDataset(ArrowNamed):
 
         ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
         """
-        from glaive.dataset.queries import SqlQueryBuilder
+        from glaive.dataset.interop import SqlQueryBuilder
 
         return SqlQueryBuilder(self.holding(self.opened), sql)
 
@@ -562,7 +560,7 @@ class LanceDataset(ArrowNamed):
 
     def fragment_ids(self) -> Bitmap:
         """Ids of the fragments, in order."""
-        from glaive.dataset.bitmap import Bitmap
+        from glaive.dataset.fragments.metadata import Bitmap
 
         return Bitmap(self.manifest.fragment_ids.tolist())
 
@@ -1357,7 +1355,7 @@ class LanceDataset(ArrowNamed):
         """
         from glaive.dataset.tasks import commit_operation
         from glaive.table.load import check_not_replaced
-        from glaive.table.operations.restore import Restore
+        from glaive.table.operations.overwrite import Restore
 
         check_not_replaced(self.store, self.manifest)
         newest = self._at.at_latest()
@@ -1391,7 +1389,7 @@ class LanceDataset(ArrowNamed):
         Give either ``compared_against``, the version to compare this one with, or
         ``begin_version`` (exclusive) and ``end_version`` (inclusive).
         """
-        from glaive.dataset.versions.delta import compare_versions
+        from glaive.dataset.changes.feed import compare_versions
 
         return compare_versions(self._at, compared_against, begin_version, end_version)
 
@@ -1462,7 +1460,7 @@ class LanceDataset(ArrowNamed):
 
         With ``replace``, entries that are not given are removed.
         """
-        from glaive.dataset.metadata import set_config
+        from glaive.dataset.tasks import set_config
 
         self.move_to(set_config(self._at, values, replace=replace))
         return self.config()
@@ -1476,7 +1474,7 @@ class LanceDataset(ArrowNamed):
 
         ``replace`` spares entries by which commits of streams and jobs are recognised.
         """
-        from glaive.dataset.metadata import set_metadata
+        from glaive.dataset.tasks import set_metadata
 
         self.move_to(set_metadata(self._at, values, replace=replace))
         return self.metadata
@@ -1485,7 +1483,7 @@ class LanceDataset(ArrowNamed):
         self, values: StringUpdates, *, replace: bool = False
     ) -> dict[str, str]:
         """Set entries of the schema's metadata; as :meth:`update_config`."""
-        from glaive.dataset.metadata import set_schema_metadata
+        from glaive.dataset.tasks import set_schema_metadata
 
         self.move_to(set_schema_metadata(self._at, values, replace=replace))
         return self.schema_metadata
@@ -1512,7 +1510,7 @@ class LanceDataset(ArrowNamed):
         SchemaError
             They say which columns are the primary key, by which rows of a log (MemWAL) are found.
         """
-        from glaive.dataset.metadata import set_field_metadata
+        from glaive.dataset.tasks import set_field_metadata
 
         self.move_to(set_field_metadata(self._at, field_updates, replace=replace))
 
@@ -1639,7 +1637,7 @@ class LanceDataset(ArrowNamed):
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
         ``last_modified`` (UTC). Base paths are not included.
         """
-        from glaive.dataset.versions.files import all_files
+        from glaive.dataset.versions.cleanup import all_files
 
         return all_files(self._at)
 
@@ -1652,7 +1650,7 @@ class LanceDataset(ArrowNamed):
         """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
         ``progress`` is called with the number of manifests read and their total.
         """
-        from glaive.dataset.versions.files import tracked_files
+        from glaive.dataset.versions.cleanup import tracked_files
 
         return tracked_files(self._at, min_version, progress)
 
@@ -1662,7 +1660,7 @@ class LanceDataset(ArrowNamed):
         Must not run concurrently with other writers; can be repeated: where another library was
         stopped, and the newest version cannot be opened, on one that is opened by its number.
         """
-        from glaive.dataset.versions.files import migrate_manifest_names
+        from glaive.dataset.versions.cleanup import migrate_manifest_names
 
         migrate_manifest_names(self.store)
         self.checkout_latest()
@@ -1685,7 +1683,7 @@ class LanceDataset(ArrowNamed):
         OptionError
             There are files but no readable manifest; nothing was deleted.
         """
-        from glaive.dataset.versions.files import drop_dataset
+        from glaive.dataset.versions.cleanup import drop_dataset
 
         drop_dataset(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))
 

@@ -52,8 +52,7 @@ from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_t
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
 from glaive.table.deletions import add_deletions
-from glaive.table.operations.delete import Delete
-from glaive.table.operations.update import Update
+from glaive.table.operations.update import Delete, Update
 from glaive.table.protocol import Offsets
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import decode_dictionary
 from glaive.arrow.conditions import NO_PYTHON_VALUE
 from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
-from glaive.dataset.arrow_classes import class_for_arrow
+from glaive.dataset.pylance_members import class_for_arrow
 from glaive.errors import FormatError, MissingDependencyError, OptionError
 from glaive.format.blobs import is_blob
 from glaive.scan.options import ScanOptions

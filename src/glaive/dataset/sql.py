@@ -7,8 +7,8 @@ import os
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from glaive.dataset.interop import SqlQuery
 from glaive.dataset.open import dataset
-from glaive.dataset.queries import SqlQuery
 from glaive.errors import OptionError
 
 

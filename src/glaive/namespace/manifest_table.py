@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from glaive.arrow.validation import damaged_text
 from glaive.dataclass import dataclass
+from glaive.dataset.commits.transactions import write_fragments
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
-from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,

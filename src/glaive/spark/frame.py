@@ -27,7 +27,7 @@ def open_dataset(options: Options) -> LanceDataset:
         There is no such version, or another dataset is in the place of the pinned one.
     """
     from glaive.dataset.open import dataset
-    from glaive.dataset.versions.history import version_as_of
+    from glaive.dataset.version import version_as_of
     from glaive.table.load import check_same
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version

@@ -43,7 +43,6 @@ from glaive.format.transaction import Operation, Transaction, WireOperation
 from glaive.io.store import ObjectStore
 from glaive.table.configuration import checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
-from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.fragment_ids import mark_file_versions, moved_fields
 from glaive.table.load import (
     MANIFESTS,
@@ -69,7 +68,13 @@ from glaive.table.protocol import (
     TableOperation,
     read_operation,
 )
-from glaive.table.put_manifest import emit_committed, finish, put_manifest, unknown_until_read
+from glaive.table.put_manifest import (
+    embed_dictionaries,
+    emit_committed,
+    finish,
+    put_manifest,
+    unknown_until_read,
+)
 from glaive.table.root import lock_of
 from glaive.table.rowids import load_lineage
 from glaive.table.versions import (

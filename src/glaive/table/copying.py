@@ -38,12 +38,17 @@ from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 from glaive.table.configuration import checksum_of_metadata
-from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.externals import link_to_others
 from glaive.table.load import load_numbered, read_transaction
-from glaive.table.operations.clone import Clone
+from glaive.table.operations.overwrite import Clone
 from glaive.table.protocol import BuildContext
-from glaive.table.put_manifest import finish, made_by, put_manifest, unknown_until_read
+from glaive.table.put_manifest import (
+    embed_dictionaries,
+    finish,
+    made_by,
+    put_manifest,
+    unknown_until_read,
+)
 from glaive.table.references import (
     FileKind,
     FileSet,

@@ -208,6 +208,14 @@ def _unfinished(where: str) -> str:
     )
 
 
+def can_be_deleted(store: ObjectStore, path: str) -> bool:
+    """Whether a store can name a file; logs which one stays."""
+    known = store.can_name(path)
+    if not known:
+        _logger.warning("a file was kept: no object can be called %.200r", path)
+    return known
+
+
 # --------------------------------------------------------------------------- JSON
 
 

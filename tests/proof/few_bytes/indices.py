@@ -12,7 +12,7 @@ from tests.proof.few_bytes.index_files import GrownFile
 from tests.proof.index_kinds import KINDS, indexed_dataset, searches_of
 
 import glaive
-from glaive.dataset.versions.problems import VersionCheck
+from glaive.dataset.layout import VersionCheck
 from glaive.errors import GlaiveError
 
 __all__ = ["index_ways"]

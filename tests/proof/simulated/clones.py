@@ -18,7 +18,7 @@ from tests.proof.simulated.places import Place
 from glaive.dataset.dataset import LanceDataset
 from glaive.io.store import ObjectStore
 from glaive.table.copying import begin_clone
-from glaive.table.operations.clone import Clone
+from glaive.table.operations.overwrite import Clone
 from glaive.table.root import open_beside
 
 __all__ = ["CLONED", "CLONES", "SOURCE", "check_sources", "clone", "clone_into", "source"]

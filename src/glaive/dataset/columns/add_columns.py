@@ -37,8 +37,14 @@ from glaive.dataset.columns.column_files import (
 )
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, CheckpointFolder, as_batch
 from glaive.dataset.fragments.metadata import opened_file
-from glaive.dataset.metadata import refuse_for_logged_rows
-from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation, cut_evenly
+from glaive.dataset.tasks import (
+    LOCAL,
+    FragmentRange,
+    Job,
+    commit_operation,
+    cut_evenly,
+    refuse_for_logged_rows,
+)
 from glaive.dataset.writing.conform import conform, match_schema
 from glaive.dataset.writing.source import Rows, batches_of, read_source
 from glaive.errors import (

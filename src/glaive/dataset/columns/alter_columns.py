@@ -21,9 +21,8 @@ from glaive.dataset.columns.column_files import (
     view_of,
     write_changed,
 )
-from glaive.dataset.metadata import refuse_for_logged_rows
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import commit_operation
+from glaive.dataset.tasks import commit_operation, refuse_for_logged_rows
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
 from glaive.events import DATASETS, emit
@@ -37,7 +36,7 @@ from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.scan.views import Views
 from glaive.table.index_coverage import parts_of
-from glaive.table.operations.project import Project
+from glaive.table.operations.merge import Project
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:

@@ -36,16 +36,12 @@ from glaive.format.wire import parse
 from glaive.table.configuration import fill_map
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.append import Append
-from glaive.table.operations.clone import Clone
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.delete import Delete
-from glaive.table.operations.merge import Merge
-from glaive.table.operations.overwrite import Overwrite
-from glaive.table.operations.project import Project
-from glaive.table.operations.restore import Restore
+from glaive.table.operations.merge import Merge, Project
+from glaive.table.operations.overwrite import Clone, Overwrite, Restore
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.operations.update import Update
+from glaive.table.operations.update import Delete, Update
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import TableOperation
 

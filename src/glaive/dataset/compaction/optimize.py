@@ -21,7 +21,6 @@ from glaive.dataset.compaction.task import (
     RewriteTask,
     live_addresses,
 )
-from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.progress_line import showing
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner, commit_operation, opened_at
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
@@ -37,9 +36,15 @@ from glaive.index.remap import (
     segments_to_remap,
 )
 from glaive.scan.options import NoKeywords
-from glaive.table.index_coverage import REUSE_INDEX, covered_fragments, followed, reuse_entry
-from glaive.table.operations.reserve_fragments import ReserveFragments
+from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    FragmentPositions,
+    covered_fragments,
+    followed,
+    reuse_entry,
+)
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.operations.update_config import ReserveFragments
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
@@ -578,7 +583,7 @@ class DatasetOptimizer:
         OptionError
             It has other keys, or values that are no integers.
         """
-        from glaive.dataset.metadata import set_config
+        from glaive.dataset.tasks import set_config
         from glaive.dataset.writing.plan import WriteOptions
         from glaive.table.cleanup.old_versions import OLDER_THAN
 
@@ -589,7 +594,7 @@ class DatasetOptimizer:
 
     def disable_auto_cleanup(self, **options: Any) -> None:
         """Turn automatic clean-up off."""
-        from glaive.dataset.metadata import set_config
+        from glaive.dataset.tasks import set_config
         from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataset.arrow_classes import class_for_arrow
+from glaive.dataset.commits.transactions import write_fragments
 from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata, file_of, opened_file
+from glaive.dataset.pylance_members import class_for_arrow
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.fragments import FragmentWriteProgress, NumberedProgress
-from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import (
     NotFoundError,
     OptionError,

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import Index
-from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.indexing.task import indexed_path, path_of
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
@@ -27,7 +26,7 @@ from glaive.index.address_map import AddressMap
 from glaive.index.segment import Segment
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot
-from glaive.table.index_coverage import REUSE_INDEX, followed, stored_relocations
+from glaive.table.index_coverage import REUSE_INDEX, FragmentPositions, followed, stored_relocations
 from glaive.table.operations.create_index import CreateIndex
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.dataset.indexing.describe import missing_index, uuid_of
-from glaive.dataset.sampling import sample_positions
+from glaive.dataset.stats import sample_positions
 from glaive.errors import OptionError
 from glaive.index.vector.codes import PlainCodes
 from glaive.index.vector.opened import OpenedVectorIndex

@@ -15,7 +15,6 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import Index
-from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.indexing.create import build_segments, check_segments
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.task import IndexTask, extend_index, indexed_path, merge_segments
@@ -26,7 +25,13 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.table.index_coverage import REUSE_INDEX, covered_fragments, followed, holds_addresses
+from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    FragmentPositions,
+    covered_fragments,
+    followed,
+    holds_addresses,
+)
 from glaive.table.operations.create_index import CreateIndex
 from glaive.types import Flags, Int64s, integer_of
 

@@ -25,7 +25,7 @@ from glaive.format import field as declared_keys
 from glaive.format.fields import LanceSchema
 from glaive.io.failures import spilling
 from glaive.io.mapped import advise, map_file
-from glaive.table.key_filter import Filter, hash_keys, key_filter
+from glaive.table.operations.update import Filter, hash_keys, key_filter
 from glaive.types import ByteRange, Int64s
 
 if TYPE_CHECKING:

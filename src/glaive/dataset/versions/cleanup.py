@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from datetime import timedelta
-from typing import Final, Generic, TypeVar
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -14,9 +20,25 @@ from glaive.dataset.progress_line import current_line
 from glaive.dataset.tasks import TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.references import branch_of
-from glaive.errors import OptionError
+from glaive.errors import (
+    DatasetNotFoundError,
+    FormatError,
+    GlaiveError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    StoreError,
+)
 from glaive.events import DATASETS, FILES, anyone_listens, emit
-from glaive.io.store import ObjectStore
+from glaive.format.manifest import Manifest
+from glaive.format.paths import (
+    HINT,
+    VERSIONS,
+    is_staged_manifest_name,
+    manifest_path,
+    parse_manifest_name,
+)
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.cleanup.old_versions import (
     CleanupPlan,
     CleanupPolicy,
@@ -24,10 +46,306 @@ from glaive.table.cleanup.old_versions import (
     plan_cleanup,
 )
 from glaive.table.cleanup.parts import HERE, CleanupWork, Division, FoundFiles, Part
-from glaive.table.load import check_not_replaced
-from glaive.table.refs import list_branches, name_in, root_store
-from glaive.table.versions import list_versions
+from glaive.table.load import (
+    check_not_replaced,
+    each_manifest,
+    load_manifest,
+    load_numbered,
+    open_latest,
+    open_newest,
+)
+from glaive.table.manifest_store.steps import enter_renamed, finish_all
+from glaive.table.put_manifest import forget_dataset
+from glaive.table.references import files_of, index_folders, kind_of
+from glaive.table.refs import (
+    BRANCHES,
+    branch_store,
+    can_be_deleted,
+    is_branch_name,
+    list_branches,
+    name_in,
+    ref_files,
+    root_store,
+)
+from glaive.table.root import confine, open_root, register_of
+from glaive.table.versions import MOST_UNLISTED, ManifestLocation, list_manifests, list_versions
 from glaive.types import integer_of
+
+# --- The files of a dataset: list all, list those that versions use, delete all ---------
+
+_logger = logging.getLogger(__name__)
+
+_BASES: Final = pa.dictionary(pa.int32(), pa.string())
+_KINDS: Final = pa.dictionary(pa.int8(), pa.string())
+_ALL: Final = pa.schema(
+    [
+        pa.field("base_uri", _BASES, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+_TRACKED: Final = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("base_uri", _BASES, nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("type", _KINDS, nullable=False),
+    ]
+)
+_BATCH: Final = 8192
+
+
+def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
+    """Stream the files below the root, with size in bytes and modification time (UTC).
+
+    Base paths are not included. Requests: those of the listing.
+    """
+    store = dataset.store
+    files = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
+    return _stream(_ALL, files)
+
+
+def tracked_files(
+    dataset: OpenedVersion,
+    min_version: int | None,
+    progress: Callable[[int, int | None], object] | None,
+) -> pa.RecordBatchReader:
+    """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
+
+    ``progress`` is called with the number of manifests read and their total. One request per
+    version, one listing per index.
+    """
+    store = dataset.store
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        wanted = [
+            location for location in list_versions(store) if location.version >= (min_version or 0)
+        ]
+        manifests = each_manifest(store, partial(load_manifest, store), wanted)
+        for done, (location, manifest) in enumerate(zip(wanted, manifests, strict=True), 1):
+            yield (manifest.version, store.uri, location.path, "manifest")
+            for base, path, kind in _files_of(store, manifest):
+                yield (manifest.version, base, path, kind)
+            if progress is not None:
+                progress(done, len(wanted))
+
+    return _stream(_TRACKED, rows())
+
+
+def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        while batch := list(islice(rows, _BATCH)):
+            columns: list[Any] = [
+                _array(values, field.type)
+                for values, field in zip(zip(*batch, strict=True), schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array[Any]:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:  # names of files are any bytes: such as are no text are written out
+        texts = [f"{value}".encode(errors="backslashreplace").decode() for value in values]
+        return pa.array(texts, kind)
+
+
+def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
+    """Base URI, path and kind of the files of a version, except its manifest."""
+    bases = {
+        number: GlaiveError.without_secrets(base.path)
+        for number, base in manifest.base_paths.items()
+    }
+    for file in files_of(manifest):
+        base = store.uri if file.base_id is None else bases.get(file.base_id, "")
+        if not file.is_folder:
+            yield base, file.path, f"{file.kind} file"
+        elif file.kind == "index" and file.base_id is None:
+            for meta in store.list(file.path):
+                yield base, meta.path, "index file"
+
+
+def drop_dataset(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None,
+    *,
+    ignore_not_found: bool,
+    above: ObjectStore | None = None,
+) -> None:
+    """Delete a dataset and everything below its root.
+
+    Nothing is deleted behind a link that leads out of ``above``, which the caller named, or else
+    out of the root.
+    """
+    store = open_root(uri, storage_options)
+    if above is not None:
+        confine(store, above)
+    newest: Manifest | None = None
+    try:
+        newest = open_newest(store) if store.is_remote else open_latest(store)
+    except DatasetNotFoundError:
+        _refuse_files(store)
+        if ignore_not_found:
+            return
+        raise
+    except ObjectNotFoundError:  # the manifest store has one that a stopped drop deleted
+        _refuse_files(store, besides=f"{VERSIONS}/")
+    except FormatError as error:
+        raise OptionError(
+            f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
+            "the files themselves if they are no longer needed."
+        ) from error
+    paths = [meta.path for meta in store.walk("")]
+    paths += [meta.path for meta in store.unfinished("")]
+    paths = [path for path in paths if can_be_deleted(store, path)]
+    links = dict.fromkeys(link for link in store.links("") if can_be_deleted(store, link))
+    for link in links:
+        paths += _files_behind(store, link)
+    if newest is not None and store.is_remote:
+        paths += _unlisted_files(store, newest, paths)
+    if register_of(store) is not None:
+        for branch in filter(is_branch_name, ref_files(store, BRANCHES)):
+            forget_dataset(branch_store(store, branch))
+    files = [path for path in dict.fromkeys(paths) if path not in links]  # without duplicates
+    # Manifests last, so that an interrupted drop can be repeated: a store may delete in any order.
+    last = {path for path in files if _is_manifest(path) or _is_staged(path)}
+    store.delete([path for path in files if path not in last])
+    store.delete(sorted(last))
+    store.delete(list(links))
+    forget_dataset(store)
+    store.remove_folders()
+
+
+def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str]) -> list[str]:
+    """The hint, and what versions after the last one listed consist of: a listing may be stale.
+
+    Nothing of them that is not listed may stay that makes the place a dataset. Blobs, and files
+    whose names no Lance writer gives, may. One request for each of these versions.
+    """
+    names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
+    last = max((name.version for name in names if name and not name.is_detached), default=0)
+    paths = [HINT]
+    for version in range(max(last, newest.version - MOST_UNLISTED) + 1, newest.version + 1):
+        with suppress(ObjectNotFoundError):
+            manifest = load_numbered(store, version, newest.scheme)
+            paths.append(manifest_path(version, newest.scheme))
+            folders = zip(index_folders(manifest), manifest.indices, strict=True)
+            own = [(f.path, f.base_id) for f in files_of(manifest) if not f.is_folder]
+            own += [(f"{at.path}/{f.path}", at.base_id) for at, one in folders for f in one.files]
+            paths += [path for path, base in own if base is None and kind_of(path) is not None]
+    return paths
+
+
+def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
+    """Refuse a folder that has files: it is no dataset, and they may be the caller's own.
+
+    Those ``besides`` are what a drop deletes last, and may have left.
+
+    Raises
+    ------
+    OptionError
+    """
+    for meta in store.walk(""):
+        if besides is None or not meta.path.startswith(besides):
+            raise OptionError(
+                f"Refusing to drop {store.uri}: it has files, and no readable Lance manifest was "
+                "found, so this is not a dataset. Check the path."
+            )
+
+
+def _files_behind(store: ObjectStore, link: str) -> list[str]:
+    """Files of the dataset in the target of a link, if that is a folder and they may be deleted."""
+    reason = store.link_out(link)
+    if reason is not None:
+        _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
+        return []
+    try:
+        return [meta.path for meta in store.walk(link) if _is_own(meta.path)]
+    except StoreError as error:
+        if error.errno != errno.ENOTDIR:  # then it is a file, which is listed by its own name
+            raise
+        return []
+
+
+def _is_own(path: str) -> bool:
+    if kind_of(path, named=True) is not None:
+        return True
+    return path == HINT or _is_manifest(path)
+
+
+def _is_manifest(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == VERSIONS and parse_manifest_name(name) is not None
+
+
+def _is_staged(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == VERSIONS and is_staged_manifest_name(name)
+
+
+def migrate_manifest_names(store: ObjectStore) -> int:
+    """Rename all manifests so that listings have the newest first; returns their number.
+
+    Must not run concurrently with writers; can be repeated after an interruption: the newest is
+    renamed first, so that it is found by then. Three requests per manifest, and two to a register
+    of manifests; one more for each that a stale listing lacks, and one for the version after them.
+
+    Raises
+    ------
+    OptionError
+        The manifests, or one of them, are behind a link that leads out of the root; nothing was
+        renamed.
+    UnsupportedFeatureError
+        A catalogue names the manifests; nothing was renamed.
+    """
+    renamed = 0
+    _refuse_link(store, store.link_out(VERSIONS))
+    register = register_of(store)
+    if register is not None:
+        finish_all(store, register)
+    listed = list(list_manifests(store))
+    old = [one for one in listed if one[0].scheme == "V1"]
+    last = max((at.version for at, _ in listed if not at.is_detached), default=0)
+    old += _later_with_old_names(store, last)
+    for location, _ in old:  # what is there would be copied into the dataset
+        _refuse_link(store, store.file_link_out(location.path))
+    for location, meta in sorted(old, key=lambda one: one[0].version, reverse=True):
+        if not meta.size:  # left by an interrupted writer
+            store.delete([meta.path])
+            continue
+        target = manifest_path(location.version, "V2")
+        content = store.get(meta.path)
+        try:
+            store.put(target, [content], mode="create")
+        except ObjectExistsError:
+            if store.get(target) != content:
+                raise
+        if register is not None:
+            enter_renamed(store, register, location.version, target)
+        store.delete([meta.path])
+        renamed += 1
+    return renamed
+
+
+def _later_with_old_names(
+    store: ObjectStore, last: int
+) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
+    """The manifests after the last one listed, by their names: a listing may be stale.
+
+    If the newest kept its old name, nobody would find it behind a thousand with new ones.
+    """
+    with suppress(ObjectNotFoundError):
+        for version in range(last + 1, last + 1 + MOST_UNLISTED):
+            path = manifest_path(version, "V1")
+            yield ManifestLocation(version, path, "V1"), store.head(path)
+
+
+def _refuse_link(store: ObjectStore, reason: str | None) -> None:
+    if reason is not None:
+        raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from glaive.format.paths import DETACHED, manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.copying import begin_clone, copy_files, refuse_dataset
 from glaive.table.load import is_same, load_numbered, open_latest, read_transaction
-from glaive.table.operations.clone import Clone
+from glaive.table.operations.overwrite import Clone
 from glaive.table.protocol import BuildContext, read_operation
 from glaive.table.refs import (
     Branch,

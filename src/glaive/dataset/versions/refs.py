@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from glaive.clock import now_ns
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
-from glaive.dataset.versions.files import can_be_deleted
 from glaive.dataset.versions.references import Referenced, branch_of, resolve_again
 from glaive.errors import (
     CommitConflictError,
@@ -50,6 +49,7 @@ from glaive.table.refs import (
     Tag,
     branch_file,
     branch_store,
+    can_be_deleted,
     name_in,
     read_branch,
     ref_files,

@@ -46,12 +46,11 @@ from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
 from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN, span_text
 from glaive.table.configuration import wants_checksums
-from glaive.table.dictionaries import load_dictionaries
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import BuildContext, CommitOptions
-from glaive.table.put_manifest import finish
+from glaive.table.put_manifest import finish, load_dictionaries
 from glaive.table.root import access_of, open_base
 from glaive.types import VersionIdentity
 

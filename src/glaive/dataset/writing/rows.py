@@ -48,7 +48,7 @@ from glaive.table.load import find_transaction, open_latest, open_version, repla
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
-from glaive.table.operations.update_bases import UpdateBases
+from glaive.table.operations.update_config import UpdateBases
 from glaive.table.protocol import CommitOptions, TableOperation
 from glaive.table.root import CommitLock, access_of, guarded, open_root
 

@@ -17,8 +17,8 @@ from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.compaction.optimize import commit_rewrites
 from glaive.dataset.compaction.task import CompactionMetrics, RewriteResult
-from glaive.dataset.sampling import sample_positions
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import cut_evenly
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write

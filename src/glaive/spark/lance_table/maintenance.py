@@ -311,7 +311,7 @@ class TableMaintenance(TableHandle):
         VersionNotFoundError
             There is no older version.
         """
-        from glaive.dataset.versions.history import version_as_of
+        from glaive.dataset.version import version_as_of
 
         return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
 

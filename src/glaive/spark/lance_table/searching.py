@@ -323,7 +323,7 @@ class TableSearch(TableHandle):
         OptionError, ColumnNotFoundError
             A number is negative, or a column does not exist.
         """
-        from glaive.dataset.sampling import sample_positions
+        from glaive.dataset.stats import sample_positions
 
         dataset = self._latest()
         given: object = rows

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.errors import (
+    DatasetExistsError,
+    DatasetNotFoundError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from glaive.format.blobs import has_blobs_v2
 from glaive.format.field import check_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, encode_lists, file_versions, known_version
@@ -20,6 +27,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.configuration import changed_config
 from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
+from glaive.table.index_coverage import encode_indices
 from glaive.table.protocol import (
     INCREMENTAL,
     BuildContext,
@@ -29,7 +37,9 @@ from glaive.table.protocol import (
     TableOperation,
     conflict_on,
     incompatible,
+    needs_dataset,
     operation,
+    sets_metadata,
 )
 from glaive.types import FormatVersion
 
@@ -139,3 +149,212 @@ class Overwrite(TableOperation):
             for file in fragment.files:
                 return known_version(str(file.version), "the new version")
         return DEFAULT_STORAGE_VERSION if base is None else base.data_format
+
+
+# --- Restore: make the contents of an old version the newest version --------------------
+# Specification: "Restore" in ``docs/format``.
+
+_COMPATIBLE_RESTORE = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
+_PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class Restore(TableOperation):
+    """Go back to the contents of ``version``; later versions stay in the history."""
+
+    wire_name: ClassVar[str] = "restore"
+
+    version: int
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Restore) -> Self:
+        """Read the wire message."""
+        return cls(message.version)
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Restore(version=self.version)
+
+    @property
+    def restored(self) -> int | None:
+        """The version to restore."""
+        return self.version
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts only with metadata changes, which it would silently undo."""
+        name = theirs.wire_name
+        if name in _COMPATIBLE_RESTORE:
+            return None
+        if name == "update_config":
+            if sets_metadata(theirs):
+                return conflict_on(theirs, "changed metadata that this would undo")
+            return None
+        return incompatible(theirs)
+
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The old manifest; counters never decrease.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A permanent feature was enabled since that version.
+        CorruptFileError
+            The schema of the old version cannot be read, nor could that of the new one.
+        """
+        base, older = needs_dataset(base, "restore a version"), context.older
+        if older is None:
+            raise VersionNotFoundError(f"version {self.version} to restore does not exist")
+        _ = older.schema
+        lost = [flag.name for flag in _PERMANENT if base.uses(flag) and not older.uses(flag)]
+        if lost:
+            raise UnsupportedFeatureError(
+                f"version {self.version} of {older.where} cannot be restored: the dataset has "
+                f"{', '.join(str(name).lower() for name in lost)} since then. Read the old "
+                "version and overwrite the dataset with its rows instead."
+            )
+        wire, newest = copy_of(older), base.wire
+        if base.max_fragment_id >= 0:
+            wire.max_fragment_id = max(wire.max_fragment_id, base.max_fragment_id)
+        wire.next_row_id = max(wire.next_row_id, newest.next_row_id)
+        if newest.HasField("max_allocated_field_id"):
+            highest = max(wire.max_allocated_field_id, newest.max_allocated_field_id)
+            wire.max_allocated_field_id = highest
+        mixed = newest.reader_feature_flags & int(Feature.MIXED_FILE_VERSIONS)
+        wire.reader_feature_flags |= mixed
+        wire.writer_feature_flags |= mixed
+        return Draft(wire, older.index_section)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOverLooked(Restore):
+    """The same, if nobody has committed since the version that the caller looked at."""
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts with everything, as it would be undone without having been looked at."""
+        return Conflict("its changes would be undone, and were not looked at")
+
+
+# --- Clone: the first version of a clone or branch --------------------------------------
+# It has the number of the source version.
+#
+# Specification: "Clone" in ``docs/format``.
+
+
+@operation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone(TableOperation):
+    """Create a dataset with the contents of another one.
+
+    Parameters
+    ----------
+    shallow
+        Whether to refer to the files of the source; otherwise they have been copied.
+    ref_name
+        Branch of the source; ``None`` for the main one.
+    ref_version
+        Version of the source.
+    ref_path
+        Root of the source.
+    branch_name
+        Name of the new branch, if it is one.
+    """
+
+    wire_name: ClassVar[str] = "clone"
+
+    shallow: bool
+    ref_version: int
+    ref_path: str
+    ref_name: str | None = None
+    branch_name: str | None = None
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.Clone) -> Self:
+        """Read the wire message."""
+        return cls(
+            shallow=message.is_shallow,
+            ref_version=message.ref_version,
+            ref_path=message.ref_path,
+            ref_name=message.ref_name if message.HasField("ref_name") else None,
+            branch_name=message.branch_name if message.HasField("branch_name") else None,
+        )
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.Clone(
+            is_shallow=self.shallow,
+            ref_name=self.ref_name,
+            ref_version=self.ref_version,
+            ref_path=self.ref_path,
+            branch_name=self.branch_name,
+        )
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts with everything, as it must be the first commit."""
+        return incompatible(theirs)
+
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The source manifest, with a base path for its files.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is a dataset already.
+        DatasetNotFoundError
+            The source is missing.
+        """
+        older = context.older
+        if base is not None:
+            raise DatasetExistsError(f"cannot clone into an existing dataset: {base.where}")
+        if older is None:
+            raise DatasetNotFoundError(f"the source {self.ref_path} of the clone was not read")
+        wire = copy_of(older)
+        wire.ClearField("branch")
+        if self.branch_name is not None:
+            wire.branch = self.branch_name
+        if not self.shallow:
+            _keep_external(older, wire)
+            return _moved(older, wire, None)
+        taken = {base_path.id for base_path in wire.base_paths}
+        number = next(free for free in range(len(taken) + 1) if free not in taken)
+        source = wire.base_paths.add(id=number, is_dataset_root=True, path=self.ref_path)
+        if self.ref_name is not None:
+            source.name = self.ref_name
+        return _moved(older, wire, number)
+
+
+def _keep_external(older: Manifest, wire: table_pb2.ManifestOutline) -> None:
+    """Remove all base paths but those of external blob values, which a copy still refers to."""
+    has_blobs = any(map(has_blobs_v2, older.schema.fields))
+    kept = [
+        base_path
+        for base_path in older.wire.base_paths
+        if has_blobs and not base_path.is_dataset_root
+    ]
+    del wire.base_paths[:]
+    wire.base_paths.extend(kept)
+
+
+def _moved(older: Manifest, wire: table_pb2.ManifestOutline, base_id: int | None) -> Draft:
+    """The version with its own files at a base path, or with all files in the new dataset."""
+
+    def move(file: Any) -> None:
+        if base_id is None:
+            file.ClearField("base_id")
+        elif not file.HasField("base_id"):
+            file.base_id = base_id
+
+    for at in range(older.num_fragments):
+        fragment = older.fragment_wire(at)
+        for file in fragment.files:
+            move(file)
+        if fragment.HasField("deletion_file"):
+            move(fragment.deletion_file)
+        wire.fragments[at] = fragment.SerializeToString()
+    entries = []
+    for entry in older.indices:
+        changed = table_pb2.IndexMetadata()
+        changed.CopyFrom(entry)
+        move(changed)
+        entries.append(changed)
+    return Draft(wire, encode_indices(entries))

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.errors import NotFoundError
+from glaive.errors import NotFoundError, OptionError
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -142,3 +142,117 @@ def _changed_schema(base: Manifest, message: table_pb2.Transaction.UpdateConfig)
             f"{base.where} has fields {sorted(schema.field_ids())}"
         )
     return with_field_metadata(schema, message)
+
+
+# --- Update bases: add base paths, other locations of files of the dataset --------------
+# Specification: "Base paths" in ``docs/format``.
+
+_INCOMPATIBLE = frozenset({None, "clone", "data_overlay", "update_bases", "update_mem_wal_state"})
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class UpdateBases(TableOperation):
+    """Add base paths, in wire format; the commit assigns ids to those with id 0."""
+
+    wire_name: ClassVar[str] = "update_bases"
+
+    new: tuple[table_pb2.BasePath, ...]
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.UpdateBases) -> Self:
+        """Read the wire message."""
+        return cls(tuple(message.new_bases))
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.UpdateBases(new_bases=self.new)
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts only on the same base path."""
+        name = theirs.wire_name
+        if name not in _INCOMPATIBLE:
+            return None
+        if name != "update_bases":
+            return incompatible(theirs)
+        for other in theirs.to_wire().new_bases:
+            same = _same(self.new, other)
+            if same is not None:
+                return Conflict(f"both add a base path with {same}", retryable=False)
+        return None
+
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """``base`` with additional base paths.
+
+        Raises
+        ------
+        OptionError
+            A base path with this id, name or path exists already.
+        """
+        base = needs_dataset(base, "add base paths")
+        wire = copy_of(base)
+        for new in self.new:
+            same = _same(wire.base_paths, new)
+            if same is not None:
+                raise OptionError(f"{base.where} already has a base path with {same}")
+            added = wire.base_paths.add()
+            added.CopyFrom(new)
+            if not added.id:
+                taken = {other.id for other in wire.base_paths}
+                added.id = next(
+                    number for number in range(1, len(taken) + 2) if number not in taken
+                )
+        return Draft(wire, base.index_section, base.num_fragments)
+
+
+def _same(bases: Any, new: table_pb2.BasePath) -> str | None:
+    for other in bases:
+        if new.id and other.id == new.id:
+            return f"id {new.id}"
+        if new.name and other.name == new.name:
+            return f"name {new.name!r}"
+        if other.path == new.path:
+            return f"path {new.path!r}"
+    return None
+
+
+# --- Reserve fragments: ids for a future rewrite ----------------------------------------
+# Specification: "Reserve fragments" in ``docs/format``.
+
+
+@operation
+@dataclass(frozen=True, slots=True)
+class ReserveFragments(TableOperation):
+    """Raise the highest fragment id by ``count``; the caller may use the ids in between."""
+
+    wire_name: ClassVar[str] = "reserve_fragments"
+
+    count: int
+
+    @classmethod
+    def from_wire(cls, message: table_pb2.Transaction.ReserveFragments) -> Self:
+        """Read the wire message."""
+        return cls(message.num_fragments)
+
+    def to_wire(self) -> Any:
+        """Make the wire message."""
+        return table_pb2.Transaction.ReserveFragments(num_fragments=self.count)
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts only with replacing the whole dataset."""
+        if theirs.wire_name in INCREMENTAL:
+            return None
+        return incompatible(theirs, replaced="the dataset the ids are for")
+
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The same version with a higher counter."""
+        base = needs_dataset(base, "reserve fragment ids")
+        wire = copy_of(base)
+        highest = base.max_fragment_id + self.count
+        if highest > 2**32 - 1:
+            raise OptionError(
+                f"{self.count} fragment ids after {base.max_fragment_id}: ids must be below 2^32"
+            )
+        if highest >= 0:
+            wire.max_fragment_id = highest
+        return Draft(wire, base.index_section, base.num_fragments)
