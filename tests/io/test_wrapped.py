@@ -14,7 +14,7 @@ import glaive
 from glaive.io.local import LocalStore
 from glaive.io.store import IOStats, ObjectStore
 from glaive.io.uri import open_store
-from glaive.io.wrapped import PrefetchingStore, WrappedStore
+from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 from glaive.table.root import RootStore, open_beside
 
@@ -26,7 +26,6 @@ WRAPPERS: dict[str, Wrap] = {
     "wrapped": WrappedStore,
     "wrapped twice": lambda store: WrappedStore(WrappedStore(store)),
     "with a commit lock": RootStore,
-    "prefetching": PrefetchingStore,
 }
 
 

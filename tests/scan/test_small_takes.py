@@ -60,7 +60,9 @@ def together(dataset: LanceDataset, rows: int, columns: list[str] | None = None)
         project(dataset.manifest.schema, columns),
     )
     fragments = np.repeat(np.arange(dataset.manifest.num_fragments), rows)
-    taken = take_small(source, fragments, np.arange(len(fragments)) % rows, Meter())
+    taken = take_small(
+        source, np.unique(fragments), fragments, np.arange(len(fragments)) % rows, Meter()
+    )
     return sum(len(numbers) for numbers, _ in taken)
 
 

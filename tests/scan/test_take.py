@@ -17,7 +17,6 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
 from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
-from glaive.scan.bound import bind_fragment
 from glaive.scan.take import take_ids
 from glaive.scan.views import Views
 from glaive.table.load import open_latest
@@ -157,15 +156,6 @@ def test_a_dataset_without_rows_has_no_position(tmp_path: Path) -> None:
     with pytest.raises(RowIndexError, match="has 0 rows"):
         written.take([0])
     assert written.take([]).num_rows == 0
-
-
-def test_announced_reads_take_the_same_rows(dataset: LanceDataset) -> None:
-    rows = np.random.default_rng(9).integers(0, 1100, 200)
-    view = Views(dataset.snapshot).take(None)
-    prefetched = bind_fragment(view.snapshot, 0, view.projection, prefetch=True)
-    assert not prefetched.mapped
-    taken = pa.Table.from_arrays(prefetched.take(rows), schema=view.schema)
-    assert taken.equals(TABLE.take(pa.array(rows)))
 
 
 def test_many_rows_of_many_fragments(dataset: LanceDataset) -> None:

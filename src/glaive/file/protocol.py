@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
@@ -343,26 +343,6 @@ def run_fetch(reader: RangeReader, step: Fetch[T] | T) -> T:
     while isinstance(step, Fetch):
         step = step.resume(reader.read(step.ranges))
     return step
-
-
-def run_fetches(steps: Iterable[tuple[RangeReader, Fetch[T] | T]]) -> list[T]:
-    """Results of steps on several files.
-
-    All steps request their bytes before any of them resumes: for readers that answer at once
-    and read in the background.
-    """
-    pending = [(reader, step, _request(reader, step)) for reader, step in steps]
-    while any(isinstance(step, Fetch) for _, step, _ in pending):
-        resumed = (
-            (reader, step.resume(buffers) if isinstance(step, Fetch) else step)
-            for reader, step, buffers in pending
-        )
-        pending = [(reader, step, _request(reader, step)) for reader, step in resumed]
-    return [step for _, step, _ in pending if not isinstance(step, Fetch)]
-
-
-def _request(reader: RangeReader, step: Fetch[T] | T) -> list[pa.Buffer]:
-    return reader.read(step.ranges) if isinstance(step, Fetch) else []
 
 
 # --- Have the system read all bytes of a mapped file that a take needs, at once ---------

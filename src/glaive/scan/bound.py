@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.widths import has_known_width
-from glaive.encodings.protocol import Fetch, and_then
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable, in_proportion
 from glaive.format.blobs import stored
@@ -141,13 +140,6 @@ class BoundFragment:
         """Have the system read what a take of these rows touches, if that is known."""
         return self._whole is not None and self._whole.prefetch(rows)
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value, to be read with the first of ``readers``; or the arrays."""
-        if self._whole is None:
-            return self.take(rows)
-        step = self._whole.plan_take(rows)
-        return step if self.projection.plain else and_then(step, partial(self.outputs, rows=rows))
-
     def outputs(
         self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False
     ) -> list[pa.Array]:
@@ -189,10 +181,8 @@ class BoundFragment:
         return integer_array(values)
 
 
-def bind_fragment(
-    snapshot: Snapshot, position: int, projection: Projection, *, prefetch: bool = False
-) -> BoundFragment:
-    """Open what a projection needs of a fragment; see ``Snapshot.open_file`` for ``prefetch``.
+def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
+    """Open what a projection needs of a fragment.
 
     Raises
     ------
@@ -207,8 +197,8 @@ def bind_fragment(
         column_of = _columns(entry)
         if column_of.keys() >= projection.leaves:  # the usual case: all in one file
             if not projection.leaves:
-                snapshot.check_rows(fragment, prefetch=prefetch)
-            file = snapshot.open_file(entry, prefetch=prefetch)
+                snapshot.check_rows(fragment)
+            file = snapshot.open_file(entry)
             all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
             columns = _with_blob_contents(snapshot, fragment, projection, all_of_it.columns)
             whole = None if projection.blob_contents else all_of_it
@@ -217,12 +207,10 @@ def bind_fragment(
             )
             bound.nbytes += all_of_it.nbytes
             return bound
-    return _bind_several(snapshot, position, projection, prefetch=prefetch)
+    return _bind_several(snapshot, position, projection)
 
 
-def _bind_several(
-    snapshot: Snapshot, position: int, projection: Projection, *, prefetch: bool
-) -> BoundFragment:
+def _bind_several(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
     """Bind columns that are in several files, or in none."""
     fragment = snapshot.manifest.fragment(position)
     homes: dict[int, int] = {}
@@ -248,11 +236,11 @@ def _bind_several(
     readers: list[RangeReader] = []
     for at, fields in by_file.items():
         entry = fragment.files[at]
-        reader = snapshot.open_file(entry, prefetch=prefetch)
+        reader = snapshot.open_file(entry)
         bound_of[at] = reader.bind(fields, _columns(entry), fragment.physical_rows)
         readers.append(reader.reader)
     if not bound_of:
-        snapshot.check_rows(fragment, prefetch=prefetch)
+        snapshot.check_rows(fragment)
     remaining = {at: iter(columns.columns) for at, columns in bound_of.items()}
     columns: list[BoundColumn] = []
     for field, files in zip(projection.fields, parts, strict=True):

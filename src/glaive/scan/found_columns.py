@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
-from glaive.arrow.blocks import distinct
 from glaive.arrow.chunked import empty_table, join_large
 from glaive.arrow.extensions import to_type
 from glaive.dataclass import dataclass
-from glaive.errors import CapacityError, CorruptFileError
 from glaive.format.extension import storage_type
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, Columns
@@ -22,72 +20,6 @@ from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Value
-    from glaive.scan.joined import JoinedFragments
-
-
-# --- Few rows that a search found, taken with as little around their decoding as possible
-# That is possible for rows of one mapped fragment with one page for each column, and for fragments
-# that takes before have joined; all others are taken as ``glaive.scan.take`` does, whose work for
-# any number of rows and fragments costs a search of ten nearest rows 14 µs more, of 185.
-
-_PATH: Final = "take of few rows"
-
-_MOST_ROWS: Final = 1024
-"""Rows from which on a take is worth more around it: threads, and bulk reads."""
-
-
-def take_few(
-    source: BoundProjection, fragments: Int64s, rows: Int64s, meter: Meter
-) -> list[pa.Array] | None:
-    """Physical rows of fragments given by position, in this order, one array per column.
-
-    None where takes have to work out first how they read these rows.
-    """
-    if not 0 < len(rows) < _MOST_ROWS or not source.projection.outputs:
-        return None
-    joined = source.joined_before()
-    try:
-        if joined is None:
-            first = fragments.item(0)
-            bound = source.fragment(first)
-            if not bound.mapped or bound.has_many_pages or not bool((fragments == first).all()):
-                return None
-            # So that its files are looked at now and then, and not for each take.
-            joined = source.joined([first])
-        if joined is None:
-            arrays: list[pa.Array] | None = source.for_taking(first, rows).take(rows)
-        else:
-            arrays = _take_joined(joined, fragments, rows, meter)
-    except CapacityError as error:
-        meter.fallback(_PATH, "values beyond one array", error)
-        return None
-    except CorruptFileError as error:  # a page alone says more
-        meter.fallback(_PATH, "a file is damaged", error)
-        return None
-    if arrays is not None:
-        meter.count("rows_taken_at_once", len(rows))
-    return arrays
-
-
-def _take_joined(
-    joined: JoinedFragments, fragments: Int64s, rows: Int64s, meter: Meter
-) -> list[pa.Array] | None:
-    """Rows of fragments that are joined; None where some are not."""
-    together = joined.together
-    if together is None:
-        return None
-    trusted = joined.is_trusted(fragments)
-    positions = None if trusted else distinct(fragments)
-    if positions is not None and not joined.holds(positions):
-        return None
-    numbers = joined.numbers(fragments, rows)
-    if numbers is None:
-        meter.fallback(_PATH, "a row is beyond its fragment")
-        return None
-    if positions is not None and not joined.prepare(positions, numbers):
-        meter.fallback(_PATH, "unknown what cold files have to read")
-        return None
-    return together.take(numbers)
 
 
 class FoundRows(Protocol):
@@ -247,11 +179,7 @@ class FoundColumns:
         known = [None if name is None else found.stored(name, snapshot) for name in self.plain]
         if all(column is not None for column in known):
             return known
-        places = found.places(snapshot)
-        arrays = take_few(self.source, *places, meter)
-        if arrays is not None:
-            return arrays
-        return list(take_physical(self.source, *places, meter=meter).columns)
+        return list(take_physical(self.source, *found.places(snapshot), meter=meter).columns)
 
     def _inputs(self, value: Value, taken: list[Any], found: FoundRows) -> pa.RecordBatch:
         names = self.source.schema.names
@@ -320,9 +248,7 @@ def stored_columns(
     source: BoundProjection, paths: Sequence[str], fragments: Int64s, rows: Int64s, meter: Meter
 ) -> dict[str, Any]:
     """The columns of a projection, of physical rows, as expressions see them: by path."""
-    columns: Sequence[Any] | None = take_few(source, fragments, rows, meter)
-    if columns is None:
-        columns = take_physical(source, fragments, rows, meter=meter).columns
+    columns = take_physical(source, fragments, rows, meter=meter).columns
     return dict(zip(paths, map(_stored, columns, paths), strict=True))
 
 

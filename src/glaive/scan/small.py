@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import distinct, integer_array, pack_flags
+from glaive.arrow.blocks import integer_array, pack_flags
 from glaive.arrow.chunked import concat_arrays, join_batches
 from glaive.arrow.widths import value_bytes
 from glaive.dataclass import dataclass
@@ -425,12 +425,14 @@ _MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def take_small(
-    source: BoundProjection, fragment: Int64s, row: Int64s, meter: Meter
+    source: BoundProjection, positions: Int64s, fragment: Int64s, row: Int64s, meter: Meter
 ) -> list[tuple[Int64s, list[pa.Array]]]:
     """Those of some rows, none of them deleted, that are in small files not met before.
 
     Parameters
     ----------
+    positions
+        The distinct ones of ``fragment``, ascending.
     fragment, row
         Position of the fragment in the list, and physical row in it, of each row.
 
@@ -445,7 +447,6 @@ def take_small(
     # In other stores requests wait for each other unless they are made side by side.
     if special or not snapshot.store.is_local:
         return []
-    positions = distinct(fragment)
     if len(positions) < _MIN_FILES or not suits_bulk_reads(projection.fields):
         return []
     numbers: list[int] = []

@@ -195,23 +195,16 @@ class Session:
         """What is compared in a store; ``unasked`` is for one that is comparing."""
         return verification(store, unasked if self.comparing else None)
 
-    def open_file(
-        self, store: ObjectStore, path: str, size: int | None, *, prefetch: bool
-    ) -> FileReader:
+    def open_file(self, store: ObjectStore, path: str, size: int | None) -> FileReader:
         """Open a data file, or find it opened."""
 
         def load() -> tuple[FileReader, int]:
-            place = store
-            if prefetch:
-                from glaive.io.wrapped import PrefetchingStore
-
-                place = PrefetchingStore(store)
-            file = open_reader(place, path, size=size, verify=verify)
+            file = open_reader(store, path, size=size, verify=verify)
             return file, file.nbytes
 
         # Parts of buffers that are not mapped would be fetched with the whole, and so again.
         verify = self.verification(store, "always" if store.is_local else "fetched")
-        key = (store.full(path), store.reached_by, size, prefetch, verify)
+        key = (store.full(path), store.reached_by, size, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found
 
@@ -395,16 +388,12 @@ class Snapshot:
             )
         return total
 
-    def open_file(self, file: DataFile, *, prefetch: bool = False) -> FileReader:
-        """Open a data file of this version.
-
-        With ``prefetch`` a mapped file is read by prefetched ranges, which is quicker where
-        it is not in memory.
-        """
+    def open_file(self, file: DataFile) -> FileReader:
+        """Open a data file of this version."""
         store, path = locate_data_file(self.store, self.manifest, file)
-        return self.session.open_file(store, path, file.size, prefetch=prefetch)
+        return self.session.open_file(store, path, file.size)
 
-    def check_rows(self, fragment: Fragment, *, prefetch: bool = False) -> None:
+    def check_rows(self, fragment: Fragment) -> None:
         """See that a fragment has the rows its files have, before memory is taken for them.
 
         For those who read none of its columns; reading one makes sure of it. Opens a file of
@@ -417,7 +406,7 @@ class Snapshot:
             more than :data:`MOST_UNSEEN` rows in such fragments.
         """
         for file in fragment.files:
-            found = self.open_file(file, prefetch=prefetch).num_rows
+            found = self.open_file(file).num_rows
             if found != fragment.physical_rows:
                 raise CorruptFileError(
                     f"rows of fragment {fragment.id}",

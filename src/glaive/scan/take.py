@@ -1,16 +1,21 @@
-"""Read rows by position, in any order.
+"""Read rows by position, in any order. There are three ways:
 
-Positions count live rows over the whole dataset. They are mapped to fragments by one binary
-search, read per fragment, and put back in the order asked for.
+1. **One row** is taken from its fragment, with as little around the decoding as possible.
+2. **Joined fragments**: where files are mapped, fragments that takes met are joined to columns of
+   page runs (:mod:`glaive.scan.joined`), and all rows are taken with one call per column.
+3. **Fragment by fragment**, everything else: files that are fetched, on the I/O threads; mapped
+   files that are not joined, or cannot be; deleted rows. Small files met for the first time are
+   read whole and in bulk (:mod:`glaive.scan.small`) instead of being opened.
+
+Positions count live rows over the whole dataset. They become physical rows of fragments first.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import compress, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +24,8 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import ascending, distinct, integer_array, inverse_permutation
 from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, without_views
 from glaive.config import settings
-from glaive.dataclass import dataclass
-from glaive.errors import (
-    CapacityError,
-    CorruptFileError,
-    DeletedRowError,
-    NotFoundError,
-    RowIndexError,
-)
-from glaive.file.protocol import beyond, check_range, positions, run_fetches
+from glaive.errors import CapacityError, DeletedRowError, NotFoundError, RowIndexError
+from glaive.file.protocol import beyond, check_range, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
@@ -36,16 +34,8 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
 from glaive.types import Flags, Int64s
 
-if TYPE_CHECKING:
-    from glaive.file.v2.bound import ColumnTakes
-    from glaive.scan.joined import JoinedFragments
-
-
 _Chunk = list[pa.Array]
 """One array per column."""
-
-_Job = tuple[int, Int64s]
-"""Some rows of the fragment at a position."""
 
 _THREADED_ROWS: Final = 16 * 1024
 """Rows below which a take is more interpreted than compiled: threads would only wait."""
@@ -73,21 +63,34 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     wanted = positions(given, int(starts[-1]))
     if len(wanted) == 0:
         return source.empty()
-    low, high = int(wanted.min()), int(wanted.max())
-    check_range(low, high, starts)
+    check_range(int(wanted.min()), int(wanted.max()), starts)
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
-    driver = _Take(source, meter or NOBODY, are_live=True)
-    all_of_it = source.joined_before()
-    if all_of_it is not None and all_of_it.is_all and meter is None:
-        arrays = driver.joined_columns(all_of_it, None, wanted, all_of_it.together)
+    joined = source.joined_before()
+    if joined is not None and joined.is_all:
+        arrays = joined.take_numbers(wanted, meter or NOBODY)
         if arrays is not None:
-            return _as_table(source, [arrays])
-    first = int(np.searchsorted(starts, low, side="right")) - 1
-    if high < starts[first + 1]:
-        return driver.of_fragment(first, wanted - starts[first])
+            return pa.Table.from_arrays(arrays, schema=source.schema)
     fragment = np.searchsorted(starts, wanted, side="right") - 1
-    return driver.table(fragment, wanted - starts[fragment])
+    rows = _physical(source.snapshot, fragment, wanted - starts[fragment])
+    return take_physical(source, fragment, rows, meter=meter)
+
+
+def _physical(snapshot: Snapshot, fragment: Int64s, rows: Int64s) -> Int64s:
+    """Physical rows of fragments out of their live ones."""
+    manifest = snapshot.manifest
+    touched = distinct(fragment)
+    touched = touched[manifest.deleted_rows[touched] != 0]
+    if len(touched):
+        lives = ordered_map(
+            lambda position: snapshot.live_rows(manifest.fragment(position)),
+            touched.tolist(),
+            workers=None if snapshot.store.is_local else settings.io_concurrency,
+        )
+        for position, live in zip(touched.tolist(), lives, strict=True):
+            here = fragment == position
+            rows[here] = rows[here] if live is None else live.physical(rows[here])
+    return rows
 
 
 def take_from(table: pa.Table, given: object) -> pa.Table:
@@ -130,267 +133,86 @@ def take_physical(
     if len(rows) == 1 and not deleted:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
-    driver = _Take(source, meter or NOBODY, deleted=deleted)
-    first = int(fragments[0])
-    if bool((fragments == first).all()):
-        return driver.of_fragment(first, rows)
-    return driver.table(fragments, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Take:
-    """A take: which way it is done depends on how many rows there are, and where.
-
-    Parameters
-    ----------
-    are_live
-        Rows are given by their number among the live rows of their fragment, not as physical.
-    deleted
-        Deleted rows may be among them.
-    """
-
-    source: BoundProjection
-    meter: Meter
-    are_live: bool = False
-    deleted: bool = False
-
-    def of_fragment(self, position: int, rows: Int64s) -> pa.Table:
-        """Rows of one fragment."""
-        jobs = [(position, rows)]
-        joined = self.joined([position]) if len(rows) > 1 else None
-        joins = joined is not None and position in joined.fragments
-        arrays = self.take_joined(joined, jobs, None) if joined is not None and joins else None
-        return _as_table(self.source, self.by_fragment(jobs) if arrays is None else [arrays])
-
-    def table(self, fragment: Int64s, rows: Int64s) -> pa.Table:
-        """Rows out of many fragments: in bulk where these are small, else one by one."""
-        positions = distinct(fragment)
-        joined = None if self.deleted else self.source.joined_before()
-        small = []
-        has_all = joined is not None and joined.holds(positions)
-        if not has_all:
+    meter = meter or NOBODY
+    small: list[tuple[Int64s, _Chunk]] = []
+    if not deleted:
+        joined, positions = source.joined_before(), fragments
+        if joined is None or not joined.holds(fragments):
             from glaive.scan.small import take_small  # not loaded where all are joined
 
-            # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
-            small = take_small(self.source, fragment, rows, self.meter)
-            joined = None if small else self.joined(positions.tolist())
-            has_all = joined is not None and joined.holds(positions)
-        if joined is not None and has_all:
-            together = self.taken_together(joined, positions)
-            if together is not None:
-                among_all = joined.numbers(fragment, rows)
-                arrays = self.joined_columns(joined, positions, among_all, together)
-                if arrays is not None:
-                    return _as_table(self.source, [arrays])
-                joined = None  # it would fail again
-        order = [numbers for numbers, _ in small]
-        chunks = [arrays for _, arrays in small]
-        remaining = np.ones(len(rows), np.bool_)
-        for numbers in order:
-            remaining[numbers] = False
-        if not small or remaining.any():
-            numbers = np.flatnonzero(remaining)
-            fragment, rows = fragment[numbers], rows[numbers]
-            if not bool((fragment[1:] >= fragment[:-1]).all()):
-                sort = np.argsort(fragment, kind="stable")
-                numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
-            edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
-            jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
-            if small:
-                joined = self.joined([position for position, _ in jobs])
-            if joined is not None:
-                inside = [position in joined.fragments for position, _ in jobs]
-                ours = np.repeat(inside, np.diff(edges))
-                done = list(compress(jobs, inside))
-                if not small and len(done) == len(jobs):
-                    arrays = self.take_joined(joined, done, numbers)
-                    if arrays is not None:
-                        return _as_table(self.source, [arrays])
-                elif done and (arrays := self.take_joined(joined, done, None)) is not None:
-                    order.append(numbers[ours])
-                    chunks.append(arrays)
-                    numbers = numbers[~ours]
-                    jobs = [
-                        job for job, is_inside in zip(jobs, inside, strict=True) if not is_inside
-                    ]
-            if jobs:
-                order.append(numbers)
-                chunks += self.by_fragment(jobs)
-        table = _as_table(self.source, chunks)
-        return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
-
-    def joined(self, positions: list[int]) -> JoinedFragments | None:
-        """The joined columns of some fragments, if rows lie in many pages and these can be."""
-        source, first = self.source, self.source.fragment(positions[0])
-        if self.deleted or not first.mapped or (len(positions) == 1 and not first.has_many_pages):
-            return None
-        return source.joined(positions)
-
-    def taken_together(self, joined: JoinedFragments, positions: Int64s) -> ColumnTakes | None:
-        """All columns; None if rows of these fragments, which are joined, need one itself."""
-        if self.are_live and not bool(joined.are_whole[positions].all()):
-            return None
-        return joined.together
-
-    def take_joined(
-        self, joined: JoinedFragments, jobs: list[_Job], numbers: Int64s | None
-    ) -> _Chunk | None:
-        """Rows of joined fragments, column by column.
-
-        Row i of the jobs becomes row ``numbers[i]``, or row i. None where it has to be done
-        fragment by fragment.
-        """
-        bound_rows = [(joined.fragments[at], rows) for at, rows in jobs]
-        if self.are_live:
-            bound_rows = [
-                (bound, rows if bound.live is None else bound.live.physical(rows))
-                for bound, rows in bound_rows
-            ]
-        positions = np.array([at for at, _ in jobs], np.int64)
-        sizes = [len(rows) for _, rows in bound_rows]
-        rows = np.concatenate([rows for _, rows in bound_rows])
-        among_all = joined.numbers(np.repeat(positions, sizes), rows)
-        back = None if numbers is None else inverse_permutation(numbers)
-        wanted = among_all if back is None or among_all is None else among_all[back]
-
-        def alone(at: int, _wanted: Int64s) -> pa.Array:
-            parts = [bound.columns[at].take(rows) for bound, rows in bound_rows]
-            array: pa.Array = concat_arrays(parts)
-            return array if back is None else array.take(integer_array(back))
-
-        takes: ColumnTakes | Sequence[Callable[[Int64s], pa.Array]] | None = joined.together
-        if takes is None:
-            takes = [
-                partial(alone, at) if column is None else column.take
-                for at, column in enumerate(joined.columns)
-            ]
-        return self.joined_columns(joined, positions, wanted, takes)
-
-    def joined_columns(
-        self,
-        joined: JoinedFragments,
-        positions: Int64s | None,
-        wanted: Int64s | None,
-        takes: ColumnTakes | Sequence[Callable[[Int64s], pa.Array]] | None,
-    ) -> _Chunk | None:
-        """All columns of rows given by their number among those of the joined fragments.
-
-        ``takes`` takes them of all columns, or of each; without ``positions``, which a meter
-        counts, all fragments are joined. None where it has to be done otherwise.
-        """
-        if wanted is None or takes is None:
-            self.meter.fallback("joined take", "a row is beyond its fragment")
-            return None
-
-        many = len(wanted) >= _THREADED_ROWS
-        try:
-            if not joined.prepare(positions, wanted):
-                self.meter.fallback("joined take", "unknown what cold files have to read")
-                return None
-            if isinstance(takes, Sequence):
-                arrays = list((gather if many else map)(lambda take: take(wanted), takes))
-            elif many:
-                arrays = gather(lambda take: take(wanted), takes.each)
-            else:
-                arrays = takes.take(wanted)
-            if positions is not None:
-                self.meter.count("fragments_taken_joined", len(positions))
-            return arrays
-        except CapacityError as error:
-            self.meter.fallback("joined take", "values beyond one array", error)
-        except CorruptFileError as error:  # a page alone says more
-            self.meter.fallback("joined take", "a file is damaged", error)
-        return None
-
-    def by_fragment(self, jobs: list[_Job]) -> Iterable[_Chunk]:
-        """Rows of one fragment after the other, in the quickest of five ways."""
-        parts: Iterable[Iterable[_Chunk]]
-        if not self.source.fragment(jobs[0][0]).mapped:
-            parts = ordered_map(self._take, jobs, workers=settings.io_concurrency)
-        elif sum(len(rows) for _, rows in jobs) >= _THREADED_ROWS:
-            alone = len(jobs) == 1
-            parts = map(self._take_wide, jobs) if alone else gather(self._take, jobs)
-        elif len(jobs) == 1 or self.deleted or not self.source.projection.fields:
-            parts = map(self._take, jobs)
-        else:
-            parts = self._take_prefetched(jobs)
-        return (chunk for part in parts for chunk in part)
-
-    def _bind(self, job: _Job) -> tuple[BoundFragment, Int64s]:
-        """The fragment of a job, opened, and its rows as physical ones."""
-        position, rows = job
-        if self.are_live:
-            live = self.source.fragment(position).live
-            rows = rows if live is None else live.physical(rows)
-        return self.source.for_taking(position, rows), rows
-
-    def _take(self, job: _Job) -> Iterable[_Chunk]:
-        bound, rows = self._bind(job)
-        return _in_parts(partial(_take_deleted, bound) if self.deleted else bound.take, rows)
-
-    def _take_wide(self, job: _Job) -> Iterable[_Chunk]:
-        """Many rows of one fragment: its columns are what can run side by side."""
-        bound, rows = self._bind(job)
-        return _in_parts(partial(_take_columns, bound, deleted=self.deleted), rows)
-
-    def _take_prefetched(self, jobs: list[_Job]) -> Iterable[Iterable[_Chunk]]:
-        """Few rows each of many fragments: what all need is being read before any is decoded."""
-        bound_rows = list(map(self._bind, jobs))
-        if not all(bound.readers for bound, _ in bound_rows):  # none of the columns: all null
-            return [[bound.take(rows)] for bound, rows in bound_rows]
-        plans = ((bound.readers[0], bound.plan_take(rows)) for bound, rows in bound_rows)
-        try:
-            return [run_fetches(plans)]
-        except CapacityError as error:
-            self.meter.fallback("prefetched take", "values beyond one array", error)
-            return [_in_parts(bound.take, rows) for bound, rows in bound_rows]
-
-    def _in_order(self, table: pa.Table, order: Int64s) -> pa.Table:
-        """Undo ``order``: row ``i`` of the table becomes row ``order[i]``."""
-        back = inverse_permutation(order)
-        if any(without_views(column.type) != column.type for column in table.columns):
-            return take_rows(table, back, distinct=True)
-        try:
-            columns: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
-        except CapacityError as error:
-            self.meter.fallback("reordered take", "values beyond one array", error)
-            return take_rows(table, back, distinct=True)
-        if len(order) <= _SLICED_ROWS:
-            numbers = back.tolist()
-            moved = [
-                pa.concat_arrays([column.slice(at, 1) for at in numbers]) for column in columns
-            ]
-            return pa.Table.from_arrays(moved, schema=table.schema)
-        import pyarrow.compute as pc
-
-        batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
-        options = pc.TakeOptions(boundscheck=False)
-        taken = pc.call_function("take", [batch, integer_array(back)], options)
-        return pa.Table.from_batches([taken], table.schema)
+            positions = distinct(fragments)
+            small = take_small(source, positions, fragments, rows, meter)
+            joined = None if small else source.joined(positions)
+        if joined is not None:
+            arrays = joined.take(fragments, rows, meter)
+            if arrays is not None:
+                return pa.Table.from_arrays(arrays, schema=source.schema)
+    remaining = np.ones(len(rows), np.bool_)
+    for numbers, _ in small:
+        remaining[numbers] = False
+    numbers = np.flatnonzero(remaining)
+    numbers = numbers[np.argsort(fragments[numbers], kind="stable")]
+    order, chunks = [numbers for numbers, _ in small], [arrays for _, arrays in small]
+    if len(numbers):
+        order.append(numbers)
+        chunks += _by_fragment(source, fragments[numbers], rows[numbers], deleted=deleted)
+    table = _as_table(source, chunks)
+    is_ascending = len(order) == 1 and bool((order[0][1:] > order[0][:-1]).all())
+    return table if is_ascending else _in_order(table, np.concatenate(order), meter)
 
 
-def _is_ascending(order: list[Int64s]) -> bool:
-    """Whether numbers, given in pieces that are ascending but for the last, are ascending."""
-    return len(order) == 1 and bool((order[0][1:] > order[0][:-1]).all())
+def _by_fragment(
+    source: BoundProjection, fragments: Int64s, rows: Int64s, *, deleted: bool
+) -> Iterable[_Chunk]:
+    """Rows of one fragment after the other."""
+    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    firsts = [0, *cuts.tolist()]
+    jobs = list(zip(fragments[firsts].tolist(), np.split(rows, cuts), strict=True))
+
+    def work(bound: BoundFragment, own: Int64s) -> Iterable[_Chunk]:
+        take = partial(_take_deleted, bound) if deleted else bound.take
+        # Cut where one array would be too large.
+        return in_parts(lambda start, stop: take(own[start:stop]), 0, len(own))
+
+    parts: Iterable[Iterable[_Chunk]]
+    if not source.fragment(jobs[0][0]).mapped:
+        workers = settings.io_concurrency
+        parts = ordered_map(
+            lambda job: work(source.for_taking(*job), job[1]), jobs, workers=workers
+        )
+    else:  # what all need is being read before any is decoded
+        bound = [(source.for_taking(*job), job[1]) for job in jobs]
+        many = len(jobs) > 1 and len(rows) >= _THREADED_ROWS
+        parts = (gather if many else map)(lambda job: work(*job), bound)
+    return (chunk for part in parts for chunk in part)
+
+
+def _in_order(table: pa.Table, order: Int64s, meter: Meter) -> pa.Table:
+    """Undo ``order``: row ``i`` of the table becomes row ``order[i]``."""
+    back = inverse_permutation(order)
+    if any(without_views(column.type) != column.type for column in table.columns):
+        return take_rows(table, back, distinct=True)
+    try:
+        columns: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
+    except CapacityError as error:
+        meter.fallback("reordered take", "values beyond one array", error)
+        return take_rows(table, back, distinct=True)
+    if len(order) <= _SLICED_ROWS:
+        numbers = back.tolist()
+        moved = [pa.concat_arrays([column.slice(at, 1) for at in numbers]) for column in columns]
+        return pa.Table.from_arrays(moved, schema=table.schema)
+    import pyarrow.compute as pc
+
+    batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+    options = pc.TakeOptions(boundscheck=False)
+    taken = pc.call_function("take", [batch, integer_array(back)], options)
+    return pa.Table.from_batches([taken], table.schema)
 
 
 def _take_deleted(bound: BoundFragment, rows: Int64s) -> _Chunk:
     """Rows of a fragment, some of which may be deleted."""
     columns = bound.lazy_columns(rows, lambda at: bound.stored[at].take(rows), deleted=True)
     return [columns.output(output) for output in bound.projection.outputs]
-
-
-def _take_columns(bound: BoundFragment, rows: Int64s, *, deleted: bool) -> _Chunk:
-    """Rows of a fragment, column by column on all cores."""
-    plain = bound.projection.plain and not deleted
-    columns = bound.columns if plain else bound.stored
-    arrays = gather(lambda column: column.take(rows), columns)
-    return arrays if plain else bound.outputs(arrays, rows, deleted=deleted)
-
-
-def _in_parts(take: Callable[[Int64s], _Chunk], rows: Int64s) -> Iterable[_Chunk]:
-    """The rows, cut where one array would be too large."""
-    return in_parts(lambda start, stop: take(rows[start:stop]), 0, len(rows))
 
 
 def _as_table(source: BoundProjection, parts: Iterable[_Chunk]) -> pa.Table:
@@ -453,12 +275,7 @@ def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
             "counted from 0"
         )
     fragment = np.searchsorted(starts, wanted, side="right") - 1
-    row = wanted - starts[fragment]
-    for position in ascending(fragment).tolist():
-        live = snapshot.live_rows(snapshot.manifest.fragment(position))
-        if live is not None:
-            here = fragment == position
-            row[here] = live.physical(row[here])
+    row = _physical(snapshot, fragment, wanted - starts[fragment])
     return RowLocations(snapshot, fragment, row)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,48 +97,44 @@ class BoundProjection:
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
-        bound: BoundFragment | None = self._cache.get((self._token, position, False))
-        return bound or self._bind(position, prefetch=False)
+        bound: BoundFragment | None = self._cache.get((self._token, position))
+        if bound is None:
+            bound = bind_fragment(self.snapshot, position, self.projection)
+            self._cache.put((self._token, position), bound, bound.nbytes)
+        return bound
 
     def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
-        """The same fragment, once what the physical rows need is being read.
+        """The same fragment, once what the physical rows need is being read, if that is known.
 
-        That pays for more than a few rows of mapped files that are not in memory. Where it
-        is not known what they need, the fragment is one that prefetches what it reads.
+        That pays for more than a few rows of mapped files that are not in memory.
         """
         bound = self.fragment(position)
         bound.expect("random")
-        if len(rows) < _MIN_PREFETCHED_ROWS or not bound.mapped or not bound.is_cold():
-            return bound
-        prefetching: BoundFragment | None = self._cache.get((self._token, position, True))
-        if prefetching is None:
-            if bound.prefetch(rows):
-                return bound
-            prefetching = self._bind(position, prefetch=True)
-        prefetching.expect("random")
-        return prefetching
+        if len(rows) >= _MIN_PREFETCHED_ROWS and bound.mapped and bound.is_cold():
+            bound.prefetch(rows)
+        return bound
 
-    def joined(self, positions: Sequence[int]) -> JoinedFragments | None:
-        """Fragments that takes met, with columns joined; these among them if that pays.
+    def joined(self, positions: NDArray[np.int64]) -> JoinedFragments | None:
+        """Fragments that takes met, joined, if these are among them or joining them pays.
 
-        Fragments are joined once takes of single ones have cost what joining costs. None where
-        it is not possible.
+        Fragments are joined once takes of single ones have cost what joining costs.
         """
-        if not self._joins:
-            return None
         joined = self.joined_before()
-        before = {} if joined is None else joined.fragments
-        further = [position for position in positions if position not in before]
-        if not further:
+        if not self._joins or (joined is not None and joined.holds(positions)):
             return joined
+        first = self.fragment(int(positions[0]))
+        if not first.mapped or (len(positions) == 1 and not first.has_many_pages):
+            return None
+        before = {} if joined is None else joined.fragments
+        further = [position for position in positions.tolist() if position not in before]
         self._missed += len(further)
         if self._missed * _JOINED_FOR_ONE < len(before) + len(further):
-            return joined
+            return None
         from glaive.scan.joined import are_few, join_fragments
 
         fragments = before | {position: self.fragment(position) for position in further}
         if not are_few(fragments, self._cache.budget):
-            return joined
+            return None
         self._missed = 0
         total = len(self.snapshot.manifest.fragment_ids)
         joined = self._join_all(fragments, total) or join_fragments(fragments, total)
@@ -176,15 +171,10 @@ class BoundProjection:
 
     def meets(self, position: int) -> bool:
         """Whether the fragment is met for the first time: neither opened nor met by a take."""
-        if position in self._met or self._cache.get((self._token, position, False)) is not None:
+        if position in self._met or self._cache.get((self._token, position)) is not None:
             return False
         self._met.add(position)
         return True
-
-    def _bind(self, position: int, *, prefetch: bool) -> BoundFragment:
-        bound = bind_fragment(self.snapshot, position, self.projection, prefetch=prefetch)
-        self._cache.put((self._token, position, prefetch), bound, bound.nbytes)
-        return bound
 
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""

@@ -245,9 +245,9 @@ class ListReader:
         ids, index = located.ids, _index(table)
         everywhere = np.zeros(table.chunks, np.int64)
         everywhere[ids] = starts
-        picked = self.pick_items(data, everywhere, table, rows)
-        if picked is not None:
-            return picked
+        selected = self.pick_items(data, everywhere, table, rows)
+        if selected is not None:
+            return selected
         before, _ = _rows_of(index, ids)
         number = rows - index.starts[ids[located.begin]] + before[located.begin]
         chunks = self._decode(data, starts, table, ids)

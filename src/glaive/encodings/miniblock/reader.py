@@ -446,9 +446,9 @@ class MiniBlockReader(PageReader):
             if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
                 raise self._no_row(rows)
             if chunks is not None:
-                picked = small.lists.pick_items(chunks, table.offsets[:-1], table, rows)
-                if picked is not None:
-                    return self._picked(small, len(rows), picked, chunks)
+                selected = small.lists.pick_items(chunks, table.offsets[:-1], table, rows)
+                if selected is not None:
+                    return self._selected(small, len(rows), selected, chunks)
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
             pick = partial(self._pick_lists, small.lists, small, rows, located)
             return self._with_chunks(small, chunks, located.ids, pick)
@@ -490,19 +490,19 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        picked = lists.pick(data, starts, small.table, rows, located)
-        return self._picked(small, len(rows), picked, data)
+        selected = lists.pick(data, starts, small.table, rows, located)
+        return self._selected(small, len(rows), selected, data)
 
-    def _picked(self, small: Opened, rows: int, picked: RowPick, data: pa.Buffer) -> Leaf:
+    def _selected(self, small: Opened, rows: int, selected: RowPick, data: pa.Buffer) -> Leaf:
         values = None
-        if len(picked.slots):
-            items = None if small.items is None else small.items.of(picked.ids)
-            counts = small.table.counts[picked.ids]
+        if len(selected.slots):
+            items = None if small.items is None else small.items.of(selected.ids)
+            counts = small.table.counts[selected.ids]
             values = small.chunks.pick(
-                data, picked.pieces, counts, items, picked.slots, picked.places
+                data, selected.pieces, counts, items, selected.slots, selected.places
             )
-        layers, rep, definition = self.layout.layers, picked.rep, picked.definition
-        return Leaf(values, rows, picked.entries, layers, rep, definition, shape=picked.shape)
+        layers, rep, definition = self.layout.layers, selected.rep, selected.definition
+        return Leaf(values, rows, selected.entries, layers, rep, definition, shape=selected.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
         """One row of a page without lists, with as few Python steps as can be."""

@@ -786,17 +786,13 @@ def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedV
     None where that is not so, or takes have not joined the fragments yet. One alone is joined here.
     """
     joined = source.joined_before()
-    if joined is not None and joined.is_trusted(fragment):
-        return joined.places
-    positions = distinct(fragment)
-    if joined is None and len(positions) == 1:
-        joined = source.joined(positions.tolist())
-    if joined is None or joined.places is None or not joined.holds(positions):
+    if joined is None:
+        positions = distinct(fragment)
+        joined = source.joined(positions) if len(positions) == 1 else None
+    if joined is None or joined.places is None or not joined.holds(fragment):
         return None
     numbers = joined.numbers(fragment, row)
-    if numbers is None or not joined.prepare(positions, numbers):
-        return None
-    return joined.places
+    return joined.places if numbers is not None and joined.prepare(numbers) else None
 
 
 def _nearest_in_place(
