@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from glaive.arrow import (
     ImageURIArray,
     ImageURIType,
 )
-from glaive.errors import AccessError, MissingDependencyError, SchemaError, StoreError
+from glaive.errors import AccessError, MissingDependencyError, SchemaError
 
 pytestmark = pytest.mark.usefixtures("own_types")
 
@@ -63,45 +60,6 @@ def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
         ImageURIArray.from_uris([tmp_path / "b.bin"]).read_uris()
     with pytest.raises(SchemaError, match="Download it"):
         ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
-
-
-@pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
-def test_no_library_of_the_working_directory_is_run_for_an_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
-    """Arrow would, as its client of HDFS; a stranger may have written both."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "libhdfs.so").write_bytes(b"")
-    (tmp_path / "hdfs.bin").write_bytes(b"image")
-    with pytest.raises(StoreError, match=r"a file libhdfs\.so: Arrow would run it"):
-        ImageURIArray.from_uris([f"{scheme}://127.0.0.1:1/a.png"]).read_uris()
-    images: Any = ImageURIArray.from_uris([tmp_path / "hdfs.bin"]).read_uris()
-    assert images.to_pylist() == [b"image"]
-
-
-@pytest.mark.spec("rel-24")
-def test_packed_images_are_read_as_far_as_images_go(tmp_path: Path) -> None:
-    image, wrong, bomb = (tmp_path / f"{name}.png.gz" for name in ("image", "wrong", "bomb"))
-    image.write_bytes(gzip.compress(b"image"))
-    wrong.write_bytes(b"image")
-    with gzip.open(bomb, "wb", 1) as out:
-        for _ in range(257):
-            out.write(bytes(1 << 20))
-
-    def read(path: Path) -> Any:
-        found: Any = ImageURIArray.from_uris([path]).read_uris(below=str(tmp_path))
-        return found.to_pylist()
-
-    assert read(image) == [b"image"]
-    with pytest.raises(SchemaError, match=r"wrong\.png\.gz: no gzip file"):
-        read(wrong)
-    parts = tmp_path / "parts.png.bz2"  # of which Arrow's error is no OSError
-    parts.write_bytes(b"".join(map(bz2.compress, (os.urandom(1 << 20), b"", bytes(1 << 20)))))
-    with pytest.raises(SchemaError, match=r"parts\.png\.bz2: no bz2 file"):
-        read(parts)
-    assert bomb.stat().st_size < 2 << 20
-    with pytest.raises(SchemaError, match=r"bomb\.png\.gz: \d+ bytes, of which gzip makes more"):
-        read(bomb)
 
 
 @pytest.mark.spec("rel-26", "sec-11")
@@ -232,27 +190,3 @@ def test_an_image_for_which_pillow_has_an_error_of_its_own_cannot_be_decoded() -
 
 def iptc_field(number: int, content: bytes, record: int = 3) -> bytes:
     return bytes([0x1C, record, number]) + len(content).to_bytes(2, "big") + content
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_no_image_has_pillow_start_another_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
-) -> None:
-    pytest.importorskip("PIL.Image")
-    program, started = tmp_path / "gs", tmp_path / "started"
-    program.write_text(f"#!/bin/sh\ntouch '{started}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
-    side = (9).to_bytes(4, "big")
-    wrapped = (
-        iptc_field(60, b"\1\0")
-        + iptc_field(20, side)
-        + iptc_field(30, side)
-        + iptc_field(120, (5).to_bytes(4, "big"))
-        + iptc_field(10, page, record=8)
-    )
-    images: Any = ImageArray.from_array(pa.array([wrapped if inside else page]))
-    with pytest.raises(SchemaError, match="no image that is decoded here"):
-        images.to_tensor()
-    assert not started.exists()

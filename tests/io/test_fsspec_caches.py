@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError
-from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
-from fsspec.spec import AbstractBufferedFile  # noqa: E402  # once fsspec is known to be there
 from tests.distant import DISTANT, Distant  # noqa: E402  # as above
 
 CACHES = ("simplecache", "filecache", "blockcache", "cached")
@@ -78,39 +73,3 @@ def test_a_dataset_is_made_again_and_read_through_the_same_cache(tmp_path: Path)
         found = glaive.dataset(place, storage_options=options).to_table()
         assert found.to_pydict() == {"a": [number]}
         table.drop(str(tmp_path / "t"))
-
-
-def test_a_cache_behind_another_file_system_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"works through a cache.* Leave the cache out"):
-        open_store("fsspec+dir://t::simplecache::memory://t")
-
-
-class _InParts(Distant):
-    """Files that are fetched in parts, as those of a server."""
-
-    protocol = "inparts"
-
-    def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> Any:
-        file = AbstractBufferedFile(self, path, mode, size=self.info(path)["size"])
-        file._fetch_range = partial(self.cat_file, path)  # noqa: SLF001  # what fsspec has for subclasses
-        return file
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
-        return Path(path).read_bytes()[start:end]
-
-
-@pytest.mark.spec("rel-4")
-@pytest.mark.parametrize("kind", ["tar", "zip"])
-# fsspec leaves files of its caches open.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_archive_in_a_cache_of_parts_is_refused_as_it_may_have_zeros(
-    tmp_path: Path, kind: str
-) -> None:
-    fsspec.register_implementation("inparts", _InParts, clobber=True)
-    glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
-    packed = f"inparts://{shutil.make_archive(str(tmp_path / 'x'), kind, tmp_path, 't')}"
-    for start in (f"{kind}://t::blockcache", f"{kind}://t::cached", f"dir://t::{kind}://::cached"):
-        with pytest.raises(OptionError, match="zeros where a request failed"):
-            open_store(f"fsspec+{start}::{packed}")
-    for start in (f"{kind}://t", f"{kind}://t::simplecache"):
-        assert glaive.dataset(f"fsspec+{start}::{packed}").to_table().to_pydict() == {"a": [1]}

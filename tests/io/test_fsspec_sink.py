@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import tempfile
 import threading
@@ -22,12 +23,13 @@ from webdav4.fsspec import WebdavFileSystem
 from wsgidav.wsgidav_app import WsgiDAVApp
 
 import glaive
-from glaive.errors import ObjectExistsError, StoreError
-from glaive.io.fsspec import creates, failed
+from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.io.fsspec import _read_only, creates, failed
 from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: E402  # once fsspec is known to be there
+from fsspec.implementations.ftp import FTPFileSystem  # noqa: E402  # as above
 from tests.distant import DISTANT, Distant  # noqa: E402  # as above
 
 
@@ -283,6 +285,35 @@ def test_a_request_that_had_no_answer_may_still_have_its_effect(
     error: Exception, *, is_unanswered: bool
 ) -> None:
     assert failed(error, "sftp://host/t", "write").is_unanswered == is_unanswered
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_is_read_and_not_written(kind: str, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3]})
+    glaive.write_dataset(rows, tmp_path / "t").delete("id = 2")
+    packed = shutil.make_archive(str(tmp_path / "x"), kind, tmp_path, "t")
+    for uri in (f"fsspec+{kind}://t::{packed}", f"fsspec+dir://t::{kind}://::{packed}"):
+        assert glaive.dataset(uri).to_table().to_pydict() == {"id": [1, 3]}
+        with pytest.raises(StoreError, match="does not write to archives"):
+            glaive.dataset(uri).delete("id = 1")
+        with pytest.raises(ObjectNotFoundError):
+            open_store(uri).get("none")
+
+
+def test_ftp_and_places_behind_a_cache_are_not_written() -> None:
+    cached = open_store("fsspec+dir://t::simplecache::memory://t")
+    for change in (lambda: cached.put("x", [b"x"]), lambda: cached.delete(["x"])):
+        with pytest.raises(StoreError, match="does not write to places behind a cache"):
+            change()
+
+    class Ftp(FTPFileSystem):  # type: ignore[misc]  # fsspec has no types
+        """A client that has not connected."""
+
+        def __init__(self) -> None: ...
+
+        def __del__(self) -> None: ...
+
+    assert _read_only(Ftp()) == "FTP servers"
 
 
 @pytest.mark.spec("rel-42")

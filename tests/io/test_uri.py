@@ -75,24 +75,6 @@ def test_fsspec_opens_no_files_of_this_machine(tmp_path: Path, chain: str) -> No
         open_store(f"fsspec+{chain.format(tmp_path)}")
 
 
-@pytest.mark.parametrize(
-    ("uri", "options"),
-    [("hdfs://127.0.0.1:1/t", {}), ("fsspec+simplecache::hdfs://127.0.0.1:1/t", {}),
-     ("fsspec+dir:///t", {"target_protocol": "HDFS"})],
-)  # fmt: skip
-@pytest.mark.parametrize("name", ["libhdfs.so", "libhdfs.dylib", "hdfs.dll"])
-def test_no_library_of_the_working_directory_is_run_as_the_client_of_hdfs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, options: dict[str, str], name: str
-) -> None:
-    """Arrow looks for it there, which may be the folder of a stranger's dataset."""
-    pytest.importorskip("fsspec")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / name).symlink_to("elsewhere")
-    with pytest.raises(StoreError, match=f"a file {name}: Arrow would run it.* another directory"):
-        open_store(uri, options)
-    assert open_store("fsspec+memory://hadoop") is not None
-
-
 @pytest.mark.spec("sec-20")
 def test_references_lead_to_no_files_of_this_machine(tmp_path: Path) -> None:
     """Who made the file of references would choose which."""

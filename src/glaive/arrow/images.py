@@ -16,29 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import PurePath
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import AccessError, MissingDependencyError, SchemaError
-from glaive.hdfs import check_hdfs_client
 
 # --- Bytes of images: read, decoded and encoded by Pillow where that is installed. Image by image
-
-_BY_PROGRAMS = frozenset({"EPS", "IPTC"})
-"""Formats for which Pillow starts another program, or opens an image of any format, such as one of
-these, that is inside: images come from anybody."""
-
-_PACKED: Final[dict[str, Literal["bz2", "gzip", "lz4", "zstd"]]] = {
-    ".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd",
-}  # fmt: skip
-"""Codecs of Arrow by the end of a name."""
-
-_MOST_UNPACKED: Final = 1 << 28
-"""Bytes that an image may have whose file is packed."""
-
-_PIECE: Final = 1 << 20
 
 _LEADS_ELSEWHERE = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
 """What part of an address may mean another object, or another server, than it says."""
@@ -50,45 +35,23 @@ def read(uri: str) -> bytes:
     Raises
     ------
     SchemaError
-        The scheme is ``http`` or another one that pyarrow does not open; or a file that is packed,
-        such as ``a.png.gz``, has other bytes than its name says, or more than 256 MiB.
+        The scheme is ``http`` or another one that pyarrow does not open.
     OSError
         pyarrow's, for a file that cannot be read.
-    StoreError
-        A file of the working directory would be run as the client of HDFS.
     """
-    import pyarrow as pa
     from pyarrow import fs
 
-    if _has_scheme(uri):
-        check_hdfs_client(uri)
-        try:
-            system, path = fs.FileSystem.from_uri(uri)
-        except pa.ArrowInvalid as error:
-            raise SchemaError(
-                f"{uri}: {error}. Download it, and use EncodedImageType for the bytes"
-            ) from error
-    else:
-        system, path = fs.LocalFileSystem(), uri
-    # By its name Arrow unpacks a file, such as a.png.gz: some kilobytes stand for gigabytes.
-    with system.open_input_stream(path, compression=None) as stream:
-        data = stream.read()
-    ending = PurePath(path).suffix
-    if ending not in _PACKED:
-        return data
-    image = io.BytesIO()
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), _PACKED[ending]) as unpacked:
-            while image.tell() <= _MOST_UNPACKED and (piece := unpacked.read(_PIECE)):
-                image.write(piece)
-    except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
-        raise SchemaError(f"{uri}: no {_PACKED[ending]} file as its name says: {error}") from error
-    if image.tell() > _MOST_UNPACKED:
-        raise SchemaError(
-            f"{uri}: {len(data)} bytes, of which {_PACKED[ending]} makes more than "
-            f"{_MOST_UNPACKED}. Unpack it, if it is to be read"
+        system, path = (
+            fs.FileSystem.from_uri(uri) if _has_scheme(uri) else (fs.LocalFileSystem(), uri)
         )
-    return image.getvalue()
+    except pa.ArrowInvalid as error:
+        raise SchemaError(
+            f"{uri}: {error}. Download it, and use EncodedImageType for the bytes"
+        ) from error
+    with system.open_input_stream(path) as stream:
+        data: bytes = stream.read()
+    return data
 
 
 def _has_scheme(uri: str) -> bool:
@@ -170,14 +133,12 @@ def open_image(data: bytes) -> Any:
     MissingDependencyError
         Pillow is not installed.
     SchemaError
-        The bytes are no image, or one that Pillow would have another program decode.
+        The bytes are no image.
     """
     pillow = _pillow()
-    pillow.init()
-    formats = [name for name in pillow.ID if name not in _BY_PROGRAMS]
     try:
-        return pillow.open(io.BytesIO(data), formats=formats)
-    except Exception as error:  # as above
+        return pillow.open(io.BytesIO(data))
+    except Exception as error:  # any: each format is a plugin of its own
         raise SchemaError(f"no image that is decoded here: {error}") from error
 
 

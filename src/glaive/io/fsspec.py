@@ -3,7 +3,9 @@
 For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
 as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
-Files of this machine are not opened here. Decision: ``docs/adr/0005-stores.md``.
+glaive only reads archives, FTP servers and what lies behind a cache. It trusts what a file system
+says of its files.
+Decision: ``docs/adr/0005-stores.md``.
 
 Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
 a manifest store (``docs/guide/stores.md``).
@@ -13,21 +15,29 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
+from datetime import UTC, datetime
 from functools import partial
 from inspect import signature
 from itertools import groupby
+from stat import S_ISLNK
 from threading import get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import MissingDependencyError, ObjectExistsError, OptionError, StoreError
+from glaive.errors import (
+    MissingDependencyError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    StoreError,
+)
 from glaive.forks import Origin
-from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import (
     check_ranges,
@@ -38,60 +48,85 @@ from glaive.io.failures import (
     without_named_secrets,
     without_values,
 )
-from glaive.io.fsspec_chain import (
-    asked,
-    chain_of,
-    check_chain,
-    checked,
-    is_link,
-    is_there,
-    list_folder,
-    listed_of,
-    look_up,
-    meta_of,
-    named_files,
-    refuse_this_machine,
-    refuse_unpacked,
-    unwrapped,
-    walked,
-    with_other_secrets,
-    without_cache,
-)
 from glaive.io.local_sink import is_temporary, temporary_path
 from glaive.io.location import check_object_path, split_secret, with_secret
 from glaive.io.pool import side_by_side
 from glaive.io.ranges import aligned, coalesce, split
-from glaive.io.remote import RemoteReader, RemoteSink, RequestLimit, is_transient, repeating
+from glaive.io.remote import (
+    RemoteReader,
+    RemoteSink,
+    RequestLimit,
+    described,
+    is_transient,
+    repeating,
+)
 from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.types import ByteRange
 
 # --- A file system of fsspec for each thread: several of them, or processes, must not share one
 # Some have one connection, or one open file: of two that use it at once, one reads what the other
-# asked for. So fsspec itself makes one for each thread and each process. Those that make requests
-# in the background (``async_impl``) serve all threads of a process, if those below them do as
-# well.
+# asked for. So fsspec itself makes one for each thread and each process, except for those that make
+# requests in the background.
 
 T = TypeVar("T")
 
 
+_MOST: Final = 100
+"""File systems of a chain that are looked at: some have a new one whenever they are asked."""
+
+
+def chain_of(system: Any) -> list[Any]:
+    """Return a file system, and those that it works through."""
+    found = [system]
+    for one in found:
+        several = getattr(one, "fss", None)  # of references: by the scheme of what they lead to
+        below = [getattr(one, name, None) for name in ("fs", "sync_fs")]
+        below += several.values() if isinstance(several, Mapping) else ()
+        if len(found) < _MOST:
+            found += [one for one in below if not any(one is known for known in (None, *found))]
+    return found
+
+
+def unwrapped(system: Any, key: str) -> tuple[Any, str]:
+    """Return the file system behind one that only shows a folder of it, and its name of a file."""
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    while isinstance(system, DirFileSystem):
+        system, key = system.fs, f"{system.path}/{key.lstrip('/')}"
+    return getattr(system, "sync_fs", system), key
+
+
+def _read_only(system: Any) -> str | None:
+    """Return what glaive does not write to; None for a file system to which it does."""
+    from fsspec.archive import AbstractArchiveFileSystem
+    from fsspec.implementations.cached import CachingFileSystem
+    from fsspec.implementations.ftp import FTPFileSystem
+
+    kinds = {
+        AbstractArchiveFileSystem: "archives",
+        CachingFileSystem: "places behind a cache",
+        FTPFileSystem: "FTP servers",
+    }
+    chain = chain_of(system)
+    names = (name for kind, name in kinds.items() if any(isinstance(one, kind) for one in chain))
+    return next(names, None)
+
+
 class Systems:
-    """Equal file systems, opened when they are needed."""
+    """The file system of each thread and process, opened when it is needed."""
 
-    __slots__ = ("_first", "_opened", "_serves_all")
+    __slots__ = ("_connect", "_opened")
 
-    def __init__(self, first: Any) -> None:
-        self._first = first
-        self._serves_all = all(one.async_impl for one in chain_of(first))
-        self._opened: dict[tuple[int, int], Any] = (
-            {} if self._is_shared() else {self._user(): first}
-        )
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._opened: dict[tuple[int, int], Any] = {}
 
     def mine(self) -> Any:
         """The one of this thread; errors are those of fsspec."""
-        user = self._user()
+        user = os.getpid(), get_ident()
         if user not in self._opened:
-            self._opened[user] = self._another()
+            self._opened[user] = self._connect()
         return self._opened[user]
 
     def using(self, work: Callable[[], T]) -> T:
@@ -103,31 +138,13 @@ class Systems:
         try:
             return work()
         except Exception as error:
-            if is_transient(error) and not self._serves_all:
-                self._opened.pop(self._user(), None)
-                self._forget()
+            system = self._opened.get((os.getpid(), get_ident()))
+            if system is not None and not system.async_impl and is_transient(error):
+                del self._opened[os.getpid(), get_ident()]
+                for one in chain_of(system):
+                    if hasattr(one, "clear_instance_cache"):  # others are of Arrow
+                        one.clear_instance_cache()
             raise
-
-    def _forget(self) -> None:
-        """Have fsspec make others: it would give the same ones."""
-        for one in chain_of(self._first):
-            forget = getattr(one, "clear_instance_cache", None)
-            if forget is not None:  # others are of Arrow
-                forget()
-
-    def _another(self) -> Any:
-        first = self._first
-        if not self._is_shared():
-            return copy(first)
-        options = {**first.storage_options, "skip_instance_cache": True}
-        return type(first)(*first.storage_args, **options)
-
-    def _is_shared(self) -> bool:
-        """Whether all threads have it from fsspec, which does not look at what is below it."""
-        return self._first.async_impl and not self._serves_all
-
-    def _user(self) -> tuple[int, int]:
-        return os.getpid(), 0 if self._serves_all else get_ident()
 
 
 # --- Write objects through fsspec, atomically if the file system can do that ------------
@@ -144,57 +161,6 @@ they are committed, if known."""
 _COMMON = ("temppath", "tempdir")
 """How file systems of SFTP and FTP call the common folder of a server where their files wait. One
 that shows users only their own files has none."""
-
-
-class _SinkStore(Protocol):
-    """The part of a store that a sink needs."""
-
-    counters: IoCounters
-
-    def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
-        """Translate an error that a file system raised."""
-
-    def in_folder(self, key: str, write: Callable[[], T]) -> T:
-        """Write, making the directory when there is none."""
-
-
-def begin_writing(
-    store: _SinkStore, system: Any, key: str, full: str, *, replaces: bool = True
-) -> FsspecSink:
-    """Start writing an object; its directory is created if the file system needs one.
-
-    ``replaces`` is whether an object of the name is replaced, where the file system has a choice.
-    """
-    temporary = temporary_path(key)
-    try:
-        if store.in_folder(temporary, lambda: _has_commit(system, temporary)):
-            file = store.in_folder(key, lambda: system.open(key, "wb", autocommit=False))
-            return FsspecSink(store, file, key, full, lambda _: file.commit(), file.discard)
-        file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
-    except Exception as error:
-        raise store.failed(error, full, "write") from None
-    return FsspecSink(
-        store,
-        file,
-        key,
-        full,
-        lambda size: _move(system, temporary, key, size, replaces=replaces),
-        lambda: system.rm_file(temporary),
-    )
-
-
-def _move(system: Any, temporary: str, key: str, size: int, *, replaces: bool) -> None:
-    """Give an object its name, if it has all its bytes.
-
-    Clients of SFTP say nothing where a server could not write them as it closed the file, for want
-    of space; to a server of FTP the end of a connection is that of a file.
-    """
-    there = look_up(system, temporary).get("size")
-    if there is not None and int(there) != size:
-        with suppress(Exception):
-            system.rm_file(temporary)
-        raise OSError(f"the server kept {there} of {size} bytes; its disk may be full")
-    _rename(system, temporary, key, replaces=replaces)
 
 
 def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
@@ -253,16 +219,12 @@ def _has_commit(system: Any, temporary: str) -> bool:
         own = _commits_itself(file)
         try:
             file.close()
-        except Exception:
-            if own:
-                file.discard()  # else it is written when it is collected
-            raise
-        # Of some the file has both, and is there as soon as it is closed.
-        visible = own and is_there(system, temporary)
-        _commits[types] = own and not visible
-        if own:
-            with suppress(FileNotFoundError):  # what is there already waits nowhere
-                file.discard()
+            # Of some the file has both, and is there as soon as it is closed.
+            _commits[types] = own and not is_there(system, temporary)
+        finally:
+            if own:  # else it is written when it is collected
+                with suppress(FileNotFoundError):  # what is there already waits nowhere
+                    file.discard()
         with suppress(Exception):  # the file exists only if the option was ignored
             system.rm_file(temporary)
     return _commits[types]
@@ -287,34 +249,62 @@ def _commits_itself(file: Any) -> bool:
 
 
 class FsspecSink(RemoteSink):
-    """An object being written; visible when finished."""
+    """An object being written; visible when finished.
 
-    __slots__ = ("_commit", "_discard", "_key", "_origin", "_store")
+    ``replaces`` is whether an object of the name is replaced, where the file system has a choice.
+    """
 
-    def __init__(
-        self,
-        store: _SinkStore,
-        file: Any,
-        key: str,
-        full: str,
-        commit: Callable[[int], object],
-        discard: Callable[[], object],
-    ) -> None:
+    __slots__ = ("_key", "_origin", "_replaces", "_store", "_system", "_temporary")
+
+    def __init__(self, store: FsspecStore, path: str, *, replaces: bool = True) -> None:
+        self._store, self._replaces = store, replaces
+        self._system, self._key, full = store.writing(path)
+        self._temporary = temporary_path(self._key)
+        try:
+            file = store.in_folder(self._key, self._open)
+        except Exception as error:
+            raise store.failed(error, full, "write") from None
         super().__init__(file, full)
-        self._store, self._key = store, key
-        self._commit, self._discard = commit, discard
         self._origin = Origin()
+
+    def _open(self) -> Any:
+        if _has_commit(self._system, self._temporary):
+            self._temporary = ""
+            return self._system.open(self._key, "wb", autocommit=False)
+        return self._system.open(self._temporary, "wb")
 
     def finish(self) -> int:
         """Make the object visible; returns its size in bytes."""
         file, self._file = self._opened(), None
         try:
             self._store.in_folder(self._key, file.close)  # clients of WebDAV write only here
-            self._store.in_folder(self._key, lambda: self._commit(self.position))
+            self._store.in_folder(self._key, partial(self._commit, file))
         except Exception as error:
             raise self._store.failed(error, self._full, "write") from None
         self._store.counters.add_write(1, self.position)
         return self.position
+
+    def _commit(self, file: Any) -> None:
+        """Give the object its name, if it has all its bytes.
+
+        Clients of SFTP say nothing where a server could not write them as it closed the file, for
+        want of space.
+        """
+        if not self._temporary:
+            file.commit()
+            return
+        there = look_up(self._system, self._temporary).get("size")
+        if there is not None and int(there) != self.position:
+            self._discard(file)
+            raise OSError(f"the server kept {there} of {self.position} bytes; its disk may be full")
+        _rename(self._system, self._temporary, self._key, replaces=self._replaces)
+
+    def _discard(self, file: Any) -> None:
+        with suppress(Exception):
+            if self._temporary:
+                self._system.rm_file(self._temporary)
+            else:
+                file.discard()
 
     def abort(self) -> None:
         """Leave nothing behind if the file system can discard the object."""
@@ -324,8 +314,7 @@ class FsspecSink(RemoteSink):
         elif file is not None:
             with suppress(Exception):
                 file.close()
-            with suppress(Exception):
-                self._discard()
+            self._discard(file)
 
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error that a file system raised."""
@@ -367,24 +356,23 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         fsspec, or the package behind the scheme, is not installed.
     OptionError
         fsspec does not know the scheme, or the file system rejects the options, or works on files
-        of this machine, or through a cache that cannot be left out.
-    StoreError
-        A file of the working directory would be run.
+        of this machine.
     """
     try:
-        import fsspec
+        import fsspec  # noqa: F401
     except ImportError:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
         ) from None
     own = (_THROUGH_LINKS, WRITE, VERIFY)
     passed = {key: value for key, value in options.items() if key.lower() not in own}
-    check_hdfs_client(f"{uri} {passed}")
-    check_chain(uri, passed)
+    systems = Systems(lambda: _opened(uri, passed)[0])
     try:
-        system, root = fsspec.core.url_to_fs(uri, **passed)
+        root = _opened(uri, passed)[1]
     except ImportError as error:
         raise MissingDependencyError(f"{uri} needs another package: {error}") from None
+    except OptionError:
+        raise
     except Exception as error:
         reason, (_, secret) = str(error), split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
@@ -392,8 +380,216 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         known = credentials_in(with_other_secrets(passed, uri, secret))
         reason = without_named_secrets(without_values(reason, known))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
-    refuse_this_machine(system, uri)
-    return FsspecStore(without_cache(system, uri), uri.rstrip("/"), str(root).rstrip("/"), options)
+    return FsspecStore(systems, uri.rstrip("/"), str(root).rstrip("/"), options)
+
+
+def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """Return the file system that fsspec has for this thread, and what it calls the root."""
+    import fsspec
+    from fsspec.generic import GenericFileSystem
+    from fsspec.implementations.cached import CachingFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    if "reference://" in uri and not (uri.startswith("ref") and options.get("remote_protocol")):
+        raise OptionError(
+            f"{uri} leads where a file of references says. Name what may be opened for them in "
+            "storage_options={'remote_protocol': 's3'}, and reference:// first in the URI."
+        )
+    system, root = fsspec.core.url_to_fs(uri, **options)
+    if system.async_impl and not all(one.async_impl for one in chain_of(system)):
+        # All threads have this one from fsspec, which does not look at what is below it.
+        system, root = fsspec.core.url_to_fs(uri, **options, skip_instance_cache=True)
+    # The store of directories alone keeps to a directory among links, pipes and devices.
+    if any(isinstance(one, LocalFileSystem | GenericFileSystem) for one in chain_of(system)):
+        raise OptionError(
+            f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
+            "path itself; there is nothing to cache on a disk."
+        )
+    while isinstance(system, CachingFileSystem):  # it shows tags and versions as they were
+        system = system.fs
+    return system, root
+
+
+def with_other_secrets(options: Mapping[str, str], uri: str, secret: str) -> dict[str, str]:
+    """Options, and by names of no option what else may be a credential.
+
+    Those are passwords of the URI, of which each part of a chain may have one, and fsspec's own
+    settings. ``secret`` is the password of its first part, as it is written there.
+    """
+    import fsspec
+
+    others = {"password of the URI": secret, "password that is sent": unquote(secret)}
+    others |= {f"part {at} of the URI": one for at, one in enumerate(uri.split("::"))}
+    return {**options, **others, **dict(_texts_in(fsspec.config.conf, "setting"))}
+
+
+def _texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Texts at any depth of settings of files and variables, by the names that lead to each."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts_in(inner, f"{name}.{key}")
+    elif isinstance(value, list | tuple):  # as user and password, which some take together
+        for at, inner in enumerate(value):
+            yield from _texts_in(inner, f"{at}.{name}")
+    elif isinstance(value, str):
+        yield name, value
+
+
+# --- Ask a file system what there is: some say that nothing is where a server refused to answer
+# A listing without what was refused would make a clean-up delete what a tag keeps.
+
+_MISSING: Final = (404, 410)
+"""Codes of servers over HTTP that say that there is nothing."""
+
+_OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
+
+
+_LONGEST: Final = 4096
+"""Characters of the path of a folder whose files are looked for."""
+
+
+def asked(ask: Callable[[], T]) -> T:
+    """Return what ``ask`` returns; raise what a client made a missing file of, if it is none."""
+    try:
+        return ask()
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        status = getattr(cause, "status", None)
+        is_missing = not isinstance(cause, OSError) or isinstance(
+            cause, FileNotFoundError | NotADirectoryError
+        )
+        if cause is None or (is_missing if status is None else status in _MISSING):
+            raise
+        raise cause from None
+
+
+def is_there(system: Any, key: str) -> bool:
+    """Whether there is an object now: others may have made it since its folder was listed."""
+    try:
+        look_up(system, key)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def look_up(system: Any, key: str) -> Any:
+    """What there is to say of an object now; ``FileNotFoundError`` only if there is none."""
+    return asked(lambda: _fresh(system, key.rpartition("/")[0]).info(key))
+
+
+def list_folder(system: Any, key: str) -> Sequence[Any]:
+    """What is in a folder now; ``FileNotFoundError`` only if there is no such folder."""
+    return asked(lambda: _fresh(system, key).ls(key, detail=True))  # type: ignore[no-any-return]  # of fsspec
+
+
+def _fresh(system: Any, folder: str) -> Any:
+    """The same file system, which will list a folder and not show what it has seen before."""
+    system.invalidate_cache(folder)
+    if not folder:
+        system.invalidate_cache("/")
+    return system
+
+
+def walked(system: Any, key: str) -> list[Any]:
+    """What is at any depth below a folder, but not what is behind links.
+
+    ``find`` of fsspec's base classes leaves out what a server does not list.
+    """
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    kind = type(unwrapped(system, key)[0])
+    ways = (kind.find, getattr(kind, "_find", None))
+    inherited = (AbstractFileSystem.find, AsyncFileSystem._find, None)  # noqa: SLF001  # documented for subclasses; there is no public name
+    if any(way not in inherited for way in ways):
+        system.invalidate_cache(key)
+        return [*system.find(key, detail=True).values()]
+    entries: list[Any] = []
+    folders, seen = [key], {"", key}
+    for folder in folders:
+        try:
+            found = list_folder(system, folder)
+        except FileNotFoundError:
+            if folder == key:
+                raise
+            continue  # deleted since its name was listed
+        entries += found
+        for entry in found:
+            name = entry["name"].rstrip("/")
+            if len(name) > _LONGEST:  # links may lead in circles
+                raise StoreError(f"cannot list {folder}: its folders are too deep.")
+            if entry.get("type") == "directory" and name not in seen:
+                seen.add(name)
+                folders.append(name)
+    return entries
+
+
+def is_link(system: Any, key: str, full: str) -> bool:
+    """Whether a name is a link, as far as a file system tells. One request.
+
+    Over SSH ``info`` is of what a link leads to: the client is asked for the name itself, or the
+    folder is listed.
+    """
+    system, key = unwrapped(system, key)
+    look = getattr(getattr(system, "ftp", None), "lstat", None)
+    try:
+        if look is not None:
+            return S_ISLNK(look(key).st_mode or 0)
+        if _OVER_SSH.search(full):
+            listed = list_folder(system, key.rpartition("/")[0] or "/")
+            name = key.rstrip("/")
+            entry = next((one for one in listed if one["name"].rstrip("/") == name), {})
+        else:
+            entry = system.info(key)
+    except FileNotFoundError:
+        return False
+    return bool(entry.get("islink")) or "link" in f"{entry.get('type')}".lower()
+
+
+class UnsizedFile(ObjectMeta):
+    """A file of a listing without sizes, as web servers have: who needs the size asks for it."""
+
+    __slots__ = ("_ask", "_size")
+
+    _ask: Callable[[str], ObjectMeta]
+    _size: int | None
+
+    def __init__(
+        self, path: str, modified: datetime | None, ask: Callable[[str], ObjectMeta]
+    ) -> None:
+        given = {"path": path, "modified": modified, "_ask": ask, "_size": None}
+        for name, part in given.items():
+            object.__setattr__(self, name, part)  # a frozen class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ObjectMeta, (self.path, self.size, self.modified))
+
+    @property
+    def size(self) -> int:
+        """Bytes; 0 if the file was deleted since. One request, the first time."""
+        if self._size is None:
+            size = 0
+            with suppress(ObjectNotFoundError):
+                size = self._ask(self.path).size
+            object.__setattr__(self, "_size", size)
+            return size
+        return self._size
+
+    @property
+    def stated_size(self) -> int | None:
+        """The size, once somebody has asked for it."""
+        return self._size
+
+
+def _time(entry: Mapping[str, Any]) -> datetime | None:
+    for key in ("mtime", "LastModified", "last_modified", "modified", "created"):
+        time = entry.get(key)
+        if isinstance(time, datetime):
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
+        if isinstance(time, int | float):
+            with suppress(OverflowError, ValueError, OSError):  # an archive may have any number
+                return datetime.fromtimestamp(time, UTC)
+    return None
 
 
 class FsspecStore(ObjectStore):
@@ -407,8 +603,8 @@ class FsspecStore(ObjectStore):
     options: Mapping[str, str]
     secret: str
 
-    def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
-        self._systems, self._root, self.options = Systems(system), root, options
+    def __init__(self, systems: Systems, uri: str, root: str, options: Mapping[str, str]) -> None:
+        self._systems, self._root, self.options = systems, root, options
         self._uri, self.secret = split_secret(uri)
         self._named = len(self._root)
         """Characters of the root that the caller named; the others are a folder below it."""
@@ -465,8 +661,7 @@ class FsspecStore(ObjectStore):
 
     def asked(self, path: str, doing: str, ask: Callable[[], T]) -> T:
         """The same of one object, which is missing only if it is."""
-        key = self._key(path)
-        return self.reading(path, doing, lambda: asked(self.system, key, ask))
+        return self.reading(path, doing, lambda: asked(ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; no request yet."""
@@ -475,22 +670,32 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        end = refuse_unpacked(self, key, path)
-        data = self.asked(path, "read", lambda: self.system.cat_file(key, end=end))
+        data = self.asked(path, "read", lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
+    def writing(self, path: str) -> tuple[Any, str, str]:
+        """Return the file system, and its and the caller's name of an object to be written."""
+        system, full = self.system, self.full(path)
+        what = _read_only(system)
+        if what is not None:
+            raise StoreError(
+                f"cannot write {full}: glaive does not write to {what} through fsspec. Copy the "
+                "dataset to a directory or a bucket and write there."
+            )
+        return system, self._key(path), full
+
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object; ``create`` is as exclusive as the file system can be."""
-        key, full = self._key(path), self.full(path)
+        system, key, full = self.writing(path)
         empty = False
-        if mode == "create" and self.reading(path, "look up", lambda: is_there(self.system, key)):
+        if mode == "create" and self.reading(path, "look up", lambda: is_there(system, key)):
             empty = not self.head(path).size
             if not empty:
                 raise ObjectExistsError(f"cannot write {full}: it exists already.")
-        if mode == "overwrite" or empty or not creates(self.system):
+        if mode == "overwrite" or empty or not creates(system):
             replaces = mode == "overwrite" or empty
-            sink = begin_writing(self, self.system, key, full, replaces=replaces)
+            sink = FsspecSink(self, path, replaces=replaces)
             try:
                 sink.write(data)
                 sink.finish()
@@ -500,14 +705,14 @@ class FsspecStore(ObjectStore):
             return
         body = b"".join(byte_views(data))
         try:
-            self.in_folder(key, lambda: self.system.pipe_file(key, body, mode="create"))
+            self.in_folder(key, lambda: system.pipe_file(key, body, mode="create"))
         except Exception as error:
             raise self.failed(error, full, "write") from None
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
         """Start writing an object; its directory is created if the file system needs one."""
-        return begin_writing(self, self.system, self._key(path), self.full(path))
+        return FsspecSink(self, path)
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, creating the directory if there is none."""
@@ -540,7 +745,7 @@ class FsspecStore(ObjectStore):
         yield from self._listed(prefix, self._found, unfinished=True)
 
     def _found(self, key: str) -> Sequence[Any]:
-        return walked(self.system, key, self.uri)
+        return walked(self.system, key)
 
     def _listed(
         self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False
@@ -555,24 +760,35 @@ class FsspecStore(ObjectStore):
 
         entries = self.reading(prefix, "list", read)
         self.counters.add_read(1, 0)
-        cut = len(self._root) + 1
-        for name, entry in named_files(self.system, entries, self.full(prefix)):
+        strip, cut = self.system._strip_protocol, len(self._root) + 1  # noqa: SLF001  # documented for subclasses; there is no public name
+        files = {strip(one["name"]): one for one in entries if one.get("type") != "directory"}
+        for name in sorted(files):
             if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
-                yield listed_of(self, name[cut:], entry)
+                entry = files[name]
+                if entry.get("size") is None:
+                    yield UnsizedFile(name[cut:], _time(entry), self.head)
+                else:
+                    yield self._meta(name[cut:], entry)
+
+    def _meta(self, path: str, entry: Mapping[str, Any]) -> ObjectMeta:
+        size = entry.get("size")
+        if size is None:  # not 0: empty files are those that a writer left
+            raise StoreError(
+                f"cannot look up {self.full(path)}: the file system does not say how many bytes it "
+                "has. Copy it to a store that does."
+            )
+        return described(self, path, int(size), _time(entry))
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of an object. One request."""
         key = self._key(path)
-
         entry = self.reading(path, "look up", lambda: look_up(self.system, key))
         self.counters.add_read(1, 0)
-        with checked(self.full(path)):
-            is_folder = entry.get("type") == "directory"
-        if is_folder:
+        if entry.get("type") == "directory":
             refused = StoreError(f"cannot look up {self.full(path)}: it is a directory.")
             refused.errno = errno.EISDIR
             raise refused
-        return meta_of(self, path, entry)
+        return self._meta(path, entry)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects one by one; missing ones are no error.
@@ -590,7 +806,7 @@ class FsspecStore(ObjectStore):
 
     def _delete(self, paths: Sequence[str], link_to: Callable[[str], str | None]) -> None:
         for path in paths:
-            self._key(path)  # nothing is deleted if one of the paths is invalid
+            self.writing(path)  # nothing is deleted if one of the paths is invalid
         for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
             reason = link_to(folder)
             if reason is not None:
@@ -605,7 +821,7 @@ class FsspecStore(ObjectStore):
 
     def below(self, path: str) -> FsspecStore:
         """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
-        inner = FsspecStore(self.system, f"{self._uri}/{path}", self._key(path), self.options)
+        inner = FsspecStore(self._systems, f"{self._uri}/{path}", self._key(path), self.options)
         inner.secret, inner._named = self.secret, self._named
         return inner
 
@@ -671,7 +887,6 @@ class FsspecReader(RemoteReader):
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
-        refuse_unpacked(self._store, self._key, self._relative)
         check_ranges(self.path, ranges, self.size)
         joined = coalesce(ranges)
         responses = side_by_side(self._fetch, joined.requests)
