@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import glaive
 from glaive.arrow.conditions import python_rows, python_values
 from glaive.cli.main import cli
-from glaive.errors import FilterError, OptionError
+from glaive.errors import FilterError
 
 LARGEST = 2**63 - 1
 
@@ -91,13 +91,6 @@ def test_statistics_of_an_index_show_bounds_that_python_does_not_have(tmp_path: 
     (told,) = dataset.stats.index_stats("x_idx")["indices"]
     assert told["min"] == "1970-01-01"
     assert "out of range" in told["max"]
-
-
-def test_a_query_over_a_type_that_duckdb_does_not_have_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb")
-    dataset = glaive.write_dataset(pa.table({"x": pa.nulls(2, pa.decimal256(76, 76))}), tmp_path)
-    with pytest.raises(OptionError, match="sql: "):
-        dataset.sql("SELECT x FROM dataset").build().to_batch_records()
 
 
 def test_decimals_with_a_scale_below_0_are_sorted(tmp_path: Path) -> None:

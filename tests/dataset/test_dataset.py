@@ -438,23 +438,3 @@ def test_duckdb_pushes_columns_and_filters_and_finds_what_it_would_in_a_table(
     plan = connection.sql("explain select name from d where id < 10").fetchall()[0][1]
     assert "Filters:" in plan
     assert "Projections: name" in plan
-
-
-def test_small_queries_share_a_database_and_leave_nothing_in_it(tmp_path: Path) -> None:
-    first, second = (
-        glaive.write_dataset({"id": list(range(rows))}, tmp_path / str(rows)) for rows in (3, 5)
-    )
-
-    def rows(dataset: LanceDataset, query: str) -> list[object]:
-        read = dataset.sql(query).build().to_stream_reader().read_all()
-        return read[0].to_pylist()
-
-    assert rows(first, "select max(id) from dataset") == [2]
-    assert rows(first, "create table kept as select 7 as id; select id from kept") == [7]
-    waiting = first.sql("select id from dataset").build().to_stream_reader()
-    assert rows(second, "select max(id) from dataset") == [4]
-    assert waiting.read_all()["id"].to_pylist() == [0, 1, 2]
-    with pytest.raises(OptionError, match="kept"):
-        rows(second, "select id from kept")
-    with pytest.raises(OptionError, match=r"disabled|not allowed|cannot|Cannot"):
-        rows(second, f"select * from read_text('{tmp_path}/*/_versions/*')")

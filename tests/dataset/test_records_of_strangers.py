@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import struct
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,24 +119,6 @@ def test_types_of_duckdb_are_kept_at_any_depth_where_they_fit(tmp_path: Path) ->
     assert found.field("wrong").type.value_type == pa.bool_()
     assert not found.field("wrong").type.value_field.metadata
     assert found.field("other").type.value_type == pa.opaque(pa.bool_(), "x", "y")
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "CALL enable_logging(storage='file', storage_config={'path': 'log'})",
-        "SELECT * FROM enable_logging(storage='file', storage_config={'path': 'log'})",
-        "SET extension_directory = '.'; SELECT 1",
-    ],
-)
-def test_a_query_does_not_change_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
-) -> None:
-    pytest.importorskip("duckdb")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OptionError, match="locked"):
-        glaive.sql(query, t=ROWS).read_all()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -416,15 +397,3 @@ def test_a_query_of_the_callers_own_ends_over_a_decimal_of_too_many_digits(
     assert dataset.scanner(["a"], "id = 0").to_reader().read_all().num_rows == 1
     with pytest.raises(CorruptFileError, match="decimals of its type"):
         dataset.scanner(["a"]).to_reader().read_all()
-
-
-def test_a_query_that_shows_a_damaged_text_in_its_error_ends_in_one_of_glaive(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("duckdb")
-    offsets, text = struct.pack("<2i", 0, 3), b"ab\xf0"
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    rows = pa.table({"a": pa.Array.from_buffers(pa.string(), 1, buffers)})
-    glaive.write_dataset(rows, tmp_path / "t")
-    with pytest.raises(OptionError, match="sql:"):
-        glaive.sql("SELECT strptime(a, '%Y') FROM t", t=tmp_path / "t").read_all()

@@ -26,12 +26,12 @@ def times(kind: Any, numbers: list[int]) -> Any:
 @pytest.mark.parametrize("depth", [0, 1])
 @pytest.mark.parametrize("number", [-1, 2**62])
 def test_a_query_ends_over_a_time_that_no_day_has(tmp_path: Path, depth: int, number: int) -> None:
-    pytest.importorskip("duckdb")
+    pytest.importorskip("datafusion")
     column = times(pa.time64("us"), [7, number])
     if depth:
         column = pa.StructArray.from_arrays([column], ["at"])
     glaive.write_dataset(pa.table({"id": [0, 1], "a": column}), tmp_path / "t")
-    query = "SELECT id, CAST(a AS VARCHAR) FROM t WHERE id = "
+    query = "SELECT id, a FROM t WHERE id = "
     assert glaive.sql(f"{query} 0", t=tmp_path / "t").read_all().num_rows == 1
     with pytest.raises(CorruptFileError, match=r"column 'a'.*24:00.*found -?[0-9]+ us since"):
         glaive.sql(f"{query} 1", t=tmp_path / "t").read_all()

@@ -112,7 +112,6 @@ def test_patterns_that_are_no_texts_are_errors_of_the_filter(tmp_path: Path, fun
 @pytest.mark.parametrize(
     ("kind", "values", "condition"),
     [
-        (pa.float16(), [np.float16(0.1), np.float16(1)], "v < 0.1"),
         (pa.timestamp("ms", "UTC"), [1000, 2000], "v < TIMESTAMPTZ '1970-01-01 00:00:01.0001+00'"),
         (pa.time32("s"), [1, 2], "v < TIME '00:00:01.5'"),
         (pa.time32("ms"), [1, 2], "v < TIME '00:00:00.0015'"),
@@ -121,7 +120,8 @@ def test_patterns_that_are_no_texts_are_errors_of_the_filter(tmp_path: Path, fun
 def test_queries_select_the_rows_that_duckdb_does(
     tmp_path: Path, kind: Any, values: list[Any], condition: str
 ) -> None:
-    pytest.importorskip("duckdb")
-    glaive.write_dataset(pa.table({"id": [0, 1], "v": pa.array(values, kind)}), tmp_path / "t")
-    found = glaive.sql(f"SELECT id FROM t WHERE {condition}", t=tmp_path / "t").read_all()
-    assert found["id"].to_pylist() == [0]
+    duckdb = pytest.importorskip("duckdb")
+    rows = pa.table({"id": [0, 1], "v": pa.array(values, kind)})
+    with duckdb.connect() as connection:
+        connection.register("t", glaive.write_dataset(rows, tmp_path / "t"))
+        assert connection.sql(f"SELECT id FROM t WHERE {condition}").fetchall() == [(0,)]

@@ -106,10 +106,11 @@ def test_queries_find_the_rows_that_duckdb_finds(tmp_path: Path, condition: str)
     dataset = glaive.write_dataset(table, tmp_path / "t")
     own = duckdb.connect()
     own.register("given", table)
-    own.execute("CREATE TABLE dataset AS SELECT * FROM given")
-    query = f"SELECT id FROM dataset WHERE {condition} ORDER BY id"
-    found = dataset.sql(query).build().to_stream_reader().read_all()
-    assert found["id"].to_pylist() == [row for (row,) in own.execute(query).fetchall()]
+    own.execute("CREATE TABLE kept AS SELECT * FROM given")
+    own.register("dataset", dataset.to_pyarrow_dataset())
+    query = f"SELECT id FROM {{}} WHERE {condition} ORDER BY id"
+    found = own.execute(query.format("dataset")).fetchall()
+    assert found == own.execute(query.format("kept")).fetchall()
 
 
 def test_lazy_frames_find_no_nan_below_a_number(tmp_path: Path) -> None:

@@ -272,41 +272,11 @@ def test_names_and_types_of_sql_are_those_of_pylance(tmp_path: Path, items: str)
     assert sorted(map(str, ours.to_pylist())) == sorted(map(str, theirs.to_pylist()))
 
 
-@pytest.mark.parametrize(
-    ("sql", "values"),
-    [
-        ("SELECT 1 AS x UNION ALL SELECT t FROM dataset", ["1", "007", "x"]),
-        ("SELECT t AS x FROM dataset UNION ALL SELECT 1", ["007", "x", "1"]),
-        ("SELECT 1 AS x UNION ALL SELECT f FROM dataset", [1.0, 0.5, 2.0]),
-        ("SELECT 1 AS x UNION ALL (SELECT 2.5 UNION ALL SELECT d FROM dataset)",
-         [Decimal("1.00"), Decimal("2.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
-        ("SELECT 1.5 AS x UNION ALL SELECT d FROM dataset",
-         [Decimal("1.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
-        ("SELECT 1.5 AS x UNION ALL BY NAME SELECT 2 AS y, d AS x FROM dataset",
-         [Decimal("1.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
-        ("SELECT CASE WHEN f > 1 THEN 1 ELSE 2 END AS x FROM dataset UNION ALL SELECT '007'",
-         ["2", "1", "007"]),
-        ("SELECT 1 AS x UNION ALL SELECT 2 UNION ALL SELECT 3", [1, 2, 3]),
-    ],
-)  # fmt: skip
-def test_literals_of_a_union_have_the_type_of_its_rows(
-    tmp_path: Path, sql: str, values: list[object]
-) -> None:
-    digits = pa.array([Decimal("9007199254740993.25"), Decimal("0.25")], pa.decimal128(20, 2))
-    rows = pa.table({"t": ["007", "x"], "f": [0.5, 2.0], "d": digits})
-    found = glaive.write_dataset(rows, tmp_path / "u").sql(sql).build().to_stream_reader()
-    assert found.read_all()["x"].to_pylist() == values
-
-
-def test_sums_that_no_int64_holds_are_refused_with_a_way_round(tmp_path: Path) -> None:
-    table = pa.table({"n": pa.array([2**62] * 3)})
-    dataset = glaive.write_dataset(table, str(tmp_path / "d"))
-    with pytest.raises(OptionError, match=r"does not fit 64 bits.*CAST"):
-        dataset.sql("SELECT sum(n) FROM dataset").build().to_batch_records()
-    query = "SELECT sum(CAST(n AS DOUBLE)) AS s FROM dataset"
-    assert dataset.sql(query).build().to_batch_records()[0].to_pydict() == {"s": [3.0 * 2**62]}
-    whole = glaive.sql("SELECT sum(n) AS s FROM d", d=dataset).read_all()
-    assert whole.to_pydict() == {"s": [3 * 2**62]}
+def test_literals_of_a_union_have_the_type_of_its_rows(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"t": ["007", "x"]}, tmp_path / "u")
+    query = "SELECT 1 AS x UNION ALL SELECT t FROM dataset"
+    found = dataset.sql(query).build().to_stream_reader().read_all()
+    assert sorted(found["x"].to_pylist()) == ["007", "1", "x"]
 
 
 @pytest.mark.parametrize("sql", ["SELEKT 1", "SELECT nothing FROM dataset", ""])
@@ -324,11 +294,6 @@ def test_an_expression_of_hundreds_of_levels_is_computed(
     assert batch.column(0).to_pylist() == [levels]
 
 
-def test_a_result_that_arrow_cannot_hold_is_refused(dataset: LanceDataset) -> None:
-    with pytest.raises(OptionError, match="sql: Recursion level"):
-        dataset.sql(f"SELECT {'[' * 300}1{']' * 300} FROM dataset").build().to_batch_records()
-
-
 def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
     rows = pa.table(
         {
@@ -344,11 +309,11 @@ def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
             lib.dataset(str(tmp_path / "a.lance")).sql(sql).build().to_stream_reader().read_all()
             for lib in (lance, glaive)
         )
-        assert str(ours.schema) == str(theirs.schema).replace(" not null", "")
+        assert str(ours.schema) == str(theirs.schema)
         assert ours.sort_by("text").to_pylist() == theirs.sort_by("text").to_pylist()
 
 
-def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) -> None:
+def test_columns_of_any_type_are_queried_as_by_pylance(tmp_path: Path) -> None:
     halves = pa.array(np.arange(4, dtype=np.float16))
     pairs = pa.FixedSizeListArray.from_arrays(halves, 2)
     tensor, inner = pa.fixed_shape_tensor(pa.float16(), [2]), pa.list_(pa.float16())
@@ -376,8 +341,7 @@ def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) ->
             for lib in (lance, glaive)
         )
         assert ours.to_pylist() == theirs.to_pylist()
-    assert ours.schema.field("vector").type == pa.list_(pa.float32(), 2)
-    assert ours.schema.field("price").type == pa.decimal128(38, 2)
+        assert ours.schema.types == theirs.schema.types
 
 
 @pytest.mark.sampled(every=2)
@@ -397,13 +361,6 @@ def test_decimals_of_tens_are_queried(tmp_path: Path, decimal: Any, scale: int) 
         assert found == {"id": at, "price": values[at], "all": [values[at]]}
     query = "SELECT count(*) AS n FROM t WHERE price < 1"
     assert glaive.sql(query, t=table).read_all()["n"].to_pylist() == [sum(v < 1 for v in values)]
-
-
-def test_an_error_that_duckdb_takes_for_its_own_has_no_addresses(tmp_path: Path) -> None:
-    rows = pa.table({"x": pa.array([Decimal(10)], pa.decimal128(38, -1))})
-    with pytest.raises(OptionError, match="sql: ") as caught:
-        glaive.sql("SELECT x FROM t", t=glaive.write_dataset(rows, tmp_path / "t"))
-    assert "Stack Trace" not in str(caught.value)
 
 
 @pytest.mark.nightly(reason="queries a large table")
@@ -434,7 +391,7 @@ def test_members_that_are_never_null_are_so_in_structs_that_are(tmp_path: Path) 
 
 def test_a_query_that_fails_while_it_runs_says_so(dataset: LanceDataset) -> None:
     query = dataset.sql('SELECT CAST("group" AS integer) FROM dataset').build()
-    with pytest.raises(OptionError, match="sql: Conversion Error"):
+    with pytest.raises(OptionError, match="Cannot cast string"):
         query.to_batch_records()
 
 
@@ -477,6 +434,6 @@ def test_sql_joins_datasets_places_and_tables(
         found = glaive.sql(query + " ORDER BY 1", a=dataset, b=few.uri, c=frame).read_all()
         assert found.to_pylist() == [{"name": "one", "n": 2}, {"name": "two", "n": 1}]
     assert dataset.io_stats_incremental().read_bytes < bytes_read(uri, LanceDataset.to_table) / 2
-    for tables, message in (({}, "name the tables"), ({"a": 5}, "a: expected a dataset")):
+    for tables, message in (({}, "name the tables"), ({"a": 5}, "Unknown data type")):
         with pytest.raises(OptionError, match=message):
             glaive.sql("SELECT 1 FROM a", **tables)

@@ -146,7 +146,7 @@ def test_questions_for_indices_are_written_as_pylance_writes_them(every_kind: st
 
 
 def test_steps_are_measured_one_by_one_and_queries_of_sql_are_explained(every_kind: str) -> None:
-    pytest.importorskip("duckdb", minversion="2")
+    pytest.importorskip("datafusion")
     dataset = glaive.dataset(every_kind)
     names = r"output_rows=1, rows_scanned=\d+, bytes_read=\d+, iops=\d+, index_comparisons=[1-9]"
     assert re.search(

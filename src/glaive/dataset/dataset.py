@@ -542,7 +542,7 @@ class LanceDataset(ArrowNamed):
         return ArrowDataset(self.holding(self.opened))
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """An SQL query over this version, whose table name is ``dataset``; runs in DuckDB.
+        """An SQL query over this version, whose table name is ``dataset``; runs in DataFusion.
 
         ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
         """

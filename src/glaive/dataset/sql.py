@@ -9,17 +9,18 @@ import pyarrow.dataset as pads
 
 from glaive.dataset.interop import SqlQuery
 from glaive.dataset.open import dataset
+from glaive.dataset.writing.source import batches_of, read_source
 from glaive.errors import OptionError
 
 
 def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.RecordBatchReader:
-    """Run a query over several datasets, in DuckDB: of each, what the query needs is read.
+    """Run a query over several datasets, in DataFusion: of each, what the query needs is read.
 
     Parameters
     ----------
     query
-        In DuckDB's dialect, where ``/`` divides integers to a float, and ``//`` to an integer. It
-        sees the tables and nothing else: no files, no network.
+        In DataFusion's dialect, as in pylance. It sees the tables and nothing else: no files, no
+        network.
     batch_size
         Approximate rows per batch of the result.
     **tables
@@ -34,7 +35,7 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Raises
     ------
     MissingDependencyError
-        DuckDB is not installed, or a version before 2.
+        DataFusion is not installed.
     OptionError
         The query is invalid, or a table is none.
 
@@ -44,21 +45,16 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     """
     if not tables:
         raise OptionError('sql: name the tables of the query, as in sql("... FROM a", a=dataset)')
-    found = {name: _queried(name, table) for name, table in tables.items()}
+    found = {name: _queried(table) for name, table in tables.items()}
     return SqlQuery(query, found, batch_size).to_stream_reader()
 
 
-def _queried(name: str, table: object) -> object:
+def _queried(table: object) -> object:
     if isinstance(table, str | os.PathLike):
         table = dataset(table)
-    if isinstance(table, pads.Dataset) and hasattr(table, "to_pyarrow_dataset"):
-        return table.to_pyarrow_dataset()
-    known = isinstance(table, pads.Dataset) or any(
-        hasattr(table, one) for one in ("__arrow_c_stream__", "__dataframe__", "to_arrow")
-    )
-    if not known:
-        raise OptionError(
-            f"sql: {name}: expected a dataset, the place of one, an Arrow table or a frame, found "
-            f"{type(table).__name__}"
-        )
-    return table
+    if isinstance(table, pads.Dataset):
+        return table.to_pyarrow_dataset() if hasattr(table, "to_pyarrow_dataset") else table
+    schema, rows = read_source(table)
+    read = pa.Table.from_batches(list(batches_of(rows)), schema)
+    read.validate(full=True)  # the engine trusts texts to be UTF-8
+    return read
