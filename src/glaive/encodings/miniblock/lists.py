@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import spread
+from glaive.arrow.blocks import inverse_permutation, spread
 from glaive.encodings.levels import Layer, Slots, layer_steps
 from glaive.encodings.miniblock.chunks import (
     ChunkReader,
@@ -198,19 +198,15 @@ class ListReader:
     # ------------------------------------------------------------------ positions
 
     def pick_items(
-        self, data: pa.Buffer, starts: Int64s, table: ChunkTable, rows: Int64s
+        self, data: pa.Buffer, starts: Int64s, table: ChunkTable, rows: Int64s, order: Int64s | None
     ) -> RowPick | None:
-        """The rows at these positions, where one call of a kernel takes them.
+        """Ascending rows, where one call of a kernel takes them; ``order`` as for :meth:`pick`.
 
         ``starts`` has a place for each chunk of the page.
         """
         items = self._items or self._list_page(table)
         if items is None:
             return None
-        order = None
-        if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
-            order = np.argsort(rows)
-            rows = rows[order]
         lists = take_item_lists(data, starts, items, rows, order)
         if lists is None:
             return None
@@ -239,15 +235,24 @@ class ListReader:
         return self._items
 
     def pick(
-        self, data: pa.Buffer, starts: Int64s, table: ChunkTable, rows: Int64s, located: LocatedRows
+        self,
+        data: pa.Buffer,
+        starts: Int64s,
+        table: ChunkTable,
+        rows: Int64s,
+        located: LocatedRows,
+        order: Int64s | None,
     ) -> RowPick:
-        """The rows at these positions, out of the chunks located, which lie at ``starts``."""
+        """Ascending rows out of the chunks located, which lie at ``starts``.
+
+        Row i comes to place ``order[i]``, when that is given.
+        """
         ids, index = located.ids, _index(table)
         everywhere = np.zeros(table.chunks, np.int64)
         everywhere[ids] = starts
-        selected = self.pick_items(data, everywhere, table, rows)
-        if selected is not None:
-            return selected
+        taken = self.pick_items(data, everywhere, table, rows, order)
+        if taken is not None:
+            return taken
         before, _ = _rows_of(index, ids)
         number = rows - index.starts[ids[located.begin]] + before[located.begin]
         chunks = self._decode(data, starts, table, ids)
@@ -257,18 +262,24 @@ class ListReader:
         # next here need not be its neighbour in the page.
         following = np.append(begins, len(chunks.rep))[number + 1]
         ends = np.append(chunks.firsts[1:], len(chunks.rep))
-        end = np.minimum(following, ends[located.last])
-        entries = spread(begin, end - begin)
-        rep = chunks.rep[entries]
-        definition, values = None, entries
+        sizes = np.minimum(following, ends[located.last]) - begin
+        first = begin
+        if chunks.definition is not None:
+            is_visible = chunks.definition <= self._layout.limits.visible_def
+            first = np.flatnonzero(is_visible).searchsorted(begin)
+        if order is not None:
+            back = inverse_permutation(order)
+            begin, sizes, first = begin[back], sizes[back], first[back]
+        entries, shown = spread(begin, sizes), sizes
+        definition = None
         if chunks.definition is not None:
             definition = chunks.definition[entries]
-            top = self._layout.limits.visible_def
-            position = np.cumsum(chunks.definition <= top) - 1
-            values = position[entries[definition <= top]]
+            shown = np.add.reduceat(is_visible[entries], np.cumsum(sizes) - sizes, dtype=np.int64)
+        values = spread(first, shown)
         firsts = np.append(0, np.cumsum(table.counts[ids]))
         slots = firsts[1:].searchsorted(values, "right")
-        return RowPick(len(rep), ids, slots, values - firsts[slots], chunks.pieces, rep, definition)
+        rep, places = chunks.rep[entries], values - firsts[slots]
+        return RowPick(len(rep), ids, slots, places, chunks.pieces, rep, definition)
 
 
 def _index(table: ChunkTable) -> RowIndex:

@@ -443,14 +443,19 @@ class MiniBlockReader(PageReader):
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         if small.lists is not None and table.rows is not None:
-            if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
+            order = None
+            if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows)
+                rows = rows[order]
+            if rows.item(0) < 0 or rows.item(-1) >= self.rows:
                 raise self._no_row(rows)
             if chunks is not None:
-                selected = small.lists.pick_items(chunks, table.offsets[:-1], table, rows)
+                offsets = table.offsets[:-1]
+                selected = small.lists.pick_items(chunks, offsets, table, rows, order)
                 if selected is not None:
                     return self._selected(small, len(rows), selected, chunks)
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
-            pick = partial(self._pick_lists, small.lists, small, rows, located)
+            pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
         try:
             ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
@@ -487,10 +492,11 @@ class MiniBlockReader(PageReader):
         small: Opened,
         rows: NDArray[np.int64],
         located: LocatedRows,
+        order: Int64s | None,
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        selected = lists.pick(data, starts, small.table, rows, located)
+        selected = lists.pick(data, starts, small.table, rows, located, order)
         return self._selected(small, len(rows), selected, data)
 
     def _selected(self, small: Opened, rows: int, selected: RowPick, data: pa.Buffer) -> Leaf:
