@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "kept"
     kept = glaive.udf.BatchUDFCheckpoint(file)
     with sqlite3.connect(file) as connection:
-        connection.execute("INSERT INTO kept_batches VALUES (0, 0, x'00')")
+        connection.execute("INSERT INTO batches VALUES ('0', 0, x'00')")
     connection.close()
     with pytest.raises(OptionError, match="Delete the file to start over"):
         kept.get_batch(kept.BatchInfo(0, 0))

@@ -57,7 +57,7 @@ def test_no_file_is_deleted_that_a_journal_names(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(tmp_path / "done", "job")
     journal_naming(other, tmp_path / "done")
     with pytest.raises(OptionError, match="done-journal names another file"):
-        Checkpoint.open(checkpoint.path, "job")
+        Checkpoint.open(checkpoint.results.path, "job")
     assert other.read_text() == "years of work"
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, time
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from itertools import chain, islice
@@ -217,34 +217,9 @@ def lost_member(given: Any, wanted: Any) -> str | None:
     return None
 
 
-def lost_members_of(values: Any, wanted: Any) -> str | None:
-    """The same for a column of pandas, whose values may be mappings.
-
-    None also where no type holds all of them: these do not become others without an error.
-    """
-    if not _has_members(wanted):
-        return None
-    try:
-        given = pa.Array.from_pandas(values).type
-    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        return None
-    return lost_member(given, wanted)
-
-
-def _has_members(kind: Any) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_members(kind.storage_type)
-    return pa.types.is_struct(kind) or any(
-        _has_members(kind.field(at).type) for at in range(kind.num_fields)
-    )
-
-
 # --- Types whose values Arrow makes those of another type without a word, though these say less
 # A time becomes its day, a double the nearest float, a number ``true``, the text ``007`` a 7. Who
 # names the type to store asks for that; who gives rows whose types differ does not.
-
-_ROWS = (list, tuple, np.ndarray)
-"""Values of Python that Arrow makes lists."""
 
 
 def lost_values(given: Any, wanted: Any) -> str | None:
@@ -264,107 +239,6 @@ def lost_values(given: Any, wanted: Any) -> str | None:
     return (
         None if part is None else f"values of {part[0]}, which {part[1]} does not hold as they are"
     )
-
-
-def lost_values_of(values: Any, wanted: Any) -> str | None:
-    """The same for a column of pandas; None where its type says nothing.
-
-    That of a column in which all are missing does not: pandas calls it one of floats, whatever it
-    would have. Objects have the type that Arrow finds for them, where it matters.
-    """
-    are_objects = _are_objects(values)
-    if are_objects and not _has(wanted, _takes_more):
-        return None
-    try:
-        given = pa.Array.from_pandas(values if are_objects else values.iloc[:0]).type
-    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        return None
-    if are_objects and _has_times(values, given):
-        return f"times of day, which {wanted} does not hold as they are"
-    lost = lost_values(given, wanted)
-    return None if lost is None or values.isna().all() else lost
-
-
-def series_of(frame: Any) -> list[tuple[str, Any]]:
-    """Columns of pandas, then the levels of its index that have names: names, as Arrow has them."""
-    columns = [(f"{name}", frame.iloc[:, at]) for at, name in enumerate(frame.columns)]
-    index = frame.index
-    if type(index).__name__ == "RangeIndex":
-        return columns
-    levels = [
-        (f"{name}", index.get_level_values(at).to_series())
-        for at, name in enumerate(index.names)
-        if name is not None
-    ]
-    return columns + levels
-
-
-def refuse_lost_times(columns: Callable[[], Mapping[str, Any]], made: pa.Schema) -> None:
-    """Refuse times of Python that Arrow has made days, as those of a column that begins with days.
-
-    Parameters
-    ----------
-    columns
-        Gives lists of values, or series of pandas with objects, by name; others are passed over.
-    made
-        The types that Arrow found for them.
-
-    Raises
-    ------
-    SchemaError
-        There is such a time.
-    """
-    with_days = [field for field in made if _has(field.type, pa.types.is_date)]
-    given = columns() if with_days else {}
-    for field in with_days:
-        values: Any = given.get(field.name)
-        is_typed = hasattr(values, "dtype") or isinstance(values, pa.Array | pa.ChunkedArray)
-        is_plain = isinstance(values, Collection) and not is_typed
-        if (is_plain or _are_objects(values)) and _has_times(values, field.type):
-            raise SchemaError(
-                f"column {field.name!r} has days and times: {field.type} would drop the time of "
-                "day. Make all of them datetime.datetime, or all datetime.date"
-            )
-
-
-def _are_objects(values: Any) -> bool:
-    return f"{getattr(values, 'dtype', '')}" == "object"
-
-
-def _has(kind: Any, test: Callable[[Any], bool]) -> bool:
-    """Whether a type, or a part of it, passes a test."""
-    kind = plain(kind)
-    return test(kind) or any(_has(kind.field(at).type, test) for at in range(kind.num_fields))
-
-
-def _takes_more(kind: Any) -> bool:
-    """Whether Arrow makes objects of other types values of this one, though these say less."""
-    types = pa.types
-    is_small = types.is_floating(kind) and kind.bit_width < 64
-    return is_small or types.is_date(kind) or types.is_timestamp(kind)
-
-
-def _has_times(values: Any, kind: Any) -> bool:
-    """Whether there is a time of day that the type, which Arrow found for the values, drops."""
-    if not _has(kind, pa.types.is_date):
-        return False
-    kinds = set(map(type, values))  # nearly always of days alone
-    if not any(issubclass(one, (datetime, Mapping, *_ROWS)) for one in kinds):
-        return False
-    return any(_is_time(one, kind) for one in values)
-
-
-def _is_time(value: Any, kind: Any) -> bool:
-    """Whether a value, or one within it, is no midnight, and the type has a day there."""
-    if isinstance(value, datetime):
-        is_missing = f"{value}" == "NaT"  # of pandas, a datetime by its class
-        is_day = not is_missing and value.tzinfo is None and value.time() == time.min
-        return bool(pa.types.is_date(kind) and not (is_missing or is_day))
-    if isinstance(value, Mapping) and pa.types.is_struct(kind):
-        return any(_is_time(value.get(one.name), one.type) for one in kind)
-    if isinstance(value, _ROWS) and is_list(kind, fixed=True):
-        return any(_is_time(one, kind.value_type) for one in value)
-    return False
 
 
 def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
@@ -488,14 +362,10 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
         with _converting():
             columns = {name: _as_vectors(values) for name, values in data.items()}
             table = pa.Table.from_pydict(columns, schema=schema)
-        if schema is None:
-            refuse_lost_times(lambda: columns, table.schema)
         return table.schema, iter([table])
     if _is_pandas(data):
         with _converting():
             frame = pa.Table.from_pandas(data, schema=schema)
-        if schema is None:
-            refuse_lost_times(lambda: dict(series_of(data)), frame.schema)
         return frame.schema, iter([frame])
     stream = _stream(data)
     if stream is not None:
@@ -630,47 +500,18 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
                     f"data to write: expected a data frame as item {position}, found "
                     f"{type(item).__name__}"
                 )
-            with refuse_half_characters(_GIVEN):
-                if _is_pandas(item):
-                    yield _as_first(item, schema, f"frame {position} of the {_GIVEN}")
-                else:
-                    yield from _read(item, schema)[1]
+            with refuse_half_characters(_GIVEN), _converting():
+                yield from [_as_first(item, schema)] if _is_pandas(item) else _read(item, schema)[1]
 
     return schema, later()
 
 
-def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
-    """A frame of pandas with the columns of the first one, of which Arrow leaves others out."""
-    series = series_of(frame)
-    given = [name for name, _ in series]
-    expected = [name for name in schema.names if not name.startswith(_INDEX)]
-    if not set(expected) <= set(given) <= set(schema.names):
-        raise SchemaError(
-            f"{what} has the columns {', '.join(given)}, expected {', '.join(expected)}, those of "
-            "the first. Rename, add or drop columns first."
-        )
-    for name, values in series:
-        if name not in expected:
-            continue
-        wanted = schema.field(name).type
-        lost = lost_members_of(values, wanted)
-        if lost is not None:
-            raise SchemaError(
-                f"column {name!r}: {what} has a member {lost!r}, which {wanted} lacks. All frames "
-                "need the members that the first one has."
-            )
-        lost = lost_values_of(values, wanted)
-        if lost is not None:
-            raise SchemaError(
-                f"column {name!r}: {what} has {lost}. All frames get the types of the first one: "
-                "cast the column first."
-            )
-    try:
-        return pa.Table.from_pandas(frame, schema=schema)
-    except UnicodeEncodeError:
-        raise
-    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
-        raise SchemaError(f"{what} does not fit the types of the first: {error}") from error
+def _as_first(frame: Any, schema: pa.Schema) -> pa.Table:
+    """A frame of pandas in its own types, with the levels of its index that the first one has."""
+    kept = any(name.startswith(_INDEX) for name in schema.names)
+    table = pa.Table.from_pandas(frame, preserve_index=True if kept else None)
+    names = table.schema.names
+    return table.select([one for one in names if one in schema.names or not one.startswith(_INDEX)])
 
 
 def _is_pandas(item: object) -> bool:
@@ -682,23 +523,13 @@ def _is_frame(item: object) -> bool:
 
 
 def refuse_objects(frame: Any) -> None:
-    """Refuse columns of polars that Arrow has no type for, such as of numbers with 128 bits.
-
-    Values that are objects are addresses of these to Arrow.
-    """
+    """Refuse columns of polars that are objects: to Arrow they are addresses."""
     for column in frame.get_columns() if hasattr(frame, "get_columns") else [frame]:
         if f"{column.dtype}" == "Object":
             raise SchemaError(
                 f"column {column.name!r} holds objects of Python, for which Arrow has no type. "
                 "Drop it, or cast it before writing."
             )
-        try:
-            column.head(0).to_arrow()
-        except pa.ArrowException as error:
-            raise SchemaError(
-                f"column {column.name!r} holds {column.dtype}, for which Arrow has no type. Drop "
-                "it, or cast it before writing."
-            ) from error
 
 
 @contextmanager
@@ -736,9 +567,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = dict.fromkeys(chain.from_iterable(rows))  # of all rows, in order of appearance
     columns = {name: [row.get(name) for row in rows] for name in names}
     with _converting():
-        table = pa.table(columns)
-    refuse_lost_times(lambda: columns, table.schema)
-    return table
+        return pa.table(columns)
 
 
 def _checked(first: Rows, rest: Iterator[Any]) -> Iterator[Rows]:
