@@ -50,7 +50,7 @@ Errors also derive from the built-in exceptions that pylance raises in the same 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -125,6 +125,18 @@ class GlaiveError(Exception):
     def __str__(self) -> str:
         # OSError and KeyError bases would otherwise display an errno tuple or a quoted text.
         return str(self.args[0]) if self.args else type(self).__name__
+
+    @staticmethod
+    def did_you_mean(
+        name: str, known: Collection[str], what: str = "Known", *, most: int = 1000
+    ) -> str:
+        """The end of a message about an unknown name: the closest ones, and all."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(name[:100], known, n=3)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+        names = ", ".join(list(known)[:most]) or "none"
+        return f"{hint} {what}: {names}{', …' * (len(known) > most)}"
 
     @staticmethod
     def without_secrets(text: str) -> str:
@@ -346,13 +358,8 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
         ``words``: what pylance says in this place.
         """
-        from difflib import get_close_matches
-
-        names = list(known)
-        close = get_close_matches(name, names, n=3)
-        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
-        columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        return cls(f"{words.format(name=name, where=where)}{hint} Columns: {columns}")
+        said = GlaiveError.did_you_mean(name, list(known), "Columns", most=20)
+        return cls(f"{words.format(name=name, where=where)}{said}")
 
 
 class ExpectationError(GlaiveError, ValueError):

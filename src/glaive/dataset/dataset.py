@@ -15,6 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
+from glaive.dataset.keywords import (
+    FileKeywords,
+    IndexKeywords,
+    InsertKeywords,
+    ScalarKeywords,
+    VectorKeywords,
+    WriteKeywords,
+)
 from glaive.dataset.pylance_members import ArrowNamed, class_for_arrow, with_pylance_members
 from glaive.dataset.version import (
     OpenDataset,
@@ -31,6 +39,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature, Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import IOStats, ObjectStore
+from glaive.options import shows
 from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
@@ -340,7 +349,7 @@ class LanceDataset(ArrowNamed):
 
     # ------------------------------------------------------------ reading
 
-    @shows_options(*_BY_POSITION, "fragments", "index_segments", "full_text_query")
+    @shows_options(positional=(*_BY_POSITION, "fragments", "index_segments", "full_text_query"))
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -349,13 +358,13 @@ class LanceDataset(ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Scanner:
-        """Describe a scan; :class:`glaive.scan.options.ScanOptions` documents the options."""
+        """Describe a scan."""
         from glaive.dataset.scanner import Scanner
 
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
         return Scanner.of(self._at.views, **self._at.with_scan_defaults(given))
 
-    @shows_options(*_BY_POSITION)
+    @shows_options(positional=_BY_POSITION)
     def to_table(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -364,7 +373,7 @@ class LanceDataset(ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
-        """Read into a table; options as for :meth:`scanner`."""
+        """Read into a table."""
         if options.get("nearest") is None:
             return self.scanner(columns, filter, limit, offset, **options).to_table()
         from glaive.scan.nearest.repeated import search_with
@@ -372,7 +381,7 @@ class LanceDataset(ArrowNamed):
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
         return search_with(self._at.views, self._at.with_scan_defaults(given)).table()
 
-    @shows_options(*_BY_POSITION)
+    @shows_options(positional=_BY_POSITION)
     def to_batches(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -381,10 +390,10 @@ class LanceDataset(ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Iterator[pa.RecordBatch]:
-        """Stream record batches in bounded memory; options as for :meth:`scanner`."""
+        """Stream record batches in bounded memory."""
         return self.scanner(columns, filter, limit, offset, **options).to_batches()
 
-    @shows_options(*_BY_POSITION)
+    @shows_options(positional=_BY_POSITION)
     def to_numpy_batches(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -395,7 +404,7 @@ class LanceDataset(ArrowNamed):
     ) -> Iterator[dict[str, Any]]:
         """Stream batches as NumPy arrays by column, for NumPy, JAX and others.
 
-        Options as for :meth:`scanner`. Arrays share Arrow's memory, and cannot be written to, where
+        Arrays share Arrow's memory, and cannot be written to, where
         no value has to be converted. Nulls make numbers NaN (integers become ``float64``) and times
         NaT. Fixed-size lists of numbers have two dimensions, tensors those of their shape, structs
         are dictionaries; texts, lists and other values are arrays of objects.
@@ -404,7 +413,7 @@ class LanceDataset(ArrowNamed):
 
         return map(batch_arrays, self.to_batches(columns, filter, limit, offset, **options))
 
-    @shows_options(*(name for name in _BY_POSITION if name != "batch_size_bytes"))
+    @shows_options(positional=[name for name in _BY_POSITION if name != "batch_size_bytes"])
     def to_pandas(
         self,
         columns: Sequence[str] | Mapping[str, str] | None = None,
@@ -415,7 +424,7 @@ class LanceDataset(ArrowNamed):
         blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.
+        """Read into a pandas frame; ``kwargs`` are those of ``pyarrow.Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
@@ -507,6 +516,7 @@ class LanceDataset(ArrowNamed):
 
         return read_ranges(self._at.views, blob_column, requests, selector)
 
+    @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
         """The first rows."""
         return self.to_table(limit=num_rows, **options)
@@ -550,7 +560,8 @@ class LanceDataset(ArrowNamed):
 
         return SqlQueryBuilder(self.holding(self.opened), sql)
 
-    def count_rows(self, filter: object = None, **options: Any) -> int:
+    @shows(ScanKeywords, ScanOptions)
+    def count_rows(self, filter: object = None, **options: Unpack[ScanKeywords]) -> int:
         """Live rows, from the manifest alone; by a scan with a filter or options of one."""
         if filter is None and not options:
             return self.snapshot.num_rows
@@ -578,8 +589,11 @@ class LanceDataset(ArrowNamed):
 
     # ------------------------------------------------------------ changing rows
 
-    def insert(self, data: object, *, mode: Mode = "append", **options: Any) -> None:
-        """Write rows and move this object to the new version; options of ``write_dataset``."""
+    @shows(InsertKeywords, FileKeywords, WriteKeywords, InsertKeywords)
+    def insert(
+        self, data: object, *, mode: Mode = "append", **options: Unpack[InsertKeywords]
+    ) -> None:
+        """Write rows and move this object to the new version."""
         from glaive.dataset.writing.rows import insert_rows
 
         self.move_to(insert_rows(self, data, mode, options).manifest)
@@ -883,6 +897,7 @@ class LanceDataset(ArrowNamed):
 
         return remapped(self.snapshot, addrs)
 
+    @shows(ScalarKeywords, ScalarKeywords)
     def create_scalar_index(
         self,
         column: str,
@@ -897,7 +912,7 @@ class LanceDataset(ArrowNamed):
         format_version: int | str | None = None,
         document_granularity: DocumentGranularity | str = "row",
         progress: bool | None = None,
-        **parameters: Any,
+        **parameters: Unpack[ScalarKeywords],
     ) -> None:
         """Build an index for filters or full-text search; move this object to the new version.
 
@@ -927,9 +942,6 @@ class LanceDataset(ArrowNamed):
         format_version, document_granularity
             Of full-text indices: 1, 2 or 3; and whether a row or each element of its list is
             a document.
-        parameters
-            Of the kind. ``memory_limit``: bytes, or a text such as ``"2GB"``; for full-text
-            indices a number is MiB, as in pylance. By default ``GLAIVE_MEMORY_LIMIT``.
 
         Raises
         ------
@@ -953,6 +965,7 @@ class LanceDataset(ArrowNamed):
         with showing(progress, f"index {column}"):
             self.move_to(create_index(self._at, task, **how))
 
+    @shows(IndexKeywords, VectorKeywords)
     def create_index(
         self,
         column: str | list[str],
@@ -983,7 +996,7 @@ class LanceDataset(ArrowNamed):
         skip_transpose: bool = False,
         progress_callback: Callable[[IndexProgress], object] | None = None,
         progress: bool | None = None,
-        **parameters: Any,
+        **parameters: Unpack[IndexKeywords],
     ) -> LanceDataset:
         """Build an index for vector search; move this object to the new version and return it.
 
@@ -1014,11 +1027,6 @@ class LanceDataset(ArrowNamed):
             Accepted; they change nothing.
         filter_nan, streaming_sample_rate, streaming_coreset_rate, streaming_refine_passes
             Accepted; they change nothing. Vectors that are not finite are always left out.
-        parameters
-            Others of the kind, such as ``num_bits``, ``m`` and ``ef_construction``. With
-            ``recall``, such as 0.95, parameters that are not given are chosen, and searches have
-            by default the ``nprobes`` and ``refine_factor`` that were measured to find that share
-            of the nearest rows of vectors of the dataset; see :meth:`index_statistics`.
 
         Raises
         ------
@@ -1036,6 +1044,7 @@ class LanceDataset(ArrowNamed):
             self.move_to(create_index(self._at, task, **how))
         return self
 
+    @shows(IndexKeywords, create_index, VectorKeywords)
     def create_index_uncommitted(
         self,
         column: str | list[str],
@@ -1064,8 +1073,7 @@ class LanceDataset(ArrowNamed):
         streaming_coreset_rate: int | None = None,
         streaming_refine_passes: int | None = None,
         skip_transpose: bool = False,
-        rabitq_model: str | None = None,
-        **parameters: Any,
+        **parameters: Unpack[IndexKeywords],
     ) -> Index:
         """Write one segment of an index, over some fragments, without committing it.
 
@@ -1708,7 +1716,6 @@ class LanceDataset(ArrowNamed):
         namespace_client_managed_versioning: bool = False,
         base_store_params: Mapping[str, Mapping[str, str]] | None = None,
         commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
-        **options: Any,
     ) -> Self:
         """Commit an operation whose files are already written; returns the new version.
 
@@ -1756,9 +1763,7 @@ class LanceDataset(ArrowNamed):
             An option is not supported.
         """
         from glaive.dataset.commits.transactions import CommitTarget, commit_options
-        from glaive.dataset.version import check_options
 
-        check_options("commit", options, cls.commit)
         place = (base_uri, storage_options, commit_lock, base_store_params)
         target = CommitTarget.of(*place, (namespace_client, table_id))
         features = (enable_stable_row_ids, enable_v2_manifest_paths)
@@ -1778,7 +1783,6 @@ class LanceDataset(ArrowNamed):
         max_retries: int = 20,
         base_store_params: Mapping[str, Mapping[str, str]] | None = None,
         commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
-        **options: Any,
     ) -> dict[str, Any]:
         """Commit several appends as one version; parameters as for :meth:`commit`.
 
@@ -1790,9 +1794,7 @@ class LanceDataset(ArrowNamed):
             One of them is not an append.
         """
         from glaive.dataset.commits.transactions import CommitTarget, commit_options
-        from glaive.dataset.version import check_options
 
-        check_options("commit_batch", options, cls.commit_batch)
         target = CommitTarget.of(dest, storage_options, commit_lock, base_store_params)
         features = (None, enable_v2_manifest_paths)
         limits = commit_options(max_retries, commit_timeout, detached, *features)

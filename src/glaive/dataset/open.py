@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.version import check_options, warn_deprecated
+from glaive.dataset.version import warn_deprecated
 from glaive.io.checksums import VERIFY
-from glaive.scan.options import NoKeywords
 from glaive.scan.snapshot import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
@@ -35,7 +34,6 @@ def dataset(
     manifest_store: ManifestStore | str | None = None,
     allow_external_blobs: bool | Sequence[str] | None = None,
     verify: bool | None = None,
-    **options: Unpack[NoKeywords],
 ) -> LanceDataset:
     """Open a dataset.
 
@@ -100,7 +98,6 @@ def dataset(
     -----
     Two requests: a listing and the manifest. No data file is read.
     """
-    check_options("dataset", options, dataset)
     if index_cache_size is not None:
         warn_deprecated(
             "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead."

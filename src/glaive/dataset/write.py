@@ -9,21 +9,16 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.keywords import FileKeywords, WriteKeywords, shows_file_options
 from glaive.dataset.version import OpenDataset
-from glaive.dataset.writing.plan import Mode
-from glaive.dataset.writing.rows import (
-    FileKeywords,
-    WriteKeywords,
-    expose_keywords,
-    write_options,
-    write_rows,
-)
+from glaive.dataset.writing.plan import Mode, WriteOptions
+from glaive.dataset.writing.rows import write_options, write_rows
 from glaive.scan.snapshot import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
 
 
-@expose_keywords(FileKeywords, WriteKeywords)
+@shows_file_options(WriteKeywords, WriteOptions, FileKeywords, WriteKeywords)
 def write_dataset(
     data_obj: object,
     uri: str | os.PathLike[str] | OpenDataset | None = None,
@@ -68,7 +63,7 @@ def write_dataset(
         creating or overwriting with ``allow_external_blob_outside_bases``, the returned dataset can
         fetch these values.
     **options
-        Those of :class:`glaive.dataset.writing.rows.WriteKeywords`.
+        Those of :class:`glaive.dataset.keywords.WriteKeywords`.
 
     Raises
     ------

@@ -7,19 +7,18 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import MISSING, Field, field, fields
-from difflib import get_close_matches
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
+from glaive.options import TEXT, Kind, UnfitError, read_table, shown
 from glaive.pipeline import steps
 from glaive.pipeline.runs import MAX_LEVELS, Pipeline, dependencies, is_too_deep
 from glaive.pipeline.step import DatasetName, Step
@@ -47,131 +46,6 @@ def kind_of(name: str) -> type[Step]:
     )
     found.kind = name
     return found
-
-
-# --- Tables of a file as dataclasses: each key is checked against the type of its field -
-
-T = TypeVar("T")
-
-_TYPES: dict[Any, str] = {
-    str: "a text",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-}
-
-
-def read_keys(made: type[T], table: Mapping[str, Any], datasets: Collection[str], where: str) -> T:
-    """An object from a table of a file.
-
-    Parameters
-    ----------
-    made
-        A dataclass; its fields are the keys. Of those that its ``repr`` leaves out, messages do not
-        show values, either.
-    datasets
-        Names that the file gives to datasets.
-    where
-        The file and the table, for messages.
-
-    Raises
-    ------
-    OptionError
-        A key is unknown, missing, or has a value of another type.
-    """
-    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(made)}  # type: ignore[arg-type]  # a dataclass
-    for key in table:
-        if key not in known:
-            raise OptionError(f"{where}: unknown key {key!r}{close_names(key, known)}")
-    hints = get_type_hints(made)
-    values: dict[str, Any] = {}
-    for name, entry in known.items():
-        if name in table:
-            at = f"{where}, key {name}"
-            values[name] = _value(table[name], hints[name], datasets, at, hidden=not entry.repr)
-        elif entry.default is MISSING and entry.default_factory is MISSING:
-            raise OptionError(f"{where}: the key {name!r} is missing: {_expected(hints[name])}")
-    return made(**values)
-
-
-def close_names(name: str, known: Collection[str]) -> str:
-    """The end of a message about an unknown name: the closest one, and all."""
-    close = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{hint} There are: {', '.join(sorted(known)) or 'none'}"
-
-
-def shown(value: object, *, hidden: bool) -> str:
-    """A value of TOML in a message; only of which kind it is, if it may be secret."""
-    if not hidden:
-        return f"{value!r:.60}"
-    kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
-    return next((kinds[kind] for kind in kinds if isinstance(value, kind)), "a number or a time")
-
-
-def _value(value: Any, hint: Any, datasets: Collection[str], where: str, *, hidden: bool) -> Any:
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        options = [option for option in get_args(hint) if option is not NoneType]
-        for option in options:
-            if len(options) == 1 or _is(value, option):
-                return _value(value, option, datasets, where, hidden=hidden)
-        raise _wrong(where, hint, value, hidden=hidden)
-    if hint is DatasetName:
-        if not isinstance(value, str):
-            raise _wrong(where, str, value, hidden=hidden)
-        if value not in datasets:
-            hint_text = close_names(value, datasets)
-            raise OptionError(f"{where}: {value!r} is no name in the table [datasets]{hint_text}")
-        return value
-    if origin is tuple:
-        parts = value if isinstance(value, list) else [value]
-        (item, _) = get_args(hint)
-        return tuple(_value(part, item, datasets, where, hidden=hidden) for part in parts)
-    if not _is(value, hint):
-        raise _wrong(where, hint, value, hidden=hidden)
-    if origin is Mapping and get_args(hint)[1] is not Any:
-        part = get_args(hint)[1]
-        return {
-            key: _value(one, part, datasets, f"{where}.{key}", hidden=hidden)
-            for key, one in value.items()
-        }
-    return float(value) if hint is float else value
-
-
-def _is(value: Any, hint: Any) -> bool:
-    """Whether a value of TOML is of a type, without looking into it."""
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint) and isinstance(value, str)
-    if origin is Mapping:
-        return isinstance(value, dict)
-    if origin is tuple:
-        return isinstance(value, list)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _expected(hint: Any) -> str:
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        options = [option for option in get_args(hint) if option is not NoneType]
-        return " or ".join(_expected(option) for option in options)
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    if origin is tuple:
-        return "a list of texts"
-    if origin is Mapping:
-        return "a table"
-    return "the name of a dataset" if hint is DatasetName else _TYPES[hint]
-
-
-def _wrong(where: str, hint: Any, value: Any, *, hidden: bool) -> OptionError:
-    found = shown(value, hidden=hidden)
-    return OptionError(f"{where}: expected {_expected(hint)}, found {found}")
 
 
 # --- Parameters of a pipeline: ``${name}`` in its texts ---------------------------------
@@ -204,7 +78,7 @@ def chosen_parameters(
     for name, value in given.items():
         if name not in defaults:
             raise OptionError(
-                f"{where}: there is no parameter {name!r}{close_names(name, defaults)}"
+                f"{where}: there is no parameter {name!r}{OptionError.did_you_mean(name, defaults)}"
             )
         at, hidden = f"{where}, parameter {name}", name in credentials
         chosen[name] = _typed(value, defaults[name], at, hidden=hidden)
@@ -305,8 +179,9 @@ def _names_in(text: str) -> frozenset[str]:
 def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:
     if name not in parameters:
         raise OptionError(
-            f"{where}: there is no parameter {name!r}{close_names(name, parameters)}. Add it to "
-            "the table [parameters], or write $$ for a dollar sign"
+            f"{where}: there is no parameter {name!r}"
+            f"{OptionError.did_you_mean(name, parameters)}. Add it to the table "
+            "[parameters], or write $$ for a dollar sign"
         )
     return parameters[name]
 
@@ -360,7 +235,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     path = Path(file).absolute()
     where = os.fspath(file)
     tables = _parsed(path, where)
-    declared = read_keys(_Head, _only(tables, "parameters"), (), where).parameters or {}
+    declared = read_table(_Head, _only(tables, "parameters"), where).parameters or {}
     credentials = _credentials(tables)
     chosen = chosen_parameters(declared, parameters or {}, where, credentials)
     credentials |= hidden_parameters_in(_urls_in(tables), chosen)
@@ -368,7 +243,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         key: value if key in _FILLED_LATER else substituted(value, chosen, f"{where}, key {key}")
         for key, value in tables.items()
     }
-    head = read_keys(_Head, filled, (), where)
+    head = read_table(_Head, filled, where)
     name = _checked_name(head.name or path.stem, f"{where}, key name")
     datasets = {
         _checked_name(dataset, f"{where}, table datasets"): _located(path.parent, uri)
@@ -384,7 +259,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     if not steps:
         raise OptionError(f"{where}: there are no steps. Add a table such as [steps.first]")
     ordered, depends = dependencies(steps, datasets, where)
-    spark = read_keys(_Spark, head.spark or {}, (), f"{where}, table spark")
+    spark = read_table(_Spark, head.spark or {}, f"{where}, table spark")
     modules = tuple(path.parent / module for module in head.modules)
     for module in modules:
         if not module.is_file():
@@ -461,9 +336,21 @@ def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Ste
     if kind not in kinds():
         if kind is None:
             raise OptionError(f"{where}: the key 'kind' is missing: one of {', '.join(kinds())}")
-        raise OptionError(f"{where}, key kind: {kind!r}{close_names(str(kind), kinds())}")
+        raise OptionError(
+            f"{where}, key kind: {kind!r}{OptionError.did_you_mean(str(kind), kinds())}"
+        )
     made = kind_of(kind)
-    step = read_keys(made, table, datasets, where)
+
+    def named(given: Any) -> str:
+        name: str = TEXT.of(given)
+        if name not in datasets:
+            raise UnfitError(
+                f"{name!r} is no name in the table [datasets]"
+                f"{OptionError.did_you_mean(name, datasets)}"
+            )
+        return name
+
+    step = read_table(made, table, where, {DatasetName: Kind("the name of a dataset", named)})
     try:
         step.check()
     except OptionError as error:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, field, fields
-from functools import partial, wraps
-from inspect import Parameter, signature
+from dataclasses import field
+from functools import partial
 from threading import Lock
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, OptionRangeError, UnsupportedFeatureError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.store import IoCounters, IOStats
+from glaive.options import SWITCH, Kind, TypedDict, integer, kinds_of, option, shows
 from glaive.scan.projection import BlobHandling, Columns, column_names
-from glaive.types import integer_of
 
 if TYPE_CHECKING:
     from glaive.scan.full_text.queries import FullTextQuery
@@ -196,6 +195,87 @@ _REFUSED = {
 """Options of pylance that scans do not have, and the way round."""
 
 
+_BLOBS: Mapping[str, BlobHandling] = {
+    "all_binary": "values",
+    "blobs_descriptions": "descriptions",
+    "all_descriptions": "descriptions",
+}
+_ROW = integer(0)
+_BATCH = f"batch_size must be between 1 and {2**32 - 1}, got {{}}: "
+
+
+def _one_filter(source: Any) -> object:
+    """The filter on values, where it is given together with one that searches an index."""
+    if isinstance(source, str) or not isinstance(source, Mapping):
+        return source
+    unknown = sorted(f"{key!s:.80}" for key in set(source) - {"expr_filter", "search_filter"})
+    if unknown:
+        raise OptionError(
+            f"filter: expected the keys expr_filter and search_filter, found {unknown[:10]}"
+        )
+    if source.get("search_filter") is not None:
+        raise UnsupportedFeatureError(
+            "filter: 'search_filter' is not supported. Give the search as nearest= or "
+            "full_text_query=, beside the filter."
+        )
+    return source.get("expr_filter")
+
+
+def _fragment_ids(given: object) -> tuple[int, ...]:
+    if not isinstance(given, Iterable):
+        raise TypeError(given)
+    return tuple(_ROW.check("fragments", getattr(entry, "fragment_id", entry)) for entry in given)
+
+
+def _row_range(given: Any) -> tuple[int, int]:
+    start, stop = (_ROW.check("range_before", row) for row in given)
+    return start, max(start, stop)
+
+
+def _nearest(given: object) -> NearestOptions | MinHashQuery:
+    from glaive.scan.nearest.options import NearestOptions, minhash_query_of
+
+    return minhash_query_of(given) or NearestOptions.of(given)
+
+
+def _full_text_query(given: object) -> FullTextQuery:
+    from glaive.scan.full_text.queries import full_text_query_of
+
+    return full_text_query_of(given)
+
+
+def _order(given: Any) -> tuple[ColumnOrdering, ...]:
+    from glaive.scan.run.compare import orderings
+
+    return orderings(given)
+
+
+def _late(given: Any) -> bool | tuple[str, ...]:
+    if isinstance(given, bool):
+        return given
+    listed = isinstance(given, Iterable) and not isinstance(given, str)
+    names = tuple(given) if listed else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(given)
+    return names
+
+
+def _blob_handling(given: object) -> object:
+    if not isinstance(given, str) or given not in _BLOBS:
+        raise OptionError(
+            f"Invalid blob_handling: {given!s:.80}. Expected one of: {', '.join(sorted(_BLOBS))}"
+        )
+    return given
+
+
+def _callback(given: object) -> object:
+    if not callable(given):
+        raise OptionError(
+            f"Callback must be callable: scan_stats_callback: expected a function, found {given!r}"
+        )
+    return given
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
     """One scan.
@@ -274,34 +354,42 @@ class ScanOptions:
         Return the distance, or the score, only if ``columns`` names it.
     """
 
-    columns: Columns | None = None
-    filter: object = None
-    limit: int | None = None
-    offset: int = 0
-    order_by: tuple[ColumnOrdering, ...] = ()
-    batch_size: int = field(default_factory=default_batch_size)
-    batch_size_bytes: int | None = None
-    strict_batch_size: bool = False
-    batch_readahead: int | None = None
-    fragment_readahead: int | None = None
-    scan_in_order: bool = True
-    with_row_id: bool = False
-    with_row_address: bool = False
-    include_deleted_rows: bool = False
-    late_materialization: bool | tuple[str, ...] | None = None
-    use_stats: bool = True
-    use_scalar_index: bool | None = None
-    io_buffer_size: int | None = None
-    scan_stats_callback: Callable[[ScanStatistics], object] | None = None
-    fragments: tuple[int, ...] | None = None
-    range_before: tuple[int, int] | None = None
-    blob_handling: str = "blobs_descriptions"
-    use_cache: bool = True
-    nearest: NearestOptions | MinHashQuery | None = None
-    full_text_query: FullTextQuery | None = None
-    prefilter: bool = False
-    fast_search: bool = False
-    disable_scoring_autoprojection: bool = False
+    columns: Columns | None = option(Kind("names", column_names))
+    filter: object = option(Kind("a filter", _one_filter))
+    limit: int | None = option(integer(0, beyond="Limit must be non-negative: "))
+    offset: int = option(integer(0, beyond="Offset must be non-negative: "), 0)
+    order_by: tuple[ColumnOrdering, ...] = option(Kind("names", _order), ())
+    batch_size: int = field(
+        default_factory=default_batch_size, metadata={"kind": integer(1, beyond=_BATCH)}
+    )
+    batch_size_bytes: int | None = option(integer(1))
+    strict_batch_size: bool = option(SWITCH, default=False)
+    batch_readahead: int | None = option(
+        integer(1, beyond="batch_readahead must be greater than 0: ")
+    )
+    fragment_readahead: int | None = option(integer(0))
+    scan_in_order: bool = option(SWITCH, default=True)
+    with_row_id: bool = option(SWITCH, default=False)
+    with_row_address: bool = option(SWITCH, default=False)
+    include_deleted_rows: bool = option(SWITCH, default=False)
+    late_materialization: bool | tuple[str, ...] | None = option(
+        Kind("True, False or a list of names", _late)
+    )
+    use_stats: bool = option(SWITCH, default=True)
+    use_scalar_index: bool | None = option(SWITCH)
+    io_buffer_size: int | None = option(integer(0))
+    scan_stats_callback: Callable[[ScanStatistics], object] | None = option(
+        Kind("a function", _callback)
+    )
+    fragments: tuple[int, ...] | None = option(Kind("a list of fragments or ids", _fragment_ids))
+    range_before: tuple[int, int] | None = option(Kind("first and last row", _row_range))
+    blob_handling: str = option(Kind("", _blob_handling), "blobs_descriptions")
+    use_cache: bool = option(SWITCH, default=True)
+    nearest: NearestOptions | MinHashQuery | None = option(Kind("a mapping", _nearest))
+    full_text_query: FullTextQuery | None = option(Kind("a text", _full_text_query))
+    prefilter: bool = option(SWITCH, default=False)
+    fast_search: bool = option(SWITCH, default=False)
+    disable_scoring_autoprojection: bool = option(SWITCH, default=False)
 
     @property
     def blobs(self) -> BlobHandling:
@@ -325,7 +413,7 @@ class ScanOptions:
         UnsupportedFeatureError
             An option of Lance that this version does not know how to serve.
         """
-        known = _NAMES
+        known = _KINDS
         kept: dict[str, Any] = {}
         if given.get("substrait_filter") is not None:
             if given.get("filter") is not None:
@@ -336,8 +424,7 @@ class ScanOptions:
             if name not in known:
                 _refuse(name, value)
             elif value is not None:
-                checked = _CHECKED.get(name)
-                kept[name] = value if checked is None else checked(value)
+                kept[name] = known[name].check(name, value)
         _check_together(kept)
         return cls(**kept)
 
@@ -348,38 +435,11 @@ class ScanOptions:
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
-_BLOBS: Mapping[str, BlobHandling] = {
-    "all_binary": "values",
-    "blobs_descriptions": "descriptions",
-    "all_descriptions": "descriptions",
-}
 TO_WRITE_AGAIN = "logical"
 """``blob_handling`` of rows that are written again, which users cannot ask for."""
-_SWITCHES = (
-    "include_deleted_rows",
-    "use_stats",
-    "use_scalar_index",
-    "strict_batch_size",
-    "scan_in_order",
-    "with_row_id",
-    "with_row_address",
-    "use_cache",
-    "prefilter",
-    "fast_search",
-    "disable_scoring_autoprojection",
-)
 _RANKED = {"nearest": "a nearest neighbor search", "full_text_query": "an FTS search"}
-_NAMES = frozenset(field.name for field in fields(ScanOptions))
-_KNOWN = _NAMES.union(_REFUSED, ("substrait_filter",))
-_LEAST = {
-    "limit": 0,
-    "offset": 0,
-    "batch_size": 1,
-    "batch_size_bytes": 1,
-    "batch_readahead": 1,
-    "fragment_readahead": 0,
-    "io_buffer_size": 0,
-}
+_KINDS = kinds_of(ScanOptions)
+_KNOWN = {*_KINDS, *_REFUSED, "substrait_filter"}
 
 
 def _check_together(kept: dict[str, Any]) -> None:
@@ -411,33 +471,12 @@ def _check_together(kept: dict[str, Any]) -> None:
         )
 
 
-def _one_filter(source: Any) -> object:
-    """The filter on values, where it is given together with one that searches an index."""
-    if isinstance(source, str) or not isinstance(source, Mapping):
-        return source
-    unknown = sorted(f"{key!s:.80}" for key in set(source) - {"expr_filter", "search_filter"})
-    if unknown:
-        raise OptionError(
-            f"filter: expected the keys expr_filter and search_filter, found {unknown[:10]}"
-        )
-    if source.get("search_filter") is not None:
-        raise UnsupportedFeatureError(
-            "filter: 'search_filter' is not supported. Give the search as nearest= or "
-            "full_text_query=, beside the filter."
-        )
-    return source.get("expr_filter")
-
-
 def _refuse(name: str, value: object) -> None:
     """Pass over an option that asks for nothing; raise for all others."""
     if name not in _REFUSED:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, sorted(_KNOWN), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
-            f"Unknown option {name}: scanner() got an unexpected keyword argument {name!r}{hint} "
-            f"Known: {', '.join(sorted(_NAMES))}"
+            f"Unknown option {name}: scanner() got an unexpected keyword argument {name!r}"
+            f"{OptionError.did_you_mean(name, sorted(_KNOWN))}"
         )
     if value is not None and value not in ([], ()):
         raise UnsupportedFeatureError(
@@ -445,112 +484,7 @@ def _refuse(name: str, value: object) -> None:
         )
 
 
-def _whole(name: str, value: object, least: int) -> int:
-    number = integer_of(value)
-    if number is None:
-        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r:.80}")
-    if number < least:
-        limits = {
-            "limit": "Limit must be non-negative: ",
-            "offset": "Offset must be non-negative: ",
-            "batch_size": f"batch_size must be between 1 and {2**32 - 1}, got {number}: ",
-            "batch_readahead": "batch_readahead must be greater than 0: ",
-        }
-        said = limits.get(name, "")
-        raise OptionRangeError(f"{said}{name}: expected an integer ≥ {least}, found {value!r:.80}")
-    return number
-
-
-def _fragment_ids(given: object) -> tuple[int, ...]:
-    if not isinstance(given, Iterable):
-        raise OptionError(f"fragments: expected a list of fragments or ids, found {given!r}")
-    return tuple(_whole("fragments", getattr(entry, "fragment_id", entry), 0) for entry in given)
-
-
-def _row_range(given: object) -> tuple[int, int]:
-    pair = tuple(given) if isinstance(given, Iterable) else ()
-    if len(pair) != 2:
-        raise OptionError(f"range_before: expected first and last row, found {given!r}")
-    start, stop = (_whole("range_before", row, 0) for row in pair)
-    return start, max(start, stop)
-
-
-def _nearest(given: object) -> NearestOptions | MinHashQuery:
-    from glaive.scan.nearest.options import NearestOptions, minhash_query_of
-
-    return minhash_query_of(given) or NearestOptions.of(given)
-
-
-def _full_text_query(given: object) -> FullTextQuery:
-    from glaive.scan.full_text.queries import full_text_query_of
-
-    return full_text_query_of(given)
-
-
-def _order(given: Any) -> tuple[ColumnOrdering, ...]:
-    from glaive.scan.run.compare import orderings
-
-    return orderings(given)
-
-
-def _late(given: Any) -> bool | tuple[str, ...]:
-    if isinstance(given, bool):
-        return given
-    listed = isinstance(given, Iterable) and not isinstance(given, str)
-    names = tuple(given) if listed else (None,)
-    if not all(isinstance(name, str) for name in names):
-        raise OptionError(
-            f"late_materialization: expected True, False or a list of names, found {given!r:.80}"
-        )
-    return names
-
-
-def _blob_handling(given: object) -> object:
-    if not isinstance(given, str) or given not in _BLOBS:
-        raise OptionError(
-            f"Invalid blob_handling: {given!s:.80}. Expected one of: {', '.join(sorted(_BLOBS))}"
-        )
-    return given
-
-
-def _callback(given: object) -> object:
-    if not callable(given):
-        raise OptionError(
-            f"Callback must be callable: scan_stats_callback: expected a function, found {given!r}"
-        )
-    return given
-
-
-def _switch(name: str, given: object) -> bool:
-    if not isinstance(given, bool):
-        raise OptionError(f"{name}: expected True or False, found {given!r}")
-    return given
-
-
-_CHECKED: Mapping[str, Callable[[Any], Any]] = {
-    "columns": column_names,
-    "filter": _one_filter,
-    "order_by": _order,
-    "late_materialization": _late,
-    "blob_handling": _blob_handling,
-    "scan_stats_callback": _callback,
-    "fragments": _fragment_ids,
-    "range_before": _row_range,
-    "nearest": _nearest,
-    "full_text_query": _full_text_query,
-    **{name: partial(_switch, name) for name in _SWITCHES},
-    **{name: partial(_whole, name, least=least) for name, least in _LEAST.items()},
-}
-"""What is kept of each option as users write it; those that are not here are kept as they are."""
-
-
 # --- Keyword arguments of methods that scan, for type checkers and for ``inspect.signature``
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class NoKeywords(TypedDict):
-    """Options of a function that names all of its own: type checkers find those it lacks."""
 
 
 class ScanKeywords(TypedDict, total=False):
@@ -606,52 +540,5 @@ class HeadKeywords(ScanKeywords, total=False):
     offset: int | None
 
 
-_BY_NAME = ("limit", "offset", *ScanKeywords.__annotations__)
-_DEFAULTS = {f.name: None if f.default is MISSING else f.default for f in fields(ScanOptions)}
-
-
-def shows_options(*positional: str) -> Callable[[F], F]:
-    """Let a method with ``**options: Unpack[ScanKeywords]`` name each of them in its signature.
-
-    Type checkers read the annotation. At run time it says nothing to ``inspect.signature`` and
-    ``help``, and it has no way to say that some options may be given by position, as pylance
-    allows: the ``positional`` ones, after those that the method names itself.
-    """
-
-    def showing(method: F) -> F:
-        own = signature(method)
-        *named, rest = own.parameters.values()
-        first = [
-            parameter.name
-            for parameter in named
-            if parameter.kind == Parameter.POSITIONAL_OR_KEYWORD
-        ]
-        exposed = {parameter.name: parameter for parameter in named}
-        exposed |= {option: _exposed(option) for option in _BY_NAME if option not in exposed}
-        kind = Parameter.POSITIONAL_OR_KEYWORD
-        order = {option: exposed.pop(option).replace(kind=kind) for option in (*first, *positional)}
-        others = [rest] if rest.name != "options" else []  # arguments for somebody else
-
-        @wraps(method)
-        def call(*args: Any, **options: Any) -> Any:
-            if len(args) <= len(first):
-                return method(*args, **options)
-            more = dict(zip(positional, args[len(first) :], strict=False))
-            if twice := more.keys() & options.keys():
-                raise OptionError(f"arguments of {method.__name__}: {min(twice)!r} is given twice")
-            return method(*args[: len(first)], *args[len(order) :], **options, **more)
-
-        parameters = [*order.values(), *exposed.values(), *others]
-        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions take attributes
-        return call  # type: ignore[return-value]  # called as the method is
-
-    return showing
-
-
-def _exposed(option: str) -> Parameter:
-    return Parameter(
-        option,
-        Parameter.KEYWORD_ONLY,
-        default=_DEFAULTS.get(option),
-        annotation=FragmentScanKeywords.__annotations__[option].__forward_arg__,
-    )
+shows_options = partial(shows, FragmentScanKeywords, ScanOptions)
+"""Let a method that scans show the options of scans."""

@@ -15,12 +15,13 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import LanceOperation, public_operation, table_operation
 from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.keywords import FileKeywords, shows_file_options
 from glaive.dataset.namespaces import reach_table
 from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments as write_files
-from glaive.dataset.writing.plan import Mode, WritePlan, plan_write
-from glaive.dataset.writing.rows import FileKeywords, expose_keywords, open_to_write, write_options
+from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
+from glaive.dataset.writing.rows import open_to_write, write_options
 from glaive.dataset.writing.source import read_source
 from glaive.entropy import new_uuid
 from glaive.errors import (
@@ -450,7 +451,7 @@ def write_fragments(
 ) -> Transaction: ...
 
 
-@expose_keywords(FileKeywords)
+@shows_file_options(FileKeywords, WriteOptions, FileKeywords)
 def write_fragments(
     data: object,
     dataset_uri: str | os.PathLike[str] | OpenDataset,
@@ -481,7 +482,7 @@ def write_fragments(
     session
         Ignored.
     **options
-        Those of :class:`glaive.dataset.writing.rows.FileKeywords`.
+        Those of :class:`glaive.dataset.keywords.FileKeywords`.
 
     Returns
     -------

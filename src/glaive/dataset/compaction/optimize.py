@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from glaive.index.remap import (
     remap_segments,
     segments_to_remap,
 )
-from glaive.scan.options import NoKeywords
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     FragmentPositions,
@@ -521,7 +520,6 @@ class DatasetOptimizer:
         excluded_fragment_ids: Sequence[int] | None = None,
         data_storage_version: str | None = None,
         progress: bool | None = None,
-        **options: Unpack[NoKeywords],
     ) -> CompactionMetrics:
         """Merge small neighbouring fragments and remove deleted rows.
 
@@ -568,12 +566,11 @@ class DatasetOptimizer:
             "max_source_bytes": max_source_bytes,
             "excluded_fragment_ids": excluded_fragment_ids,
             "data_storage_version": data_storage_version,
-            **options,
         }
         with showing(progress, "compact"):
             return Compaction.execute(self._dataset, given)
 
-    def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int], **options: Any) -> None:
+    def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int]) -> None:
         """Clean up old versions automatically.
 
         ``auto_cleanup_config`` has ``interval``, in commits, and ``older_than_seconds``.

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from glaive.dataset.commits.transactions import write_fragments
 from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata, file_of, opened_file
+from glaive.dataset.keywords import FileKeywords, FragmentKeywords, shows_file_options
 from glaive.dataset.pylance_members import class_for_arrow
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import match_schema
@@ -30,6 +31,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
+from glaive.options import shows
 from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanOptions, shows_options
 from glaive.scan.projection import ROW_ADDRESS, Columns, column_names
 from glaive.scan.snapshot import Session, Snapshot
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.scanner import BlobMode
     from glaive.dataset.version import OpenDataset
-    from glaive.dataset.writing.plan import Mode
 
 
 # --- ``LanceFragment._fragment``: what clients of pylance read of its inner fragment ----
@@ -151,22 +152,20 @@ class FragmentChanges:
         self._stored = views.snapshot.manifest.fragment(position)
 
     @staticmethod
+    @shows_file_options(
+        FragmentKeywords,
+        FileKeywords,
+        FragmentKeywords,
+        positional=("max_rows_per_group", "progress", "mode"),
+        max_rows_per_group=1024,
+        mode="append",
+    )
     def create(
         dataset_uri: str | os.PathLike[str] | OpenDataset,
         data: object,
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
-        max_rows_per_group: int | None = 1024,
-        progress: Any = None,
-        mode: Mode = "append",
-        *,
-        data_storage_version: str | None = None,
-        use_legacy_format: bool | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        namespace_client: Any = None,
-        table_id: Sequence[str] | None = None,
-        session: Session | None = None,
-        **options: Any,
+        **options: Unpack[FragmentKeywords],
     ) -> FragmentMetadata:
         """Write all rows into one file; the parameters are those of ``write_fragments``.
 
@@ -175,18 +174,8 @@ class FragmentChanges:
         SchemaError
             The rows do not fit the dataset, or there are none.
         """
-        given = {
-            "max_rows_per_group": max_rows_per_group,
-            "progress": progress,
-            "data_storage_version": data_storage_version,
-            "use_legacy_format": use_legacy_format,
-            "storage_options": storage_options,
-            "namespace_client": namespace_client,
-            "table_id": table_id,
-            "session": session,
-            **options,
-        }
-        return create_fragment(dataset_uri, data, fragment_id, schema, mode, given)
+        mode = options.pop("mode", "append")
+        return create_fragment(dataset_uri, data, fragment_id, schema, mode, options)
 
     @staticmethod
     def create_from_file(filename: str, dataset: OpenDataset, fragment_id: int) -> FragmentMetadata:
@@ -445,23 +434,16 @@ class LanceFragment(FragmentChanges):
         filter: object = None,
         **options: Unpack[FragmentScanKeywords],
     ) -> Scanner:
-        """Describe a scan of this fragment; options as for ``dataset.scanner``."""
+        """Describe a scan of this fragment."""
         options["fragments"] = (self.fragment_id,)
         return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
     @shows_options(
-        "limit",
-        "offset",
-        "with_row_id",
-        "with_row_address",
-        "blob_handling",
-        "order_by",
-        "use_scalar_index",
-        "io_buffer_size",
-        "late_materialization",
-        "include_deleted_rows",
-        "batch_size_bytes",
-        "strict_batch_size",
+        positional=[
+            *("limit", "offset", "with_row_id", "with_row_address", "blob_handling", "order_by"),
+            *("use_scalar_index", "io_buffer_size", "late_materialization"),
+            *("include_deleted_rows", "batch_size_bytes", "strict_batch_size"),
+        ]
     )
     def to_table(
         self,
@@ -483,7 +465,10 @@ class LanceFragment(FragmentChanges):
         return self.scanner(columns, filter, **options).to_batches()
 
     @shows_options(
-        "limit", "offset", "batch_size", "with_row_id", "with_row_address", "blob_mode", "order_by"
+        positional=[
+            *("limit", "offset", "batch_size", "with_row_id", "with_row_address", "blob_mode"),
+            "order_by",
+        ]
     )
     def to_pandas(
         self,
@@ -493,13 +478,14 @@ class LanceFragment(FragmentChanges):
         blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.
+        """Read into a pandas frame; ``kwargs`` are those of ``pyarrow.Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
         options, kwargs = ScanOptions.split(kwargs)
         return self.scanner(columns, filter, **options).to_pandas(blob_mode=blob_mode, **kwargs)
 
+    @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
         """The first live rows."""
         return self.to_table(limit=num_rows, **options)

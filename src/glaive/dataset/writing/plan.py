@@ -255,7 +255,7 @@ class WriteOptions:
     """Validated options of a write.
 
     Options that are not listed here are documented in
-    :class:`glaive.dataset.writing.rows.WriteKeywords`.
+    :class:`glaive.dataset.keywords.WriteKeywords`.
 
     Parameters
     ----------

@@ -1,0 +1,410 @@
+"""Option sets: one dataclass each, from which all forms of its options are read and shown.
+
+The type of a field says what an option may be, or a :class:`Kind` where that has bounds or is not
+plain. The docstring of the class says what it is for. Keyword arguments and tables of TOML are
+checked by them (:meth:`Kind.check`, :func:`read_table`), texts of Spark and configurations parsed
+(:meth:`Kind.parse`), and functions that take the options show them (:func:`shows`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, field, fields, is_dataclass
+from functools import cache, wraps
+from inspect import Parameter, cleandoc, signature
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from glaive.dataclass import dataclass
+from glaive.errors import GlaiveError, OptionError, OptionRangeError
+from glaive.types import integer_of
+
+if TYPE_CHECKING:
+    from typing import TypedDict as TypedDict  # noqa: PLC0414  # for others to import
+else:
+
+    class TypedDict:
+        """``TypedDict`` as in the standard library, which compiles no annotation."""
+
+        def __init_subclass__(cls, **_total: bool) -> None:
+            own = dict(vars(cls).get("__annotations__", {}))
+            cls.__annotations__ = {**getattr(cls.__base__, "__annotations__", {}), **own}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an option may be.
+
+    Parameters
+    ----------
+    expected
+        In words, for messages.
+    of
+        Makes what is kept of a value of Python or TOML. Raises ``OverflowError`` for one beyond its
+        bounds, ``ValueError`` or ``TypeError`` for others, or ``OptionError`` in its own words.
+    text
+        Makes such a value of a text.
+    beyond
+        Words of pylance that begin the message about a value beyond bounds, with ``{}`` for it.
+    """
+
+    expected: str
+    of: Callable[[Any], Any]
+    text: Callable[[str], Any] = str
+    beyond: str = ""
+
+    def check(self, name: str, given: Any, *, hidden: bool = False) -> Any:
+        """Make what is kept of a value; messages do not show one that is ``hidden``."""
+        try:
+            return self.of(given)
+        except GlaiveError:
+            raise
+        except UnfitError as error:
+            raise OptionError(f"{name}: {error}") from None
+        except _InsideError as error:
+            item, key, value = error.args
+            return item.check(f"{name}{key}", value, hidden=hidden)  # which raises
+        except (OverflowError, TypeError, ValueError) as error:
+            text = f"{name}: expected {self.expected}, found {shown(given, hidden=hidden)}"
+            if isinstance(error, OverflowError):
+                raise OptionRangeError(self.beyond.format(given) + text) from None
+            raise OptionError(text) from None
+
+    def parse(self, name: str, text: str) -> Any:
+        """Make what is kept of a text."""
+        try:
+            return self.of(self.text(text.strip()))
+        except GlaiveError:
+            raise
+        except UnfitError as error:
+            raise OptionError(f"{name}: {error}") from None
+        except (ArithmeticError, TypeError, ValueError):
+            expected = self.expected.replace("True or False", "true or false")
+            raise OptionError(f"{name}: expected {expected}, found {text!r:.200}") from None
+
+
+class _InsideError(ValueError):
+    """An item of a list or a mapping is wrong: its kind, its key in the option, and the item."""
+
+
+class UnfitError(ValueError):
+    """What is wrong with a value, where it is more than that another kind was expected."""
+
+
+def option(kind: Kind, default: Any = None, spelled: str = "") -> Any:
+    """Define a field of an option set; ``spelled`` is its name in texts, if that is another."""
+    return field(default=default, metadata={"kind": kind, "spelled": spelled})
+
+
+def shown(value: object, *, hidden: bool) -> str:
+    """A value in a message; only of which kind it is, if it may be secret."""
+    if not hidden:
+        return f"{value!r:.80}"
+    kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+    return next((kinds[kind] for kind in kinds if isinstance(value, kind)), "a number or a time")
+
+
+# --- Kinds ------------------------------------------------------------------------------
+
+
+def integer(least: int | None = 0, most: int | None = None, beyond: str = "") -> Kind:
+    """Integers between two bounds, of Python or NumPy."""
+
+    def of(given: Any) -> int:
+        number = integer_of(given)
+        if number is None:
+            raise TypeError(given)
+        if number.bit_length() > 64:  # Python refuses to write far longer ones out
+            raise UnfitError(f"expected {words}, found one of {number.bit_length()} bits")
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise OverflowError(number)
+        return number
+
+    bounds = "" if least is None else f" ≥ {least}" if most is None else f" from {least} to {most}"
+    words = f"an integer{bounds}"
+    return Kind(words, of, _digits, beyond)
+
+
+def number(low: float = float("-inf"), high: float = float("inf")) -> Kind:
+    """Numbers between two bounds, both included."""
+
+    def of(given: Any) -> float:
+        if isinstance(given, bool | str):
+            raise TypeError(given)
+        value = float(given)
+        if not (unbounded or low <= value <= high):
+            raise OverflowError(given)
+        return value
+
+    unbounded = low == -high == float("-inf")
+    return Kind("a number" if unbounded else f"a number from {low} to {high}", of, float)
+
+
+def one_of(*values: Any) -> Kind:
+    """Some values of one type."""
+    by_text = {str(value).lower(): value for value in values}
+
+    def of(given: Any) -> Any:
+        if type(given) is not type(values[0]) or given not in values:
+            raise ValueError(given)
+        return given
+
+    words = " or ".join(map(repr, values)) if len(values) < 3 else f"one of {_listed(values)}"
+    return Kind(words, of, lambda text: by_text.get(text.lower()))
+
+
+def listed(item: Kind) -> Kind:
+    """Lists; one value is a list of one. In texts: with commas between values, or JSON."""
+
+    def text(given: str) -> Any:
+        return _json(given) if given.startswith("[") else [one.strip() for one in given.split(",")]
+
+    def of(given: Any) -> tuple[Any, ...]:
+        values = given if isinstance(given, list | tuple) else [given]
+        return tuple(_inside(item, "", value) for value in values)
+
+    return Kind(f"a list of {item.expected.removeprefix('a ')}s", of, text)
+
+
+def table(item: Kind) -> Kind:
+    """Mappings of texts, JSON objects in texts."""
+
+    def of(given: Any) -> dict[str, Any]:
+        if not isinstance(given, Mapping):
+            raise TypeError(given)
+        return {key: _inside(item, f".{key}", value) for key, value in given.items()}
+
+    return Kind("a table", of, _json)
+
+
+def _inside(item: Kind, key: str, value: Any) -> Any:
+    try:
+        return item.of(value)
+    except GlaiveError:
+        raise
+    except (OverflowError, TypeError, ValueError):
+        raise _InsideError(item, key, value) from None
+
+
+def _json(text: str) -> Any:
+    """Parse JSON. It may hold credentials, so messages do not show it."""
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting
+        raise UnfitError(f"not JSON ({error})") from None
+
+
+def _digits(text: str) -> int:
+    if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20):
+        raise ValueError(text)
+    return int(text)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(given)
+    return given
+
+
+def _filled(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+def _listed(values: Collection[object]) -> str:
+    return ", ".join(map(repr, values))
+
+
+SWITCH: Final = one_of(True, False)
+TEXT: Final = Kind("a text", _text, _filled)
+NAMES: Final = listed(TEXT)
+ANYTHING: Final = Kind("a value", lambda given: given, _json)
+_PLAIN: Final[dict[Any, Kind]] = {
+    str: TEXT, int: integer(None), float: number(), bool: SWITCH, Any: ANYTHING,
+}  # fmt: skip
+
+
+def kind_of(hint: Any, special: Mapping[Any, Kind] = _PLAIN) -> Kind:
+    """What a type takes; None counts as an option that is left out."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in special or origin is None:
+        return special.get(hint) or _PLAIN[hint]
+    if origin is Literal:
+        return one_of(*arguments)
+    if origin is tuple:
+        return listed(kind_of(arguments[0], special))
+    if origin is Mapping:
+        return table(kind_of(arguments[1], special))
+    kinds = [kind_of(one, special) for one in arguments if one is not NoneType]
+
+    def of(given: Any) -> Any:
+        for kind in kinds:
+            try:
+                return kind.of(given)
+            except _InsideError:
+                raise
+            except (TypeError, ValueError):
+                continue
+        raise TypeError(given)
+
+    return kinds[0] if len(kinds) == 1 else Kind(" or ".join(one.expected for one in kinds), of)
+
+
+def kinds_of(made: type, special: Mapping[Any, Kind] = _PLAIN) -> dict[str, Kind]:
+    """What each option of a set may be, by the name of its field."""
+    known = {entry.name: entry.metadata.get("kind") for entry in fields(made)}
+    hints = {} if all(known.values()) else get_type_hints(made)
+    return {name: kind or kind_of(hints[name], special) for name, kind in known.items()}
+
+
+def read_table(
+    made: type[T], given: Mapping[str, Any], where: str, special: Mapping[Any, Kind] = _PLAIN
+) -> T:
+    """An option set from a table of a file.
+
+    Messages do not show the values of fields that its ``repr`` leaves out.
+
+    Parameters
+    ----------
+    where
+        The file and the table, for messages.
+    special
+        Kinds of types that are the file's own.
+
+    Raises
+    ------
+    OptionError
+        A key is unknown, missing, or has a value that it cannot have.
+    """
+    known: dict[str, Any] = {entry.name: entry for entry in fields(made)}  # type: ignore[arg-type]  # a dataclass
+    for key in given:
+        if key not in known:
+            raise OptionError(f"{where}: unknown key {key!r}{OptionError.did_you_mean(key, known)}")
+    kinds = kinds_of(made, special)
+    for name, entry in known.items():
+        if name not in given and entry.default is entry.default_factory is MISSING:
+            raise OptionError(f"{where}: the key {name!r} is missing: {kinds[name].expected}")
+    return made(
+        **{
+            name: kinds[name].check(f"{where}, key {name}", value, hidden=not known[name].repr)
+            for name, value in given.items()
+        }
+    )
+
+
+# --- Signatures and docstrings ----------------------------------------------------------
+
+
+def shows(
+    keywords: Any,
+    *described: Any,
+    positional: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    **values: Any,
+) -> Callable[[F], F]:
+    """Let a function with ``**options: Unpack[keywords]`` show each of them.
+
+    Type checkers read the annotation. At run time it says nothing to ``inspect.signature`` and
+    ``help``, and it has no way to say that some options may be given by position, as in pylance.
+
+    Parameters
+    ----------
+    keywords
+        The typed dictionary: names and types.
+    described
+        Option sets, functions or typed dictionaries with the defaults and docstrings of these.
+    positional
+        Options that may be given by position, after the parameters that the function names.
+    leave_out
+        Those that the function sets itself.
+    **values
+        Defaults besides ``None`` that no option set has.
+    """
+
+    def showing(function: F) -> F:
+        own = signature(function)
+        named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+        first = [one.name for one in named if one.kind == Parameter.POSITIONAL_OR_KEYWORD]
+        defaults = {name: value for one in described for name, value in _defaults(one).items()}
+        defaults |= values
+        parameters = {one.name: one for one in named} | {
+            name: Parameter(
+                name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hint
+            )
+            for name, hint in keywords.__annotations__.items()
+            if name not in own.parameters and name not in leave_out
+        }
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        order = {name: parameters[name].replace(kind=kind) for name in (*first, *positional)}
+        others = [parameters[name] for name in parameters if name not in order]
+        others += [one for one in own.parameters.values() if one.name == "kwargs"]
+        texts = {name: text for one in described for name, text in _texts(one).items()}
+        mine = _texts(function)
+        wanted = [texts[name] for name in parameters if name in texts and name not in mine]
+        doc = _documented(function.__doc__, wanted)
+
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if len(args) <= len(first):
+                return function(*args, **options)
+            more = dict(zip(positional, args[len(first) :], strict=False))
+            if twice := more.keys() & options.keys():
+                raise OptionError(
+                    f"arguments of {function.__name__}: {min(twice)!r} is given twice"
+                )
+            return function(*args[: len(first)], *args[len(order) :], **options, **more)
+
+        made: Any = call if positional else function
+        made.__signature__ = own.replace(parameters=[*order.values(), *others])
+        made.__doc__ = doc
+        shown_as: F = made
+        return shown_as
+
+    return showing
+
+
+@cache
+def _defaults(described: Any) -> dict[str, Any]:
+    if is_dataclass(described):
+        return {
+            entry.name: None if entry.default is MISSING else entry.default
+            for entry in fields(described)
+        }
+    if isinstance(described, type):
+        return {}
+    return {name: one.default for name, one in signature(described).parameters.items()}
+
+
+@cache
+def _texts(described: Any) -> dict[str, str]:
+    """The entries of a docstring by the names of parameters; several may have the same."""
+    rest = described.__doc__ or ""
+    rest = cleandoc(rest).partition("Parameters\n----------\n")[2] if "\n    Param" in rest else ""
+    section = re.split(r"\n\n\w+\n---", rest, maxsplit=1)[0]
+    entries = re.findall(r"^(\S.*)\n((?:(?:    .*)?(?:\n|$))*)", section, re.MULTILINE)
+    return {
+        name.strip(): f"{names}\n{text.rstrip()}"
+        for names, text in entries
+        for name in names.split(",")
+    }
+
+
+def _documented(doc: str | None, entries: Sequence[str]) -> str | None:
+    """A docstring with the entries of more parameters in place of ``**options``."""
+    if not doc:  # under -OO
+        return doc
+    text = cleandoc(doc)
+    if "\n**" in text:
+        text = re.sub(r"\n\*\*\w+(?:\n    .*)+", "", text)
+    before, mark, after = text.partition("\n\nRaises\n------\n")
+    if "Parameters\n---" not in before:
+        before += "\n\nParameters\n----------"
+    return "\n".join([before.rstrip(), *dict.fromkeys(entries)]) + mark + after
