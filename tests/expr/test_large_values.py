@@ -21,7 +21,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CapacityError, FilterError
 from glaive.expr.compare import compare
 from glaive.expr.filters import bind_filter, bind_value
-from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.lists import ListParts
 from glaive.expr.sizes import MAX_BATCH_BYTES, MAX_LIST_ITEMS
 from glaive.format.fields import LanceSchema
 
@@ -130,15 +130,6 @@ def test_calculated_constants_may_be_large() -> None:
     assert mask.to_pylist() == [False, True, False]
 
 
-def test_items_are_counted_without_a_look_at_them() -> None:
-    items = pa.Array.from_buffers(pa.null(), 1 << 40, [None], 1 << 40)
-    lists = pa.LargeListArray.from_arrays(pa.array([0, 2, None, 1 << 40]), items)
-    batch = pa.record_batch({"l": lists})
-    schema = LanceSchema.from_arrow(batch.schema)
-    counted = bind_value("cardinality(l)", schema).evaluate(batch)
-    assert counted.to_pylist() == [2, (1 << 40) - 2, None]
-
-
 def nulls_in_lists(ends: list[int], *, in_structs: bool) -> tuple[pa.RecordBatch, LanceSchema]:
     items: Any = pa.Array.from_buffers(pa.null(), ends[-1], [None], ends[-1])
     if in_structs:
@@ -170,7 +161,7 @@ def test_items_that_take_no_memory_do_not_become_objects_of_python_without_limit
 def test_items_of_a_row_that_take_no_memory_have_no_positions_without_limit(text: str) -> None:
     batch, _ = nulls_in_lists([1 << 26], in_structs=False)
     batch = pa.record_batch({"l": batch.column(0), "m": batch.column(0)})
-    with pytest.raises(FilterError, match="items of lists for one row; at most"):
+    with pytest.raises(FilterError, match=r"of lists .*for one row; at most"):
         bind_value(text, LanceSchema.from_arrow(batch.schema)).evaluate(batch)
 
 

@@ -354,7 +354,6 @@ STRINGS = [
     "to_hex(i64)",
     "to_hex(small)",
     "to_hex(255)",
-    "to_hex(NULL)",
     "to_hex(s)",
     *(
         f"string_to_array({text}, {a})"

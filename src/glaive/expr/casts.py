@@ -2,6 +2,7 @@
 
 Floats are truncated to integers, decimals are rounded half away from zero, and times are
 truncated to their unit. A value that does not fit the type is an error, or null in TRY_CAST.
+Lists of bytes become text row by row.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from glaive.arrow.conditions import doubles_of
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string, type_text
-from glaive.expr.functions.encoding import hex_text
-from glaive.expr.functions.list_parts import bracketed
+from glaive.expr.rows import map_rows
 from glaive.expr.texts import (
     fitting,
     fitting_decimals,
@@ -295,6 +295,16 @@ def _to_text(array: Any, kind: Any) -> Any:
     return value_texts(array).cast(kind)
 
 
+def bracketed(texts: Any, sizes: Any, separator: str) -> Any:
+    """The texts of each row (``sizes`` of them) in brackets, as ``large_string``."""
+    signs = (separator, "[", "]", "")
+    between, begin, end, nothing = (pa.scalar(sign, pa.large_string()) for sign in signs)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
+    lists = pa.LargeListArray.from_arrays(offsets, texts.cast(pa.large_string()))
+    joined: Any = pc.binary_join_element_wise
+    return joined(begin, pc.binary_join(lists, between), end, nothing)
+
+
 def _list_to_text(array: Any) -> Any:
     """The items between brackets, nulls as empty strings: ``[1, , 3]``."""
     kind, types = array.type.value_type, pa.types
@@ -304,7 +314,7 @@ def _list_to_text(array: Any) -> Any:
     if types.is_fixed_size_binary(kind):
         items = items.cast(pa.binary())
     if types.is_binary(items.type) or types.is_large_binary(items.type):
-        items = hex_text(items)
+        items = map_rows(pa.large_string(), bytes.hex, items)
     item_texts = pc.fill_null(cast(items, pa.large_string()), "")
     sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     strings = bracketed(item_texts, sizes, ", ")

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 from tests.expr.functions.calls import evaluate
 
-from glaive.errors import CapacityError, FilterError
-
 INTEGERS = [[1, 2], [], None, [3, None]]
 TEXTS = [["a"], None, [], ["b", None, "c"]]
 
@@ -73,39 +71,6 @@ def test_lists_of_lists_structs_and_constants_are_joined() -> None:
     nothing = pa.table({"l": pa.array([None], kind)})
     assert evaluate("array_concat(l, l)", nothing).to_pylist() == [None]
     assert evaluate("array_concat([1], [2])", nothing).to_pylist() == [[1, 2]]
-
-
-@pytest.mark.sampled(every=2)
-@pytest.mark.spec("rel-24")
-@pytest.mark.parametrize(
-    "text", ["array_concat({})", "arrays_zip({})", "make_array({})", "map({})"]
-)
-def test_a_list_that_is_named_often_makes_none_of_any_size(text: str) -> None:
-    table = pa.table({"l": pa.array([list(range(100_000))], pa.list_(pa.int64()))})
-    often = ", ".join(f"{n}, l" if "map" in text else "l" for n in range(2000))
-    with pytest.raises(FilterError, match=r"would make up to \d+ bytes for one row"):
-        evaluate(text.format(often), table)
-    assert len(evaluate("array_concat(l, l)", table)[0]) == 200_000
-
-
-@pytest.mark.spec("rel-24")
-def test_a_long_list_does_not_lengthen_many_that_it_is_zipped_with() -> None:
-    table = pa.table({"l": pa.array([[0] * 1_000_000], pa.list_(pa.int8())), "n": [[1.5]]})
-    with pytest.raises(FilterError, match=r"arrays_zip would make up to \d+ bytes for one row"):
-        evaluate(f"arrays_zip(l, {', '.join('n' * 100)})", table)
-
-
-@pytest.mark.spec("rel-24")
-@pytest.mark.parametrize(
-    "text", ["struct({})", "named_struct({})", "greatest({})", "map({})", "make_array({})"]
-)
-def test_many_constants_are_repeated_for_few_rows_at_a_time(text: str) -> None:
-    table = pa.table({"s": ["a"] * 10_000})
-    constants = ["s", *(f"'{n:0100}'" for n in range(199))]
-    if "named" in text or "map" in text:
-        constants = [f"'{n}', {constant}" for n, constant in enumerate(constants)]
-    with pytest.raises(CapacityError):
-        evaluate(text.format(", ".join(constants)), table)
 
 
 @pytest.mark.parametrize("large", [False, True])

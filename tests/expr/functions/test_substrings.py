@@ -9,9 +9,6 @@ import pyarrow as pa
 import pytest
 from tests.expr.functions.calls import evaluate
 
-from glaive.errors import CapacityError, FilterError
-from glaive.expr.sizes import MAX_LIST_ITEMS
-
 _BLOCK = 1 << 21
 """Bytes whose letters have positions at a time; texts of the tests are longer."""
 
@@ -122,22 +119,3 @@ def test_parts_are_counted_from_the_end_where_separators_overlap() -> None:
         assert evaluate(f"split_part(s, {separator}, -1)", table).to_pylist() == last
         assert evaluate(f"split_part(s, {separator}, -2)", table).to_pylist() == first
         assert evaluate(f"split_part(s, {separator}, -3)", table).to_pylist() == [""] * 5
-
-
-@pytest.mark.spec("rel-24")
-def test_a_text_does_not_become_a_list_of_any_number_of_parts() -> None:
-    table = pa.table({"s": ["," * ((1 << 25) + 1)], "far": [-(1 << 26)], "p": [","]})
-    for call in ("string_to_array(s, ',')", "string_to_array(s, p)", "string_to_array(s, None)"):
-        with pytest.raises(FilterError, match="for one row; at most 33554432"):
-            evaluate(call, table)
-    assert evaluate("split_part(s, p, far)", table).to_pylist() == [""]
-    assert evaluate("find_in_set(p, s)", table).to_pylist() == [0]
-    assert evaluate("find_in_set('', s)", table).to_pylist() == [1]
-
-
-@pytest.mark.spec("rel-24")
-def test_rows_of_much_text_are_cut_some_at_a_time() -> None:
-    table = pa.table({"s": ["," * (MAX_LIST_ITEMS // 2)] * 2})
-    with pytest.raises(CapacityError, match="for 2 rows") as error:
-        evaluate("string_to_array(s, ',')", table)
-    assert error.value.parts == 2

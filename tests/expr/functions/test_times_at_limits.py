@@ -48,18 +48,6 @@ def test_parts_of_years_that_the_reference_lacks_are_null() -> None:
     assert part("doy", days).to_pylist() == [None, 1, 365, None]
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ms", "UTC")], ids=str)
-@pytest.mark.parametrize("unit", ["year", "quarter", "month", "week", "day"])
-def test_truncated_moments_repeat_every_400_years(kind: Any, unit: str) -> None:
-    near, far = (moments(NEAR + shift, kind) for shift in (0, 300 * CYCLE))
-    first, other = (
-        evaluate(f"date_trunc('{unit}', t)", pa.table({"t": moment})) for moment in (near, far)
-    )
-    ahead = pc.subtract(other.cast(pa.int64()), first.cast(pa.int64()))
-    ticks = 86_400 * (1 if kind.unit == "s" else 1000)
-    assert set(ahead.to_pylist()) == {300 * CYCLE * ticks}
-
-
 def test_a_unit_that_begins_out_of_range_is_an_error() -> None:
     first = pa.table({"t": pa.array([-(2**63) + 1], pa.timestamp("ns"))})
     for unit in ("year", "week", "day", "hour"):

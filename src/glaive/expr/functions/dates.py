@@ -7,71 +7,21 @@ Timestamps with a time zone are evaluated in that zone. Arrow has no daylight sa
 from __future__ import annotations
 
 import datetime as dt
-from math import gcd
 from typing import Any, Final
 
-import numpy as np
-
-from glaive.dataclass import dataclass
 from glaive.errors import FilterError
-from glaive.expr.coerce import is_number
-from glaive.expr.functions.coercion import (
-    INTEGER,
-    INTEGER32,
-    LOOSE_TEXT,
-    TEXT,
-    check_count,
-    is_string,
-    refuse,
-    signature,
-)
-from glaive.expr.functions.library import library
-from glaive.expr.functions.registry import Call, Resolve, Types, function
+from glaive.expr.functions.coercion import TEXT, check_count, is_string, refuse, signature
+from glaive.expr.functions.library import compute
+from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows
-from glaive.types import Flags, Int64s
-
-# --- Dates and timestamps of years that Arrow does not have, as others with the same calendar
-# Years of Arrow have 16 bits. The calendar repeats every 400 years, days of the week included.
 
 is_kind = pa.types
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Ticks of each unit of Arrow in a second."""
 
-_NEAR_DAYS = 10_000_000
-"""Days before and after 1970 that Arrow has, and some more."""
-
-_CYCLE_DAYS = 146_097
-_BEGIN = {True: 157_054, False: -281_237}
-"""First days of the 400 years that days after and before 1970 are moved to: 2400 and 1200."""
-
-_FIRST_DAY, _END_DAY = -96_465_292, 95_026_237
-"""Of the years of the reference implementation, -262143 to 262142."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Far:
-    """How far moments were moved.
-
-    Parameters
-    ----------
-    cycles
-        How many times 400 years each was moved back.
-    ticks
-        400 years in the unit of the moments.
-    known
-        Whether the reference implementation has the year of each.
-    """
-
-    cycles: Any
-    ticks: int
-    known: Any
-
-    @property
-    def years(self) -> Any:
-        """By how many years each was moved back."""
-        return pa.array(self.cycles * 400)
+_NEAR_DAYS: Final = 10_000_000
+"""Days before and after 1970 that Arrow's calendar has: its years have 16 bits."""
 
 
 def ticks_of(moment: Any) -> Any:
@@ -81,27 +31,12 @@ def ticks_of(moment: Any) -> Any:
     return moment.cast(pa.int64())
 
 
-def near(moment: Any) -> tuple[Any, Far | None]:
-    """Dates (``date32``) or timestamps in years that Arrow has; None if all are."""
+def _is_far(moment: Any) -> bool:
+    """Whether a date (``date32``) or timestamp is in a year that Arrow's calendar lacks."""
     day = 1 if is_kind.is_date32(moment.type) else 86_400 * TICKS[moment.type.unit]
+    ends = pc.min_max(ticks_of(moment)).as_py()
     limit = _NEAR_DAYS * day
-    if limit >= 1 << 63:
-        return moment, None
-    ticks = ticks_of(moment)
-    ends = pc.min_max(ticks).as_py()
-    if ends["min"] is None or (-limit <= ends["min"] and ends["max"] <= limit):
-        return moment, None
-    numbers = pc.fill_null(ticks, 0).to_numpy(zero_copy_only=False)
-    begin = np.where(numbers > 0, _BEGIN[True], _BEGIN[False]) * day
-    size = _CYCLE_DAYS * day
-    far = (numbers < -limit) | (numbers > limit)
-    cycles = np.where(far, (numbers - begin) // size, 0)
-    moved = pa.array(numbers - cycles * size, mask=moment.is_null().to_numpy(zero_copy_only=False))
-    days = numbers // day
-    known = pa.array((days >= _FIRST_DAY) & (days < _END_DAY))
-    if is_kind.is_date32(moment.type):
-        moved = moved.cast(pa.int32())
-    return moved.cast(moment.type), Far(cycles, size, known)
+    return ends["min"] is not None and (ends["min"] < -limit or ends["max"] > limit)
 
 
 _SPELLINGS = {
@@ -176,13 +111,11 @@ def _date_part(part: Any, moment: Any) -> Any:
     if is_kind.is_time(moment.type):
         return _calendar_part(name, moment).cast(kind)
     if is_kind.is_timestamp(moment.type):
-        moment = local_time(moment)  # Arrow leaves seconds of zones before standard time out.
-    moment, far = near(moment)
-    found = _calendar_part(name, moment)
-    if far is not None:
-        found = pc.add(found, far.years) if name in ("year", "isoyear") else found
-        found = pc.if_else(far.known, found, None)
-    return found.cast(kind)
+        # Arrow leaves seconds of zones before standard time out.
+        moment = pc.local_timestamp(moment) if moment.type.tz else moment
+    if _is_far(moment):
+        return compute("date_part", part, moment)
+    return _calendar_part(name, moment).cast(kind)
 
 
 def _calendar_part(name: str, moment: Any) -> Any:
@@ -275,11 +208,9 @@ def _date_trunc(unit: Any, moment: Any) -> Any:
 
 
 def _floor(moment: Any, unit: str) -> Any:
-    moved, far = near(moment)
-    floored = _floored(moved, unit)
-    if far is not None:
-        ticks = pc.add(ticks_of(floored), pa.array(far.cycles * far.ticks))
-        floored = ticks.cast(moment.type)
+    if _is_far(moment):
+        return compute("date_trunc", pa.scalar(unit), moment)
+    floored = _floored(moment, unit)
     if pc.any(pc.greater(floored, moment)).as_py():
         raise FilterError(
             f"date_trunc: a value of {moment.type} is in a {unit} that begins out of range"
@@ -305,10 +236,6 @@ def _floored(moment: Any, unit: str) -> Any:
     return pc.assume_timezone(floored, zone, ambiguous="earliest", nonexistent="latest")
 
 
-library("make_date", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.date32()))
-library("make_time", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.time32("s")))
-
-
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC).replace(tzinfo=None)
 
@@ -326,225 +253,3 @@ def _current_date() -> Any:
 @function("current_time", takes=signature(result=pa.time64("ns")))
 def _current_time() -> Any:
     return pa.scalar(_now().time(), pa.time64("ns"))
-
-
-def _local_types(call: Call) -> Types:
-    check_count(call, 1, 1)
-    kind = moment_type(call, 0)
-    if not is_kind.is_timestamp(kind) or is_string(call.types[0]):
-        raise refuse(call, 0, "a timestamp")
-    return (kind,), pa.timestamp(kind.unit)
-
-
-@function("to_local_time", takes=_local_types)
-def local_time(moment: Any) -> Any:
-    """Timestamps as local time of their zone."""
-    return moment if moment.type.tz is None else pc.local_timestamp(moment)
-
-
-# --- Bins of points in time, of days and times or of months: ``date_bin`` ---------------
-# Nanoseconds hold the years 1677 to 2262 only, so that bins are computed in the unit of the
-# values: times after that, such as the last day of the year 9999, are in bins like any other.
-
-_SECOND: Final = 10**9
-_DAY: Final = 86_400
-_MOST: Final = 2**63 - 1
-
-
-def _bin_types(call: Call) -> Types:
-    check_count(call, 2, 3)
-    if call.literals[0] is None or not is_kind.is_interval(call.types[0]):
-        raise refuse(call, 0, "a constant interval, such as interval '1 hour'")
-    kind = moment_type(call, 1)
-    if is_kind.is_date(kind):
-        kind = pa.timestamp("ns")
-    elif is_kind.is_timestamp(kind) and kind.tz is not None:
-        kind = pa.timestamp("ns", kind.tz)
-    if len(call.types) == 3 and is_kind.is_time(kind) != is_kind.is_time(call.types[2]):
-        raise refuse(call, 2, f"a value that can be compared with {kind}")
-    origin = (kind if is_kind.is_time(kind) else pa.timestamp("ns"),) * (len(call.types) - 2)
-    return (call.types[0], kind, *origin), kind
-
-
-@function("date_bin", takes=_bin_types, column=1)
-def _date_bin(stride: Any, moment: Any, origin: Any = None) -> Any:
-    if isinstance(origin, pa.Array):
-        raise FilterError("date_bin: argument 3 must be a constant")
-    rows = count_rows((moment,))
-    if not stride.is_valid:
-        return pa.nulls(rows, moment.type)
-    if origin is not None and not origin.is_valid:
-        return pa.nulls(rows, moment.type)
-    moment = broadcast(moment, rows)
-    known = moment.is_valid()
-    months, days, nanos = stride.as_py()
-    if months and is_kind.is_time(moment.type):
-        raise FilterError("date_bin: an interval for times must be less than a day")
-    if months and (days or nanos):
-        raise FilterError("date_bin: an interval of months must not have days or times")
-    begin = np.zeros(1, np.int64) if origin is None else _ticks(broadcast(origin, 1))
-    if months:
-        starts, fits = _month_bins(abs(int(months)), moment, begin)
-    else:
-        size = abs(days * _DAY * _SECOND + nanos)
-        if is_kind.is_time(moment.type):
-            if size >= _DAY * _SECOND:
-                raise FilterError("date_bin: an interval for times must be less than a day")
-            begin = begin * (1 if origin is None else _SECOND // TICKS[origin.type.unit])
-        starts, fits = _even_bins(size, moment, begin)
-    if bool((~fits & known.to_numpy(zero_copy_only=False)).any()):
-        raise FilterError(f"date_bin: a bin begins before the first {moment.type}, or is too long")
-    result = pa.array(np.where(fits, starts, 0), pa.int64())
-    if is_kind.is_time32(moment.type):
-        result = result.cast(pa.int32())
-    return pc.if_else(known, result.cast(moment.type), pa.scalar(None, moment.type))
-
-
-def _ticks(moment: Any) -> Int64s:
-    """Values in their own unit, 0 for nulls."""
-    ticks: Int64s = pc.fill_null(ticks_of(moment), 0).to_numpy(zero_copy_only=False)
-    return ticks
-
-
-def _even_bins(size: int, moment: Any, begin: Int64s) -> tuple[Int64s, Flags]:
-    """Starts of bins of ``size`` nanoseconds, one of which begins at ``begin``; which are right."""
-    if not size:
-        raise FilterError("date_bin: the interval must not be zero")
-    if size > _MOST:
-        raise FilterError("date_bin: the interval must be less than 292 years; use months")
-    value, step = _ticks(moment), _SECOND // TICKS[moment.type.unit]
-    # Bins repeat after so many ticks.
-    period = size // gcd(size, step)
-    fits = np.ones(len(value), np.bool_)
-    within = value
-    if period <= _MOST // step:
-        within = value % period
-    else:
-        fits = (value <= _MOST // step) & (value >= -(_MOST // step))
-        within = np.where(fits, value, 0)
-    passed = within * step % size - begin % size
-    passed = np.where(passed < 0, passed + size, passed)
-    starts = value + -passed // step
-    return starts, fits & (starts <= value)
-
-
-def _month_bins(size: int, moment: Any, begin: Int64s) -> tuple[Int64s, Flags]:
-    """The same of bins of ``size`` months."""
-    ticks, unit = TICKS[moment.type.unit], moment.type.unit
-    value = _ticks(moment)
-    month = value.view(f"M8[{unit}]").astype("M8[M]")
-    origin = begin.view("M8[ns]")
-    first = origin.astype("M8[M]")
-    # Days and nanoseconds from the start of the month to the origin.
-    day, time = np.divmod((origin - first.astype("M8[ns]")).astype(np.int64), _DAY * _SECOND)
-    numbers, first_number = month.astype(np.int64), first.astype(np.int64)
-    target = first_number + (numbers - first_number) // size * size
-    # If the origin is later in its month than the value, the bin would start after the value.
-    into_month = (value - month.astype(f"M8[{unit}]").astype(np.int64)) * (_SECOND // ticks)
-    late = into_month < _within_month(numbers, day) * (_DAY * _SECOND) + time
-    target = np.where((target == numbers) & late, target - size, target)
-    days = _first_day(target) + _within_month(target, day)
-    fits = (np.abs(days) <= _MOST // (_DAY * ticks)) & ~np.isnat(value.view(f"M8[{unit}]"))
-    starts = np.where(fits, days, 0) * (_DAY * ticks) + time // (_SECOND // ticks)
-    return starts, fits
-
-
-def _first_day(months: Int64s) -> Int64s:
-    days: Int64s = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
-    return days
-
-
-def _within_month(months: Int64s, day: Int64s) -> Int64s:
-    """The day of each month, from 0, or its last one: months have no 31st day each."""
-    within: Int64s = np.minimum(day, _first_day(months + 1) - _first_day(months) - 1)
-    return within
-
-
-# --- Points in time from numbers and texts, in other units, and as text in a format -----
-
-_DECIMAL_DIGITS = 65
-"""Of decimals that are multiplied by nanoseconds of a second; of more, floats are."""
-
-
-def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
-    check_count(call, 1)
-    kind = call.types[0]
-    if is_string(kind):
-        return tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
-    if len(call.types) > 1:
-        raise refuse(call, 0, "text if a format is given")
-    if is_kind.is_null(kind) or is_kind.is_integer(kind):
-        return (pa.int64(),)
-    if is_kind.is_timestamp(kind) or (days and is_kind.is_date(kind)):
-        return (kind,)
-    exact = is_kind.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS and kind.scale >= 0
-    if exact and not days:
-        return (kind,)
-    if is_number(kind):
-        return (pa.float64(),)
-    raise refuse(call, 0, "text, a number or a timestamp")
-
-
-def _to(kind: Any, *, days: bool = True) -> Resolve:
-    """Build the rule of a function to this type."""
-    return lambda call: (_source_types(call, days=days), kind)
-
-
-library("to_timestamp", takes=_to(pa.timestamp("ns"), days=False))
-library("to_timestamp_seconds", takes=_to(pa.timestamp("s"), days=False))
-library("to_timestamp_millis", takes=_to(pa.timestamp("ms"), days=False))
-library("to_timestamp_micros", takes=_to(pa.timestamp("us"), days=False))
-library("to_timestamp_nanos", takes=_to(pa.timestamp("ns"), days=False))
-library("to_unixtime", takes=_to(pa.int64()))
-library("to_date", takes=_to(pa.date32()))
-
-
-def _from_types(call: Call) -> Types:
-    check_count(call, 1, 2)
-    INTEGER(call, 0)
-    if len(call.types) == 1:
-        return (pa.int64(),), pa.timestamp("s")
-    given = call.literals[1]
-    zone = given.as_py() if given is not None else None
-    if not isinstance(zone, str):
-        raise refuse(call, 1, "a time zone, a constant")
-    try:
-        pa.scalar(0, pa.timestamp("s")).cast(pa.timestamp("s", zone))
-        pc.local_timestamp(pa.scalar(0, pa.timestamp("s", zone)))
-    except pa.ArrowInvalid:
-        raise FilterError(f"from_unixtime: no time zone {zone!r:.80}") from None
-    return (pa.int64(), pa.string()), pa.timestamp("s", zone)
-
-
-library("from_unixtime", takes=_from_types)
-
-
-def _clock_types(call: Call) -> Types:
-    check_count(call, 1)
-    kind = call.types[0]
-    if is_kind.is_timestamp(kind) or is_kind.is_null(kind):
-        if len(call.types) > 1:
-            raise refuse(call, 0, "text if a format is given")
-        return (kind if is_kind.is_timestamp(kind) else pa.timestamp("ns"),), pa.time64("ns")
-    if not is_string(kind):
-        raise refuse(call, 0, "text or a timestamp")
-    argument_types = tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
-    return argument_types, pa.time64("ns")
-
-
-library("to_time", takes=_clock_types)
-
-
-def _char_types(call: Call) -> Types:
-    check_count(call, 2, 2)
-    pattern, _ = LOOSE_TEXT(call, 1)
-    kind = call.types[0]
-    if is_kind.is_null(kind) or is_string(kind):
-        kind = pa.timestamp("ns")
-    known = (is_kind.is_timestamp, is_kind.is_date, is_kind.is_time, is_kind.is_duration)
-    if not any(test(kind) for test in known):
-        raise refuse(call, 0, "a date, a time, a timestamp or a duration")
-    return (kind, pattern), pa.string()
-
-
-library("to_char date_format", takes=_char_types)

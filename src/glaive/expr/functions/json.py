@@ -22,12 +22,13 @@ from glaive.arrow.chunked import concat_arrays
 from glaive.arrow.jsonb import BEYOND, decode_jsonb, encode_jsonb
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, FilterError
+from glaive.expr.casts import bracketed
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
-from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
+from glaive.expr.functions.strings import whole_letters
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_size, whole_letters
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants, row_values
+from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.offsets import find_members
 from glaive.memory import as_buffer
@@ -549,10 +550,10 @@ _COPIES = 8
 
 def _check_repeated(rows: Any, repeated: Any, unit_bytes: int) -> None:
     """Check what is selected beyond all elements of an array, once each."""
-    sizes = np.bincount(rows, np.maximum(repeated, 0))
-    check_size(
-        "a JSON path", pa.array(sizes), unit="repeated elements or bytes", unit_bytes=unit_bytes
-    )
+    sizes = np.bincount(rows, np.maximum(repeated, 0)) * unit_bytes
+    if sizes.max(initial=0) > MAX_VALUE_BYTES:
+        raise FilterError(f"a JSON path would make {sizes.max():.0f} bytes for one row")
+    check_bytes("a JSON path", int(sizes.sum()), len(sizes))
 
 
 def _select(values: Any, path: str) -> JsonItems:

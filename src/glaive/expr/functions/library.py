@@ -1,20 +1,54 @@
-"""Functions of DataFusion, which the package ``datafusion`` computes: one call for each batch.
+"""Functions of DataFusion, which the package ``datafusion`` types and computes.
 
-pylance runs the same engine, so that results equal pylance's. The first call loads it.
+pylance runs the same engine, so that types and values equal pylance's. The first call loads the
+package. Adding a function is adding its name to a table below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from glaive.errors import FilterError, MissingDependencyError
-from glaive.expr.functions.registry import Resolve, function
-from glaive.expr.functions.untyped import pa
+from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import broadcast, count_rows
-from glaive.expr.sizes import check_values, values_within
+from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, check_values, largest, values_within
+
+_NAMES: Final = """
+    ascii chr concat_ws decode digest encode find_in_set initcap levenshtein lpad md5 overlay
+    regexp_count regexp_instr regexp_match regexp_replace repeat right rpad sha224 sha256 sha384
+    sha512 split_part string_to_array/string_to_list strpos/instr/position
+    substr_index/substring_index to_hex translate
+    atan2 atanh cbrt cot degrees factorial gcd iszero lcm log nanvl radians signum trunc
+    date_bin from_unixtime make_date make_time to_char/date_format to_date to_local_time to_time
+    to_timestamp to_timestamp_micros to_timestamp_millis to_timestamp_nanos to_timestamp_seconds
+    to_unixtime
+    array_any_value/list_any_value array_append/list_append/array_push_back/list_push_back
+    array_compact/list_compact array_concat/array_cat/list_concat/list_cat array_dims/list_dims
+    array_distance/list_distance array_distinct/list_distinct array_except/list_except
+    array_intersect/list_intersect array_max/list_max array_min array_ndims/list_ndims
+    array_normalize/list_normalize array_pop_back/list_pop_back array_pop_front/list_pop_front
+    array_position/array_indexof/list_position/list_indexof array_positions/list_positions
+    array_prepend/list_prepend/array_push_front/list_push_front array_remove/list_remove
+    array_remove_all/list_remove_all array_remove_n/list_remove_n array_repeat/list_repeat
+    array_replace/list_replace array_replace_all/list_replace_all array_replace_n/list_replace_n
+    array_resize/list_resize array_reverse/list_reverse array_slice/list_slice
+    array_sort/list_sort array_to_string/array_join/list_to_string/list_join
+    array_union/list_union arrays_zip/list_zip cardinality cosine_distance flatten
+    generate_series inner_product/dot_product range
+    arrow_metadata arrow_typeof greatest least
+    map_entries map_extract/element_at map_keys map_values nullif
+    with_metadata
+"""
+"""Functions of strings, numbers, times, lists and any values; aliases follow a slash."""
+
+
+_GROWING: Final = frozenset({"array_repeat", "array_resize", "lpad", "repeat", "rpad"})
+"""Functions that repeat a value as often as a number says."""
 
 
 @cache
@@ -31,30 +65,54 @@ def _engine() -> Any:
     return datafusion, session
 
 
-def library(
-    names: str, *, takes: Resolve, check: Callable[..., object] | None = None, column: int = 0
-) -> None:
-    """Register a function of DataFusion.
+@contextmanager
+def _called(name: str, columns: Sequence[Any]) -> Iterator[Any]:
+    """The frame of one call; ``columns`` are arrays, and scalars for constants."""
+    engine = _engine()
+    if engine is None:
+        raise MissingDependencyError(
+            f'{name} is computed by the package datafusion: pip install "glaive[functions]"'
+        )
+    datafusion, session = engine
+    arrays = {f"a{n}": one for n, one in enumerate(columns) if isinstance(one, pa.Array)}
+    given = [
+        datafusion.col(f"a{n}") if isinstance(one, pa.Array) else datafusion.lit(one)
+        for n, one in enumerate(columns)
+    ]
+    batch = pa.record_batch(arrays)
+    batch.validate(full=True)  # The engine trusts texts to be UTF-8.
+    table = uuid4().hex  # threads share the session
+    try:
+        frame = session.create_dataframe([[batch]], name=table)
+        yield frame.select(session.udf(name)(*given).alias("x"))
+    except BaseException as error:
+        # A panic of the engine is not an Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
+    finally:
+        session.deregister_table(table)  # else the session keeps the batch
 
-    Parameters
-    ----------
-    names
-        Its names with spaces between; DataFusion knows the first.
-    takes
-        The type rule.
-    check
-        Takes the arguments, and raises where the result would take much memory.
-    column
-        Index of the argument that is passed as an array if all are constants.
+
+def engine_types(call: Call) -> Types:
+    """Return the types of a call as DataFusion has them.
+
+    Raises
+    ------
+    FilterError
+        DataFusion does not take these arguments.
+    MissingDependencyError
+        The package ``datafusion`` is not installed.
     """
-    name, *others = names.split()
-
-    def computed(*arguments: Any) -> Any:
-        if check is not None:
-            check(*arguments)
-        return compute(name, *arguments)
-
-    function(name, *others, takes=takes, column=column)(computed)
+    kinds = [
+        kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in call.types
+    ]
+    columns = [
+        pa.array([], kind) if literal is None else literal
+        for kind, literal in zip(kinds, call.literals, strict=True)
+    ]
+    with _called(call.name, columns) as frame:
+        return tuple(kinds), frame.schema().field("x").type
 
 
 def compute(name: str, *arguments: Any) -> Any:
@@ -69,41 +127,32 @@ def compute(name: str, *arguments: Any) -> Any:
     MissingDependencyError
         The package ``datafusion`` is not installed.
     """
-    engine = _engine()
-    if engine is None:
-        raise MissingDependencyError(
-            f'{name} is computed by the package datafusion: pip install "glaive[functions]"'
-        )
-    datafusion, session = engine
-    rows, arrays, given = count_rows(arguments), {}, []
-    for number, argument in enumerate(arguments):
-        column = f"a{number}"
-        if isinstance(argument, pa.Array) or not _is_literal(argument):
-            arrays[column] = broadcast(argument, rows)
-            given.append(datafusion.col(column))
-        else:
-            given.append(datafusion.lit(argument))
-    check_values(sum(map(values_within, arrays.values())), rows)
-    batch = pa.record_batch(arrays)
-    batch.validate(full=True)  # The engine trusts texts to be UTF-8.
-    table = uuid4().hex  # threads share the session
-    try:
-        frame = session.create_dataframe([[batch]], name=table)
-        found = frame.select(session.udf(name)(*given).alias("x")).to_arrow_table()
-    except BaseException as error:
-        # A panic of the engine is not an Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
-    finally:
-        session.deregister_table(table)  # else the session keeps the batch
-    return found["x"].combine_chunks()
+    rows = count_rows(arguments)
+    nested = pa.types.is_nested  # The package takes no constant lists.
+    columns = [broadcast(one, rows) if nested(one.type) else one for one in arguments]
+    arrays = [one for one in columns if isinstance(one, pa.Array)]
+    check_values(sum(map(values_within, arrays)), rows)
+    if name in _GROWING:
+        times = pc.max(broadcast(columns[1], 1)).as_py() or 0
+        size = max(largest(one) for at, one in enumerate(columns) if at != 1) * times
+        if size > MAX_VALUE_BYTES:
+            raise FilterError(
+                f"{name} would make {size} bytes for one row; at most {MAX_VALUE_BYTES} fit"
+            )
+        check_bytes(name, size * rows, rows)
+    with _called(name, columns) as frame:
+        return frame.to_arrow_table()["x"].combine_chunks()
 
 
-def _is_literal(constant: Any) -> bool:
-    """Whether the package takes a constant as it is: lists only of plain values."""
-    kind = constant.type
-    if not pa.types.is_nested(kind):
-        return True
-    plain = pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)
-    return bool(plain and constant.is_valid and not constant.values.null_count)
+def _register(names: str) -> None:
+    name, *others = names.split("/")
+
+    def computed(*arguments: Any) -> Any:
+        return compute(name, *arguments)
+
+    # Bins have a constant interval before the column.
+    function(name, *others, takes=engine_types, column=int(name == "date_bin"))(computed)
+
+
+for _names in _NAMES.split():
+    _register(_names)
