@@ -1,4 +1,4 @@
-"""Texts as views, one of which is null and has any length: Arrow's messages have it as it is."""
+"""Texts as views that share their bytes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ import struct
 
 import pyarrow as pa
 
-__all__ = ["equal_views", "views"]
-
-
-def views(kind: pa.DataType, length: int) -> pa.Array:
-    """A null of a stated length between two texts."""
-    parts = [(20, b"xxxx", 0), (length, b"", 0), (20, b"yyyy", 20)]
-    words = b"".join(struct.pack("<i4sii", size, start, 0, at) for size, start, at in parts)
-    buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(words), pa.py_buffer(b"x" * 20 + b"y" * 20)]
-    return pa.Array.from_buffers(kind, 3, buffers, 1)
+__all__ = ["equal_views"]
 
 
 def equal_views(kind: pa.DataType, count: int, size: int) -> pa.Array:

@@ -83,62 +83,6 @@ def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) 
     assert not opened
 
 
-@pytest.mark.spec("rel-24", "sec-1")
-@pytest.mark.parametrize("key", ["numpy_type", "pandas_type"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        '"S300000000"',
-        '"|S300000000"',
-        '"S 300000000"',
-        '"S+300000000"',
-        r'"\u0053300000000"',
-        '"U90000000"',
-        '"(90000000,)i8"',
-        '"90000000i8"',
-        '"i8,S300000000"',
-        '"Sparse[S300000000]"',
-        '{"names":["a"],"formats":["i8"],"itemsize":300000000}',
-    ],
-)
-def test_what_pandas_noted_does_not_choose_the_bytes_of_a_name(
-    place: str, key: str, kind: str
-) -> None:
-    types = {"numpy_type": '"object"', "pandas_type": '"object"', key: kind}
-    written = ",".join(f'"{name}":{value}' for name, value in types.items())
-    names = f'{{"name":null,"field_name":null,"metadata":null,{written}}}'
-    noted = f'{{"index_columns":[],"columns":[],"column_indexes":[{names}]}}'
-    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
-    table = glaive.dataset(place).to_table()
-    assert b"pandas" not in (table.schema.metadata or {})
-    assert table.to_pandas()["id"].tolist() == list(range(10))
-
-
-@pytest.mark.spec("rel-24", "rel-25")
-def test_what_pandas_noted_does_not_multiply_the_levels_of_an_index(place: str) -> None:
-    rows = '{"kind":"range","name":null,"start":0,"stop":10,"step":1}'
-    noted = f'{{"index_columns":[{rows},{rows}],"columns":[],"column_indexes":[]}}'
-    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
-    assert b"pandas" not in (glaive.dataset(place).to_table().schema.metadata or {})
-
-
-@pytest.mark.spec("rel-24", "rel-25")
-@pytest.mark.parametrize("is_in_note", [False, True])
-def test_what_pandas_noted_does_not_make_levels_of_long_names(place: str, is_in_note: bool) -> None:
-    long = "(" + "1," * 600 + ")"
-    level = '{"name":null,"field_name":null,"pandas_type":"unicode","numpy_type":"object"}'
-    column = f'{{"name":"{long}","field_name":"id","pandas_type":"x","numpy_type":"int64"}}'
-    noted = (
-        f'{{"index_columns":[],"columns":[{column if is_in_note else ""}],'
-        f'"column_indexes":[{level},{level}]}}'
-    )
-    named = ROWS if is_in_note else ROWS.rename_columns([long])
-    glaive.write_dataset(named.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
-    table = glaive.dataset(place).to_table()
-    assert b"pandas" not in (table.schema.metadata or {})
-    assert table.to_pandas().iloc[:, 0].tolist() == list(range(10))
-
-
 @pytest.mark.parametrize("noted", [b"our pandas", b'{"of": "a user"}'])
 def test_metadata_of_that_key_that_is_not_of_pandas_is_kept(place: str, noted: bytes) -> None:
     glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")

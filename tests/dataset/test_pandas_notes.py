@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -170,21 +169,6 @@ def test_blobs_beside_a_column_that_is_the_index_of_the_frame_have_their_place(
     assert list(found.columns) == [one for one in columns or made.schema.names if one != "name"]
     first = found["clip"].iloc[0]
     assert (first.read() if mode == "lazy" else first) == b"one"
-
-
-@pytest.mark.parametrize("names", [["c", "i"], ["i", "i"], [{}, "c"], [["i"], "c"], [1, None]])
-def test_columns_of_a_frame_are_called_as_in_the_table_whatever_was_noted(
-    tmp_path: Path, names: list[Any]
-) -> None:
-    kinds = {"pandas_type": "int64", "numpy_type": "int64", "metadata": None}
-    columns = [
-        {"name": name, "field_name": field, **kinds}
-        for name, field in zip(names, "ic", strict=True)
-    ]
-    noted = json.dumps({"index_columns": [], "columns": columns, "column_indexes": []})
-    rows = pa.table({"i": [1, 2], "c": [30, 40]}).replace_schema_metadata({"pandas": noted})
-    frame = glaive.write_dataset(rows, tmp_path / "t").to_pandas()
-    assert frame.to_dict("list") == {"i": [1, 2], "c": [30, 40]}
 
 
 @pytest.mark.parametrize("names", [["a", None], [1, 2], [("a", 1), ("b", 2)]])

@@ -105,23 +105,12 @@ class Scanner:
     scan_batches = to_batches
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Stream the result as an Arrow reader, which may go to DuckDB or another library.
-
-        A decimal of more digits than its type has, or a time that no day has, ends it with a
-        :class:`CorruptFileError`.
-        """
-        from glaive.arrow.validation import (
-            check_numbers,
-            cut_members,
-            has_checked_numbers,
-            nests_structs,
-        )
+        """Stream the result as an Arrow reader, which may go to DuckDB or another library."""
+        from glaive.arrow.validation import cut_members, nests_structs
 
         schema, batches = self._query.schema, self.to_batches()
         if nests_structs(schema):
             batches = map(cut_members, batches)
-        if any(has_checked_numbers(field.type) for field in schema):
-            batches = map(check_numbers, batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, *, blob_mode: BlobMode = "lazy", **kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import in_parts
 from glaive.arrow.conditions import Condition, IsNull
 from glaive.arrow.extensions import to_type
-from glaive.arrow.validation import checked_layout, own_rows
+from glaive.arrow.validation import own_rows
 from glaive.compat.absent import Absence, refuse_members
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import Fetch, and_then
@@ -676,11 +676,10 @@ class LanceFileWriter:
             raise OptionError(f"batch: expected a RecordBatch or Table, found {batch!r:.60}")
         if self._writer is None:
             self._begin(batch.schema)
-        for checked in checked_layout([batch], "batch"):
-            rows = own_rows(checked) if self._copies else checked
-            is_given = rows.schema.equals(self._given)
-            self._writer.write(_as_stored(rows, self._stored) if is_given else rows)
-            self._rows += rows.num_rows
+        rows = own_rows(batch) if self._copies else batch
+        is_given = rows.schema.equals(self._given)
+        self._writer.write(_as_stored(rows, self._stored) if is_given else rows)
+        self._rows += rows.num_rows
 
     def add_global_buffer(self, data: bytes) -> int:
         """Write bytes that belong to no column; returns the number of the buffer."""

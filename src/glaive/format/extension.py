@@ -14,15 +14,10 @@ import pyarrow as pa
 
 from glaive.arrow.validation import check_schema
 from glaive.errors import GlaiveError, SchemaError
-from glaive.format.extension_metadata import restored, withheld, without_unfit
 from glaive.format.logical_types import (
-    ACTED_ON,
-    CATEGORIES,
-    COLUMNS_OF_PARQUET,
     EXTENSION_METADATA,
     EXTENSION_NAME,
-    READ_BY_OTHERS,
-    WITHHELD,
+    ZONE_FILE,
     leaf_type,
     logical_type,
 )
@@ -31,8 +26,6 @@ JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
 _PANDAS = b"pandas"
-_READ_INSTEAD = frozenset({WITHHELD[EXTENSION_NAME], *CATEGORIES.values()})
-_WITHHELD = {key.encode(): other.encode() for key, other in WITHHELD.items()}
 
 
 def storage_type(data_type: pa.DataType) -> Any:
@@ -62,14 +55,6 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
     return metadata
 
 
-def as_written(metadata: dict[str, bytes]) -> dict[str, bytes]:
-    """Metadata with entries that were withheld in reading under their own keys."""
-    if _READ_INSTEAD.isdisjoint(metadata):
-        return metadata
-
-    return restored(metadata)
-
-
 def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: bool) -> pa.Schema:
     """Columns with the metadata of a schema, and what pandas notes of those that are as there.
 
@@ -84,10 +69,8 @@ def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: b
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """The schema with extension types instead of their metadata entries.
 
-    Types that pyarrow does not know remain storage types. The names of those that do not fit them,
-    or whose class cannot be made, are withheld: what takes Arrow data by its C interface, such as
-    DuckDB, believes them, and reads memory that is not there. ``json`` specifies whether JSONB
-    becomes Arrow's JSON type.
+    Types that pyarrow does not know, or that do not fit what a file says of them, remain storage
+    types. ``json`` specifies whether JSONB becomes Arrow's JSON type.
     """
     if not any(map(_is_extended, schema)):
         return schema
@@ -98,16 +81,8 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     if whole is not None:
         return whole
     some = [_imported(pa.schema([field])) for field in given]
-    fields = [one.field(0) if one else _unnamed(schema.field(at)) for at, one in enumerate(some)]
+    fields = [one.field(0) if one else fields[at] for at, one in enumerate(some)]
     return pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # as above
-
-
-def _unnamed(field: pa.Field[Any]) -> pa.Field[Any]:
-    """The field with names of extension types withheld at any depth."""
-    given = field.metadata or {}
-    metadata: Any = {_WITHHELD.get(key, key): value for key, value in given.items()}
-    plain = field.with_type(_nested(field.type, list(map(_unnamed, _below(field.type)))))
-    return plain.with_metadata(metadata) if metadata else plain.remove_metadata()
 
 
 def _imported(schema: pa.Schema) -> pa.Schema | None:
@@ -185,11 +160,6 @@ class _Exported:
 # --- What pandas notes in the metadata of a schema: types and index of a frame ----------
 # Arrow makes types of pandas of it wherever a table becomes a frame, also by its own methods.
 
-_WIDE: Final = re.compile(r"(?:^|\W)[aSUV]?\d")
-"""A type of NumPy with a number of bytes or items: ``S300``, ``S 300``, ``3i8``, ``(3,)i8``."""
-
-_NAMES_OF_TYPES: Final = frozenset({EXTENSION_NAME.encode(), WITHHELD[EXTENSION_NAME].encode()})
-
 _OF_ARROW: Final = "[pyarrow]"
 """The end of a type of pandas that is one of Arrow, to which its values would be converted."""
 
@@ -199,107 +169,32 @@ _TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
 _EXTENSIONS: Final = ("period[", "interval[")
 """Types of pandas that are extension types of Arrow: others would be taken for their storage."""
 
-_KINDS: Final = {
-    pa.null(): "empty",
-    pa.bool_(): "bool",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.uint8(): "uint8",
-    pa.uint16(): "uint16",
-    pa.uint32(): "uint32",
-    pa.uint64(): "uint64",
-    pa.float16(): "float16",
-    pa.float32(): "float32",
-    pa.float64(): "float64",
-    pa.date32(): "date",
-    pa.date64(): "date",
-    pa.string(): "unicode",
-    pa.large_string(): "unicode",
-    pa.binary(): "bytes",
-    pa.large_binary(): "bytes",
-}
-"""What a note calls a type of Arrow."""
 
-_LONG: Final = 1_000
-"""Characters of a name with levels, at most: each may be an item, and each item is a level."""
-
-
-def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
-    """Whether a frame by a note would open files, take memory or time, or have names of its choice.
-
-    A time zone of dateutil opens any path. The names of columns are converted to a type that the
-    note names, each to so many bytes. pandas itself notes no such types: time zones have an entry
-    of their own, and names are objects, texts, numbers or times. Nor does it note an index of
-    several ranges, each of which takes memory for all rows, and its names have few levels. It calls
-    columns as they are called, but for those of the index: values would be read under another name.
-    """
-    import json
-
-    try:
-        said = json.loads(noted)
-        described = said.get("columns", ())
-        columns = [str(one["numpy_type"]) for one in described]
-        names = said.get("column_indexes", ())
-        of_names = [str(one[key]) for one in names for key in ("numpy_type", "pandas_type")]
-        index = said.get("index_columns", ())
-        ranges = [one for one in index if isinstance(one, dict)]
-        of_index = {one for one in index if isinstance(one, str)}
-        renamed = any(_field(one) not in of_index and not _is_called(one) for one in described)
-        with_levels: list[Any] = []
-        if len(names) > 1:  # then each name is read as a tuple
-            with_levels = [*names_of_columns, *(one.get("name") for one in described)]
-    except ValueError:
-        return False  # no JSON: nobody makes types of it
-    except (AttributeError, KeyError, RecursionError, TypeError):
-        return True  # damaged, so that nothing is lost without it
-    return (
-        renamed
-        or len(ranges) > 1
-        or any(len(str(name)) > _LONG for name in with_levels)
-        or any("dateutil/" in kind for kind in columns + of_names)
-        or any(map(_WIDE.search, of_names))
-    )
-
-
-def _is_called(one: dict[str, Any]) -> bool:
-    """Whether a column is called in the frame as in the table; pandas has numbers as names, too."""
-    name = one.get("name")
-    return not isinstance(name, dict | list) and str(name) == str(_field(one))
-
-
-def _field(one: dict[str, Any]) -> Any:
-    """The name of a column in the table; old notes have no entry for it."""
-    return one.get("field_name", one.get("name"))
+_PLAIN: Final[dict[Any, Any]] = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
-    """A note without the types that columns had before they were changed, or made again.
+    """Return a note without the types of columns that were changed, or made again.
 
-    Nor with that of a column in the place of which there is something computed. Arrow and pandas
-    would convert the values to what the column was: numbers to booleans or to texts, times to days.
-
-    Parameters
-    ----------
-    noted
-        A note that is not unsafe, or something else.
-    fields
-        The columns there are.
+    Arrow and pandas would convert the values to what the column was: numbers to booleans or to
+    texts, times to days. What is no note stays as it is. A note with a time zone of dateutil, which
+    opens any path, becomes an empty text.
     """
     import json
 
     try:
         said = json.loads(noted)
-    except (ValueError, RecursionError):
+        if ZONE_FILE in str(said):
+            return b""
+        by_name = {field.name: field for field in fields}
+        found = False
+        for one in said.get("columns", ()):
+            field = by_name.get(str(one.get("field_name", one.get("name"))))
+            if field is not None and not _is_as_noted(one, field):
+                one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
+                found = True
+    except (AttributeError, RecursionError, TypeError, ValueError):
         return noted
-    by_name = {field.name: field for field in fields}
-    found = False
-    for one in said.get("columns", ()):
-        field = by_name.get(str(_field(one)))
-        if field is not None and not _is_as_noted(one, field):
-            one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
-            found = True
     return json.dumps(said).encode() if found else noted
 
 
@@ -308,7 +203,7 @@ def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
     kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
     if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):
         return of_numpy == f"{field.type}{_OF_ARROW}"
-    if of_numpy.startswith(_EXTENSIONS) and _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+    if of_numpy.startswith(_EXTENSIONS) and _NAME not in (field.metadata or ()):
         return False
     if kind == "object" and _TEXTS(of_numpy):
         kind = "unicode"
@@ -317,47 +212,12 @@ def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
 
 def _kind(field: pa.Field[Any]) -> str:
     """What a note calls the type of a column; lists, which are noted as objects, too, as these."""
-    data_type, types = field.type, pa.types
-    if not _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+    from pyarrow.pandas_compat import get_logical_type
+
+    if _NAME in (field.metadata or ()):
         return "object"
-    if types.is_timestamp(data_type):
-        return "datetime" if data_type.tz is None else "datetimetz"
-    if types.is_decimal(data_type):
-        return "decimal"
-    if types.is_dictionary(data_type):
-        return "categorical"
-    if types.is_time(data_type):
-        return "time"
-    return "bytes" if types.is_fixed_size_binary(data_type) else _KINDS.get(data_type, "object")
-
-
-# --- Metadata of a schema that other libraries act on, made safe for them ---------------
-
-_PANDAS_KEY: Final = "pandas"
-
-
-def safe_for_others(
-    metadata: Mapping[str, bytes], fields: Sequence[pa.Field[Any]]
-) -> dict[str, bytes]:
-    """The entries, less what pandas notes where it is unsafe, those of an extension type withheld.
-
-    What it notes of columns that have other types now is corrected.
-
-    Nor is there what describes the columns of a file of Parquet: it would be written to a file with
-    others. Of two entries of its own, Arrow reads the first.
-
-    No schema is of an extension type. But by its C interface Arrow takes a schema for a struct, and
-    gives the entries of this one to the class of the type, as those of a field.
-    """
-    safe = {
-        key: value for key, value in withheld(metadata).items() if key not in COLUMNS_OF_PARQUET
-    }
-    if _PANDAS_KEY in safe:
-        if is_unsafe(safe[_PANDAS_KEY], (field.name for field in fields)):
-            del safe[_PANDAS_KEY]
-        else:
-            safe[_PANDAS_KEY] = fitting(safe[_PANDAS_KEY], fields)
-    return safe
+    kind: str = get_logical_type(_PLAIN.get(field.type, field.type))
+    return "object" if kind.startswith("list[") else kind
 
 
 # --- Arrow schemas as values that JSON can represent, in the form of Lance's REST interface
@@ -390,8 +250,6 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
     """Convert the result of :func:`schema_to_json` back.
 
-    Extension types are given to Arrow as those in files are: their parameters only as text or JSON.
-
     Raises
     ------
     SchemaError
@@ -402,10 +260,7 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
         raise SchemaError("json_to_schema: missing field `fields`: expected a list of fields")
     try:
         fields = [_to_field(one, "schema") for one in given["fields"]]
-        metadata = _entries(given)
-        if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
-            metadata = safe_for_others(metadata, fields)
-        schema = pa.schema(fields, metadata)  # type: ignore[arg-type]  # bytes are fine
+        schema = pa.schema(fields, _entries(given))  # type: ignore[arg-type]  # bytes are fine
     except RecursionError as error:
         raise SchemaError("json_to_schema: fields are nested too deeply") from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -471,11 +326,8 @@ def _to_field(given: Any, parent: str) -> pa.Field[Any]:
                 f"json_to_schema: {key} of a field of {parent}: expected "
                 f"{'an object' if kind is Mapping else kind.__name__}, found {given[key]!r:.60}"
             )
-    name, metadata = given["name"], _entries(given)
-    kind = _to_type(given["type"], name)
-    if metadata and not ACTED_ON.isdisjoint(metadata):
-        metadata = without_unfit(metadata, kind)
-    return pa.field(name, kind, given["nullable"], metadata)
+    name = given["name"]
+    return pa.field(name, _to_type(given["type"], name), given["nullable"], _entries(given))
 
 
 def _entries(given: Mapping[str, Any]) -> dict[str, bytes] | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.format.logical_types import ACTED_ON, EXTENSION_NAME, leaf_type
+from glaive.format.logical_types import EXTENSION_NAME, leaf_type
 
 PACKED = "lance-encoding:packed"
 BLOB = "lance-encoding:blob"
@@ -84,10 +84,6 @@ class Field:
         """Arrow field with type, nullability and the metadata that Arrow can take."""
         data_type = self.arrow_type
         metadata: Any = dict(self.metadata) if self.metadata else None
-        if metadata and not ACTED_ON.isdisjoint(metadata):
-            from glaive.format.extension_metadata import without_unfit
-
-            metadata = without_unfit(metadata, data_type)
         # Arrow's null type is always nullable, but a file may declare it non-nullable.
         nullable = self.nullable or pa.types.is_null(data_type)
         return pa.field(self.name, data_type, nullable, metadata)

@@ -26,7 +26,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.blobs import MEMBERS, unfit_members
-from glaive.format.extension import JSON, as_written, extended, field_metadata, storage_type
+from glaive.format.extension import JSON, extended, field_metadata, fitting, storage_type
 from glaive.format.field import (
     CLUSTERING_KEY_POSITION,
     PACKED,
@@ -41,13 +41,7 @@ from glaive.format.field import (
     primary_key,
     split_path,
 )
-from glaive.format.logical_types import (
-    EXTENSION_NAME,
-    READ_BY_OTHERS,
-    check_list_size,
-    encoding_hint,
-    logical_type,
-)
+from glaive.format.logical_types import EXTENSION_NAME, check_list_size, encoding_hint, logical_type
 from glaive.format.pb import file_pb2
 from glaive.format.wire import MAX_FIELD_ID
 
@@ -273,7 +267,7 @@ class LanceSchema:
                 f"the name of a column or of a member, or a time zone, is not UTF-8: {error}. "
                 "Rename it before writing"
             ) from None
-        return cls(fields, as_written(_text_keys(schema.metadata)))
+        return cls(fields, _text_keys(schema.metadata))
 
     def to_arrow(self) -> pa.Schema:
         """Arrow schema of storage types, with metadata; cached."""
@@ -283,10 +277,9 @@ class LanceSchema:
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
         fields = [field.to_arrow() for field in self.fields]
-        if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
-            from glaive.format.extension import safe_for_others
-
-            metadata = safe_for_others(metadata, fields)
+        if metadata and "pandas" in metadata:
+            metadata["pandas"] = fitting(metadata["pandas"], fields)
+            metadata = {key: value for key, value in metadata.items() if key != "pandas" or value}
         return pa.schema(fields, metadata)
 
     def logical_schema(self, *, json: bool = True) -> pa.Schema:
@@ -486,7 +479,7 @@ def _prune(field: Field, wanted: set[int]) -> Field | None:
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
     if depth > MAX_NESTING:
         raise SchemaError(f"column {path!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
-    metadata = as_written(field_metadata(arrow))
+    metadata = field_metadata(arrow)
     data_type = storage_type(arrow.type)
     extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")
     if extension == "arrow.json":

@@ -21,35 +21,6 @@ from glaive.types import MAX_OFFSET, MAX_WIDTH
 
 EXTENSION_NAME: Final = "ARROW:extension:name"
 EXTENSION_METADATA: Final = "ARROW:extension:metadata"
-WITHHELD: Final = {
-    EXTENSION_NAME: "glaive:extension:name",
-    EXTENSION_METADATA: "glaive:extension:metadata",
-}
-"""Keys under which the entries of an extension type are read that no other library should see."""
-CATEGORIES: Final = {
-    "_PL_ENUM_VALUES": "glaive:_PL_ENUM_VALUES",
-    "_PL_ENUM_VALUES2": "glaive:_PL_ENUM_VALUES2",
-}
-"""The same for those by which Polars has the texts of a column: it makes nulls of all others."""
-ACTED_ON: Final = frozenset({EXTENSION_NAME, *CATEGORIES})
-"""Keys of a field that other libraries act on."""
-COLUMNS_OF_PARQUET: Final = frozenset(
-    {
-        "ARROW:schema",
-        "avro.schema",
-        "org.apache.spark.sql.parquet.row.metadata",
-        "parquet.avro.schema",
-        "parquet.proto.class",
-        "parquet.proto.descriptor",
-        "thrift.class",
-        "thrift.descriptor",
-    }
-)
-"""Keys of a schema by which readers of Parquet take other columns and types than the file has, and
-make objects of the classes that are named there.
-"""
-READ_BY_OTHERS: Final = COLUMNS_OF_PARQUET | {EXTENSION_NAME, "pandas"}
-"""Keys of a schema that other libraries act on."""
 BFLOAT16: Final = "lance.bfloat16"
 
 _UNITS: Final[tuple[Literal["s", "ms", "us", "ns"], ...]] = ("s", "ms", "us", "ns")

@@ -479,7 +479,7 @@ def look_up(system: Any, key: str) -> Any:
 
 def list_folder(system: Any, key: str) -> Sequence[Any]:
     """What is in a folder now; ``FileNotFoundError`` only if there is no such folder."""
-    return asked(lambda: _fresh(system, key).ls(key, detail=True))  # type: ignore[no-any-return]  # of fsspec
+    return asked(lambda: _fresh(system, key).ls(key, detail=True))
 
 
 def _fresh(system: Any, folder: str) -> Any:
@@ -538,7 +538,7 @@ def is_link(system: Any, key: str, full: str) -> bool:
         if _OVER_SSH.search(full):
             listed = list_folder(system, key.rpartition("/")[0] or "/")
             name = key.rstrip("/")
-            entry = next((one for one in listed if one["name"].rstrip("/") == name), {})
+            entry: Any = next((one for one in listed if one["name"].rstrip("/") == name), {})
         else:
             entry = system.info(key)
     except FileNotFoundError:

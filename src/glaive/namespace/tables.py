@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import has_dictionary, one_array
-from glaive.arrow.validation import check_arrays
 from glaive.errors import (
     CorruptFileError,
     FormatError,
@@ -569,7 +568,7 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
             raise InvalidInputError(
                 f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
             )
-        check_arrays(table)
+        table.validate(full=True)
     except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
     return table.to_reader()

@@ -103,7 +103,6 @@ def test_an_empty_geometry_meets_nothing(dataset: Any) -> None:
         ("st_intersects(g, 3)", "argument 2 must be a geometry"),
         ("st_intersects(g)", "takes 2 arguments, not 1"),
         ("st_intersects(g, 'POINT(1')", "no geometry in WKT or WKB"),
-        (f"st_area('{'GEOMETRYCOLLECTION(' * 2_000}') > 0", "deeper than 32"),
         ("st_point('a', 2) IS NULL", "must be a number"),
     ],
 )
@@ -112,13 +111,11 @@ def test_wrong_arguments_are_refused(dataset: Any, condition: str, said: str) ->
         found(dataset, condition)
 
 
-DEEP = b"\1" + struct.pack("<II", 7, 1)
 RING = b"\1" + struct.pack("<III6d", 3, 1, 3, 0, 0, 1, 1, 2, 0)
 
 
 @pytest.mark.parametrize(
-    ("damaged", "said"),
-    [(DEEP * 500_000, "deeper than 32"), (b"\1\2\0\0\0\xff\xff\xff\xff", "parts"), (RING, "ring")],
+    ("damaged", "said"), [(b"\1\2\0\0\0\xff\xff\xff\xff", "smaller"), (RING, "ring")]
 )
 def test_damaged_bytes_name_the_column_and_the_row(
     tmp_path: Path, damaged: bytes, said: str

@@ -16,7 +16,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
-from glaive.arrow.validation import check_arrays
 from glaive.dataclass import dataclass
 from glaive.dataset.fragments.metadata import DataFile
 from glaive.dataset.writing.source import refuse_objects
@@ -25,7 +24,6 @@ from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
 from glaive.io.failures import as_store_errors
 from glaive.io.location import check_root
-from glaive.io.sqlite import connect_checked, has_tables
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.named_tuple import NamedTuple
@@ -75,7 +73,7 @@ class _Results:
         """A connection; what was done with it is committed at the end."""
         where = f"checkpoint_file {self.path}"
         try:
-            opened = connect_checked(self.path, _WAIT_SECONDS, "DEFERRED")
+            opened = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
             with closing(opened) as connection, connection:
                 query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
                 for (name,) in connection.execute(query):
@@ -84,8 +82,7 @@ class _Results:
                             f"{where}: it is a database with other tables, such as {name!r:.60}, "
                             "which would be deleted with it. Choose another file"
                         )
-                if not has_tables(connection, _TABLES):
-                    connection.executescript(_TABLES)
+                connection.executescript(_TABLES)
                 yield connection
         except (OverflowError, UnicodeEncodeError) as error:
             raise OptionError(f"{where}: no value that it can hold: {error}") from error
@@ -109,7 +106,7 @@ class _Results:
         try:
             with pa.ipc.open_stream(data) as reader:
                 batch = reader.read_next_batch()
-            check_arrays(batch)
+            batch.validate(full=True)
         except (
             pa.ArrowException,
             EOFError,

@@ -19,12 +19,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.validation import (
-    check_schema,
-    checked_layout,
-    in_own_memory,
-    refuse_half_characters,
-)
+from glaive.arrow.validation import check_schema, in_own_memory, refuse_half_characters
 from glaive.errors import GlaiveError, OptionError, SchemaError
 from glaive.expr.coerce import is_list, is_number, is_string, plain
 
@@ -333,14 +328,12 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
         It is no source of rows, or has no schema; a text has half of a surrogate pair. The latter
         is found where its row is made, which may be later.
     SchemaError
-        A type is nested too deeply, or a name is not UTF-8; where a row is made, which may be
-        later: the offsets or counts of a column leave its memory.
+        A type is nested too deeply, or a name is not UTF-8.
     """
     with refuse_half_characters(_GIVEN):
         source_schema, rows = _read(data, schema)
     check_schema(source_schema)
-    checked = checked_layout(rows, _GIVEN)
-    return source_schema, in_own_memory(checked) if _may_be_filled_again(data) else checked
+    return source_schema, in_own_memory(rows) if _may_be_filled_again(data) else rows
 
 
 def _may_be_filled_again(data: object) -> bool:

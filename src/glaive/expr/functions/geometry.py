@@ -12,27 +12,16 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.geometries import (
-    BOUNDS,
-    BOX,
-    DEPTHS,
-    MAX_DEPTH,
-    WKB,
-    WKT,
-    GeometryType,
-    as_geometries,
-    find_damage,
-)
+from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType, as_geometries
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_string, refuse
 from glaive.expr.functions.registry import Call, Resolve, Types, function
-from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import broadcast, count_rows, is_constant
 
 # --- Arrays of geometries as shapes of shapely, which computes with them ----------------
 # shapely is the extra ``geo``; nothing else imports it. Bytes are checked before it sees them.
 
-_OPEN, _CLOSED = b"()"
 
 Shapes = NDArray[Any]
 """Objects of shapely; None for nulls."""
@@ -93,10 +82,6 @@ def shapes_of(values: Any, name: str) -> Shapes:
         return shapes
     present = stored.drop_null() if stored.null_count else stored
     shapely = library(name)
-    if kind.layout == WKB:
-        damage = find_damage(present)
-        if damage is not None:
-            raise _wrong(name, kind.path, int(there[damage.row]), damage.problem)
     make = _MAKERS.get(kind.layout, _from_lists)
     try:
         shapes[there] = make(shapely, present, kind.layout)
@@ -139,11 +124,6 @@ def _from_bytes(shapely: Any, values: Any, _layout: str) -> Shapes:
 
 
 def _from_texts(shapely: Any, values: Any, _layout: str) -> Shapes:
-    many = np.asarray(pc.count_substring(values, "(")) > MAX_DEPTH
-    for row in np.flatnonzero(many).tolist():
-        raw = np.frombuffer(values[row].as_py().encode(), np.uint8)
-        if np.cumsum((raw == _OPEN).astype(np.int64) - (raw == _CLOSED)).max() > MAX_DEPTH:
-            raise ValueError(f"collections lie deeper than {MAX_DEPTH} in each other")
     try:
         texts = values.to_numpy(zero_copy_only=False)
     except pa.ArrowException:  # of a kind that is no ValueError

@@ -26,7 +26,6 @@ from glaive.forks import renewed
 from glaive.format.paths import VERSIONS
 from glaive.io.credentials import answer_field, said_by
 from glaive.io.failures import as_store_errors, first_line_of
-from glaive.io.sqlite import connect_checked, has_tables
 from glaive.io.storage_options import check_address
 from glaive.table.manifest_store.protocol import ManifestEntry
 
@@ -194,6 +193,7 @@ def _is(error: BaseException | None, names: frozenset[str]) -> bool:
 
 # --- A register of manifests in an SQLite file, for one machine or machines with a shared disk
 
+_FIND = "SELECT name FROM sqlite_master WHERE name = 'manifests'"
 _CREATE = """
 CREATE TABLE IF NOT EXISTS manifests (
     base_uri TEXT NOT NULL,
@@ -299,7 +299,7 @@ class SqliteManifestStore:
             return None
         with self._connected(write=False) as connection:
             # Another process may have created the file, but not yet the table.
-            if not has_tables(connection, _CREATE):
+            if not connection.execute(_FIND).fetchone():
                 return None
             row = connection.execute(
                 "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both parts are constants
@@ -319,13 +319,14 @@ class SqliteManifestStore:
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(connect_checked(self.path, _WAIT_SECONDS)) as connection:
+            with closing(
+                sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+            ) as connection:
                 connection.execute("PRAGMA journal_mode = PERSIST")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 if write:
                     connection.execute("BEGIN IMMEDIATE")
                     connection.execute(_CREATE)
-                    has_tables(connection, _CREATE)
                 yield connection
                 if write:
                     connection.execute("COMMIT")
