@@ -99,7 +99,7 @@ def test_a_checkpoint_with_something_else_than_a_file_is_refused(tmp_path: Path,
     fragment = glaive.write_dataset(ROWS, tmp_path / "t").manifest.fragment(0)
     checkpoint = Checkpoint.open(tmp_path / "done", "job")
     checkpoint.keep_file(fragment, fragment.files[0])
-    with sqlite3.connect(checkpoint.path) as connection:
+    with sqlite3.connect(tmp_path / "done") as connection:
         connection.execute("UPDATE files SET file = ?", (text,))
     with pytest.raises(OptionError, match=r"done: no description|expected a path below"):
         checkpoint.file(fragment)
@@ -124,7 +124,7 @@ def test_a_checkpoint_with_something_else_than_rows_is_refused(
     fragment = glaive.write_dataset(ROWS, tmp_path / "t").manifest.fragment(0)
     checkpoint = Checkpoint.open(tmp_path / "done", "job")
     checkpoint.keep_batch(fragment, 0, ROWS.to_batches()[0])
-    with sqlite3.connect(checkpoint.path) as connection:
+    with sqlite3.connect(tmp_path / "done") as connection:
         connection.execute("UPDATE batches SET result = ?", (data,))
     with pytest.raises(OptionError, match="done: the result for fragment 0 cannot be read"):
         checkpoint.batch(fragment, 0)
