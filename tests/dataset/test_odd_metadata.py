@@ -24,7 +24,7 @@ from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.format.pb import table_pb2
 from glaive.io.uri import open_store
-from glaive.table.cleanup.old_versions import CleanupPolicy
+from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})

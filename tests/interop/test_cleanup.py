@@ -19,7 +19,7 @@ import pytest
 import glaive
 from glaive.errors import CleanupError, OptionError
 from glaive.io.local import LocalStore
-from glaive.table.cleanup.old_versions import duration
+from glaive.table.configuration import duration
 from glaive.testing import CountingStore
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from glaive.io.store import ObjectStore
-from glaive.table.cleanup.parts import Division, Part
+from glaive.table.cleanup import Division, Part
 
 R = TypeVar("R")
 

@@ -14,7 +14,7 @@ from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
-from glaive.table.cleanup.parts import Selection
+from glaive.table.cleanup import Selection
 from glaive.table.commit import draft_of
 from glaive.table.deletions import add_deletions
 from glaive.table.fragment_ids import drop_dead_files, mark_changed

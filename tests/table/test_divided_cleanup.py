@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import shutil
 import time
@@ -24,26 +23,22 @@ from glaive.format.paths import manifest_path, new_data_file_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import WrappedStore
-from glaive.table.cleanup.old_versions import (
+from glaive.table.cleanup import (
+    HERE,
     CleanupPlan,
     CleanupPolicy,
-    delete_planned,
-    plan_cleanup,
-)
-from glaive.table.cleanup.parts import (
-    HERE,
     CleanupWork,
     DeleteFiles,
     Division,
-    PackedFiles,
     Part,
-    PlannedFiles,
+    delete_planned,
+    plan_cleanup,
     spans_of,
 )
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
-from glaive.table.references import FOLDERS, FileSet
+from glaive.table.references import FOLDERS, FoundFiles
 from glaive.table.versions import list_versions
 
 from .pieces import InPieces
@@ -54,7 +49,7 @@ R = TypeVar("R")
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
 UNVERIFIED = replace(EVERYTHING, delete_unverified=True)
 ROWS = pa.table({"id": range(12)})
-NO_FILES = PlannedFiles()
+NO_FILES = FoundFiles.of([])
 WEEK = 7.5 * 24 * 3600
 
 
@@ -351,12 +346,3 @@ def test_each_path_is_in_one_span_and_blobs_are_with_their_data_file(count: int)
                 name for name in ("0", "5-1-2.bin", "zz", ".x.tmp") if f"{folder}/{name}" in span
             ]
             assert span.meets(folder) or not within
-
-
-def test_files_are_packed_only_where_they_travel() -> None:
-    files = FileSet({f"data/{new_data_file_name()}" for _ in range(1000)}, {"_indices/7"})
-    packed = pickle.dumps(PackedFiles(files))
-    assert len(packed) < 30 * 1000
-    travelled = pickle.loads(pickle.dumps(pickle.loads(packed)))
-    assert travelled.files == files
-    assert pickle.loads(pickle.dumps(PackedFiles(FileSet()))).files == FileSet()

@@ -23,7 +23,7 @@ from glaive.format.paths import DETACHED, HINT, manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
-from glaive.table.cleanup.old_versions import CleanupPolicy, plan_cleanup
+from glaive.table.cleanup import CleanupPolicy, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, find_transaction, open_latest, open_version
 from glaive.table.protocol import CommitOptions

@@ -1584,7 +1584,7 @@ class LanceDataset(ArrowNamed):
         """
         from glaive.dataset.progress_line import showing
         from glaive.dataset.versions.cleanup import clean_up
-        from glaive.table.cleanup.old_versions import CleanupPolicy
+        from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
@@ -1608,7 +1608,7 @@ class LanceDataset(ArrowNamed):
         ``delete_rate_limit`` is ignored; files are listed if ``include_files`` is set.
         """
         from glaive.dataset.versions.cleanup import explain
-        from glaive.table.cleanup.old_versions import CleanupPolicy
+        from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)

@@ -313,7 +313,7 @@ class SqlQuery:
         Approximate rows per batch of the result.
     """
 
-    def __init__(self, sql: str, tables: Mapping[str, object], batch_size: int) -> None:
+    def __init__(self, sql: str, tables: Mapping[str, Any], batch_size: int) -> None:
         self._sql = sql
         self._tables = tables
         self._batch_size = batch_size
@@ -374,7 +374,7 @@ def _memory() -> int:
 
 def _with_scans(explained: pa.Table, scans: Sequence[Scanner]) -> pa.RecordBatchReader:
     """The plan of a query, with the plans of its scans below it."""
-    kinds, plans = (column.to_pylist() for column in explained.columns)
+    kinds, plans = (list(map(str, column.to_pylist())) for column in explained.columns)
     for scan in scans:
         plans[-1] += scan.explain_plan() if len(kinds) > 1 else scan.analyze_plan()
     return pa.table({"plan_type": kinds, "plan": plans}).to_reader()

@@ -41,7 +41,7 @@ from glaive.format.paths import DETACHED, VERSIONS, data_file_path, manifest_pat
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction, WireOperation
 from glaive.io.store import ObjectStore
-from glaive.table.configuration import checksum_of_metadata
+from glaive.table.configuration import INTERVAL, checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.fragment_ids import mark_file_versions, moved_fields
 from glaive.table.load import (
@@ -585,9 +585,9 @@ class _Commit:
         """Delete old versions if the table's configuration enables it."""
         if self.base is None or self.options.detached or not new.wire.config:
             return
-        from glaive.table.cleanup.old_versions import INTERVAL, clean_after
-
         if INTERVAL in new.config:
+            from glaive.table.cleanup import clean_after
+
             clean_after(self.store, self.base, new)
 
     def _write_deletions(self) -> None:

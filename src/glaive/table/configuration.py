@@ -8,8 +8,10 @@ Specification: "Update config" in ``docs/format``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from glaive.arrow.validation import refuse_half_characters
@@ -196,3 +198,63 @@ def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadat
             wire.schema_metadata[key] = value
     if wire.HasField("max_allocated_field_id"):
         wire.max_allocated_field_id = max(wire.max_allocated_field_id, schema.max_field_id)
+
+
+# --- Automatic clean-up: keys of the configuration, and time spans as texts ------------
+
+INTERVAL: Final = "lance.auto_cleanup.interval"
+OLDER_THAN: Final = "lance.auto_cleanup.older_than"
+
+_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
+_DAY: Final = 86_400.0
+_SECONDS: Final = {
+    **dict.fromkeys(("nsec", "ns", "nanos"), 1e-9),
+    **dict.fromkeys(("usec", "us", "µs", "micros"), 1e-6),
+    **dict.fromkeys(("ms", "msec", "millis"), 1e-3),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), _DAY),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * _DAY),
+    **dict.fromkeys(("M", "month", "months"), 30.44 * _DAY),
+    **dict.fromkeys(("y", "year", "years"), 365.25 * _DAY),
+}
+
+
+_UNITS: Final = (
+    ("year", "years", 31_557_600), ("month", "months", 2_630_016), ("day", "days", 86_400),
+    ("h", "h", 3_600), ("m", "m", 60), ("s", "s", 1),
+)  # fmt: skip
+
+
+def duration(text: str) -> timedelta:
+    """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
+
+    Raises
+    ------
+    OptionError
+        The text is no time span.
+    """
+    at, seconds = 0, 0.0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2] not in _SECONDS:
+            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r:.80}")
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        at = part.end()
+    if not text.strip():
+        raise OptionError("expected a time span such as 14d or 1h 30m, found an empty string")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise OptionError(f"the time span {text!r:.80} is too long") from None
+
+
+def span_text(seconds: int) -> str:
+    """A time span as pylance writes it: the whole units, the largest first; ``1h 30m``."""
+    parts = []
+    for name, plural, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{plural if count > 1 else name}")
+    return " ".join(parts) or "0s"

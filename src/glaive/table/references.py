@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import field
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self, overload
 from uuid import UUID
+
+import pyarrow as pa
 
 from glaive.clock import now
 from glaive.dataclass import dataclass
@@ -129,13 +131,10 @@ class FileSet:
     Parameters
     ----------
     paths
-        Data, deletion and transaction files.
-    indices
-        Folders of indices.
+        Data, deletion and transaction files, and folders of indices.
     """
 
     paths: set[str] = field(default_factory=set)
-    indices: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> FileSet:
@@ -153,10 +152,8 @@ class FileSet:
         for reference in files_of(manifest, ids):
             if reference.base_id is not None and not bases:
                 continue
-            if not reference.is_folder:
+            if not reference.is_folder or reference.kind == "index":
                 self.paths.add(reference.path)
-            elif reference.kind == "index":
-                self.indices.add(reference.path)
             # Folders of blobs have the names of data files.
 
     def __contains__(self, path: str) -> bool:
@@ -167,7 +164,7 @@ class FileSet:
 
     def has_folder(self, path: str) -> bool:
         """Whether it is a folder of blobs or of an index, with all files in it."""
-        if path in self.indices or f"{path}.lance" in self.paths:  # see blob_folder
+        if f"{path}.lance" in self.paths:  # see blob_folder
             return True
         return path in self.paths and not path.endswith(".lance")
 
@@ -224,6 +221,96 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
         case None:
             known = False
     return kind if known else None
+
+
+# --- Files that a clean-up found, as a table of Arrow, and as values --------------------
+
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "path": pa.string(),
+    "kind": pa.string(),
+    "size_in_bytes": pa.int64(),
+    "unverified": pa.bool_(),
+    "unfinished": pa.bool_(),
+    "drawn": pa.bool_(),
+}
+_FILES: Final = pa.schema(_COLUMNS)
+
+
+class CleanupFile(NamedTuple):
+    """A file to delete; ``unverified`` if no known version has used it.
+
+    ``unfinished`` is an empty manifest, deleted only if it is still empty then. The name of one
+    that is ``drawn`` is random, so that nobody uses it again.
+    """
+
+    path: str
+    kind: FileKind
+    size: int
+    unverified: bool
+    unfinished: bool = False
+    drawn: bool = False
+
+
+class FoundFiles(Sequence[CleanupFile]):
+    """Files, a sequence of values that are made when one is asked for.
+
+    Parameters
+    ----------
+    table
+        A row for each file, with the columns of :class:`CleanupFile`.
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    @classmethod
+    def of(cls, files: Iterable[CleanupFile]) -> Self:
+        """These files."""
+        columns = list(zip(*files, strict=True)) or [()] * len(_FILES)
+        arrays: Any = [pa.array(one, kind) for one, kind in zip(columns, _FILES.types, strict=True)]
+        return cls(pa.Table.from_arrays(arrays, schema=_FILES))
+
+    @classmethod
+    def joined(cls, parts: Iterable[FoundFiles]) -> Self:
+        """The files of several parts."""
+        return cls(pa.concat_tables([_FILES.empty_table(), *(part.table for part in parts)]))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return int(self.table["size_in_bytes"].to_numpy().sum())
+
+    def count_of(self, kind: FileKind) -> int:
+        """Files of a kind."""
+        return self.table["kind"].to_pylist().count(kind)
+
+    def without(self, paths: FileSet | Container[str]) -> FoundFiles:
+        """The files that are not among these paths."""
+        kept: Any = pa.array([file.path not in paths for file in self], pa.bool_())
+        return FoundFiles(self.table.filter(kept))
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __iter__(self) -> Iterator[CleanupFile]:
+        for batch in self.table.to_batches(1000):
+            columns: Any = [column.to_pylist() for column in batch.columns]
+            yield from map(CleanupFile, *columns)
+
+    @overload
+    def __getitem__(self, at: int) -> CleanupFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> FoundFiles: ...
+    def __getitem__(self, at: int | slice) -> CleanupFile | FoundFiles:
+        chosen = range(len(self))[at]
+        if isinstance(chosen, int):
+            return next(iter(FoundFiles(self.table.slice(chosen, 1))))
+        return FoundFiles(self.table.slice(chosen.start, len(chosen)))
+
+    def __repr__(self) -> str:
+        return f"FoundFiles(<{len(self)} files>)"
 
 
 # --- Files that no version has: until when a clean-up keeps them, and others may go on with them

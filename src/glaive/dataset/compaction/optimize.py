@@ -582,7 +582,7 @@ class DatasetOptimizer:
         """
         from glaive.dataset.tasks import set_config
         from glaive.dataset.writing.plan import WriteOptions
-        from glaive.table.cleanup.old_versions import OLDER_THAN
+        from glaive.table.configuration import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
         if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
@@ -592,7 +592,7 @@ class DatasetOptimizer:
     def disable_auto_cleanup(self, **options: Any) -> None:
         """Turn automatic clean-up off."""
         from glaive.dataset.tasks import set_config
-        from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN
+        from glaive.table.configuration import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
         self._dataset.move_to(set_config(self._dataset.opened, keys))

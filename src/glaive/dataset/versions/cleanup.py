@@ -39,13 +39,16 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.cleanup.old_versions import (
+from glaive.table.cleanup import (
+    HERE,
     CleanupPlan,
     CleanupPolicy,
+    CleanupWork,
+    Division,
+    Part,
     delete_planned,
     plan_cleanup,
 )
-from glaive.table.cleanup.parts import HERE, CleanupWork, Division, FoundFiles, Part
 from glaive.table.load import (
     check_not_replaced,
     each_manifest,
@@ -56,7 +59,7 @@ from glaive.table.load import (
 )
 from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
-from glaive.table.references import files_of, index_folders, kind_of
+from glaive.table.references import FoundFiles, files_of, index_folders, kind_of
 from glaive.table.refs import (
     BRANCHES,
     branch_store,
@@ -519,18 +522,8 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
 
 R = TypeVar("R")
 
-_COLUMNS: Final[dict[str, pa.DataType]] = {
-    "path": pa.string(),
-    "kind": pa.string(),
-    "size_in_bytes": pa.int64(),
-    "unverified": pa.bool_(),
-}
-
-FILES_SCHEMA: Final = pa.schema(_COLUMNS)
-"""Columns of :class:`FileRows`."""
-
 FILES_DDL: Final = "path string, kind string, size_in_bytes bigint, unverified boolean"
-"""The same for Spark."""
+"""Columns of :class:`FileRows`, for Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,17 +564,10 @@ class CleanupTasks:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Files of a plan as rows: they are unpacked where somebody reads them. Can be pickled."""
+    """Files of a plan as rows; can be pickled."""
 
-    found: FoundFiles
+    files: FoundFiles
 
     def rows(self, dataset: OpenDataset | None = None) -> Iterator[pa.RecordBatch]:
-        """One batch: ``path``, ``kind``, ``size_in_bytes``, ``unverified``."""
-        files = self.found.files
-        columns = [
-            [file.path for file in files],
-            [file.kind for file in files],
-            [file.size for file in files],
-            [file.unverified for file in files],
-        ]
-        yield pa.record_batch(columns, schema=FILES_SCHEMA)
+        """Batches: ``path``, ``kind``, ``size_in_bytes``, ``unverified``."""
+        yield from self.files.table.select(range(4)).to_batches()

@@ -27,7 +27,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import refs
-from glaive.table.cleanup.old_versions import targets_of_others
+from glaive.table.cleanup import targets_of_others
 from glaive.table.configuration import string_map
 from glaive.table.copying import copy_files
 from glaive.table.load import load_again, open_latest, open_newest, open_version, read_transaction

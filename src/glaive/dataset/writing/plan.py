@@ -44,8 +44,7 @@ from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.cleanup.old_versions import INTERVAL, OLDER_THAN, span_text
-from glaive.table.configuration import wants_checksums
+from glaive.table.configuration import INTERVAL, OLDER_THAN, span_text, wants_checksums
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.operations.overwrite import Overwrite

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.dataset.compaction.optimize import compact, compaction_groups, rewrite_groups
 from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.versions.cleanup import (
     FILES_DDL,
-    FILES_SCHEMA,
     CleanupTasks,
     FileRows,
     age_of,
@@ -30,7 +28,7 @@ from glaive.spark.failures import naming_job
 from glaive.spark.jobs.cluster import CurveKind, cluster_rows
 from glaive.spark.jobs.runner import SparkJob, SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
-from glaive.table.cleanup.old_versions import CleanupPolicy
+from glaive.table.cleanup import CleanupPolicy
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
@@ -257,8 +255,7 @@ class TableMaintenance(TableHandle):
         -----
         Tasks read manifests, list folders and delete files; manifests are deleted before that, by
         this process. A lone task runs in this process, as of a table with few files and versions.
-        This process holds names of files compressed; those of a dry run are unpacked by tasks, when
-        the frame is used.
+        This process holds the names of all files.
         """
         age = None
         if retentionHours is not None:
@@ -270,11 +267,11 @@ class TableMaintenance(TableHandle):
         with naming_job(str(uuid4()), dataset.uri, named=False, left=_LEFT):
             if dryRun:
                 files = planned_cleanup(dataset, policy, work).files
-                rows = [FileRows(found) for found in files.runs]
-                if len(files) > _MOST_HERE:
-                    return runner.rows_of(dataset, rows, FILES_DDL)
-                batches = [batch for one in rows for batch in one.rows()]
-                return self._described(pa.Table.from_batches(batches, FILES_SCHEMA))
+                if len(files) <= _MOST_HERE:
+                    return self._described(files.table.select(range(4)))
+                cuts = range(0, len(files), _MOST_HERE)
+                rows = [FileRows(files[at : at + _MOST_HERE]) for at in cuts]
+                return runner.rows_of(dataset, rows, FILES_DDL)
             stats = clean_up(dataset, policy, None, work=work)
         names = (
             "bytes_removed",

@@ -10,46 +10,64 @@ root, unless the caller allowed to delete there; versions whose manifests are th
 files. Empty manifests of interrupted writers are deleted.
 
 Specification: "Cleaning up" in ``docs/format/refs.md``.
+
+A plan reads manifests for the names of files that versions have, then lists the folders and takes
+the files that no version needs. Both can be divided: the versions among readers, the names among
+listings, by cuts in the order of paths. Each listing gets exactly the names between its cuts, so
+what it takes is what an undivided one takes there. Which versions go is decided by
+:class:`Selection`, which files by :class:`ListUnused`, wherever they run.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from itertools import islice, pairwise
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+import pyarrow as pa
 
 from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
-from glaive.errors import CleanupError, GlaiveError, OptionError, OptionRangeError, StoreError
-from glaive.format.manifest import Manifest
-from glaive.format.paths import REFS, VERSIONS, is_staged_manifest_name
-from glaive.io.confined import LinkTargets
-from glaive.io.store import ObjectStore
-from glaive.table.cleanup.parts import (
-    BATCH,
-    HERE,
-    CleanupFile,
-    CleanupWork,
-    DeleteFiles,
-    Division,
-    FoundFiles,
-    ListUnused,
-    PlannedFiles,
-    ReadVersions,
-    Selection,
-    Unused,
-    VersionFiles,
-    in_batches,
-    made_meanwhile,
-    made_since,
-    manifest_files,
-    spans_of,
+from glaive.errors import (
+    CleanupError,
+    GlaiveError,
+    ObjectNotFoundError,
+    OptionError,
+    OptionRangeError,
+    StoreError,
 )
-from glaive.table.references import ALL_IDS, FOLDERS, UNVERIFIED_AGE, FileKind, FileSet
+from glaive.format.manifest import Manifest
+from glaive.format.paths import (
+    DATA,
+    DELETIONS,
+    INDICES,
+    REFS,
+    TRANSACTIONS,
+    VERSIONS,
+    is_staged_manifest_name,
+)
+from glaive.io.confined import LinkTargets
+from glaive.io.local_sink import final_name, is_others_temporary
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.table.configuration import INTERVAL, OLDER_THAN, duration
+from glaive.table.load import each_manifest, load_manifest
+from glaive.table.references import (
+    ALL_IDS,
+    FOLDERS,
+    UNVERIFIED_AGE,
+    CleanupFile,
+    FileKind,
+    FileSet,
+    FoundFiles,
+    IdRange,
+    is_own_folder,
+    kind_of,
+)
 from glaive.table.refs import (
     BRANCHES,
     TAGS,
@@ -61,6 +79,405 @@ from glaive.table.refs import (
     root_store,
 )
 from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions_past
+
+# --- How a clean-up is divided: versions among readers, paths among listings, files to delete
+
+BATCH: Final = 1000
+"""Files deleted per call of the store."""
+
+_MAX_BITS: Final = 10
+"""Of the digits by which the names of data files are divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How much of a clean-up is one part.
+
+    Parameters
+    ----------
+    versions
+        Manifests that one part reads.
+    fragments
+        Fragments of each of them, whose files it reports.
+    files
+        Data files that one part lists.
+    deletions
+        Files that one part deletes.
+    groups
+        Groups of versions at most: what all of them have is reported by each.
+    """
+
+    versions: int = 16
+    fragments: int = 1 << 16
+    files: int = 1 << 13
+    deletions: int = 4 * BATCH
+    groups: int = 16
+
+    def cuts(self, files: int) -> tuple[str, ...]:
+        """Where paths are cut for listings of so many data files, in order.
+
+        Names of data files begin with random digits: binary ones, or those of a UUID. Characters
+        before ``0`` are in no cut, so that a data file and the folder of its blobs, which differ
+        in ``.`` and ``/``, are never divided.
+        """
+        parts = -(-files // self.files)
+        if parts < 2:
+            return ()
+        bits = min((parts - 1).bit_length(), _MAX_BITS)
+        cuts = {f"{folder}/" for folder in (DATA, INDICES, TRANSACTIONS, VERSIONS)}
+        cuts |= {f"{DATA}/{number:0{bits}b}" for number in range(1, 1 << bits)}
+        cuts |= {f"{DATA}/{digit}" for digit in "23456789abcdef"}
+        cuts |= {f"{DELETIONS}/{number}" for number in range(1, min(parts, 100))}
+        return tuple(sorted(cuts))
+
+    def readers(
+        self, locations: Sequence[ManifestLocation], files: int, max_id: int
+    ) -> list[tuple[Sequence[ManifestLocation], IdRange]]:
+        """Versions and fragments for each part that reads manifests.
+
+        Parts for other fragments tell other files. Parts for other versions tell most files
+        again, so there are fewer of these where there are many files.
+        """
+        ranges = max(1, min(-(-files // self.fragments), max_id + 1))
+        starts = [(max_id + 1) * at // ranges for at in range(ranges)]
+        ids = [IdRange(*pair) for pair in zip(starts, [*starts[1:], None], strict=True)]
+        wanted = -(-len(locations) // self.versions)
+        groups = max(1, min(wanted, self.groups // ranges, len(locations)))
+        cuts = [len(locations) * at // groups for at in range(groups + 1)]
+        return [(locations[start:stop], each) for start, stop in pairwise(cuts) for each in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Paths from ``start`` on, before ``stop``; ``None`` for no limit."""
+
+    start: str | None = None
+    stop: str | None = None
+
+    def __contains__(self, path: str) -> bool:
+        return (self.start is None or self.start <= path) and (
+            self.stop is None or path < self.stop
+        )
+
+    def meets(self, folder: str) -> bool:
+        """Whether paths below a folder may be in it."""
+        return (self.stop is None or f"{folder}/" < self.stop) and (
+            self.start is None or self.start < f"{folder}0"  # the character after "/"
+        )
+
+    def listed(self, store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
+        """Files below a folder, finished or not."""
+        if self.start is None and self.stop is None:
+            yield from store.walk(folder)
+        else:
+            yield from store.walk_between(folder, self.start, self.stop)
+        yield from (meta for meta in store.unfinished(folder) if meta.path in self)
+
+
+def spans_of(cuts: Sequence[str]) -> list[Span]:
+    """The spans between cuts: one more than there are cuts."""
+    return [Span(*pair) for pair in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+
+
+class Part(Protocol[R_co]):
+    """Part of a clean-up; can be pickled."""
+
+    def run(self, store: ObjectStore) -> R_co:
+        """Do it in the branch that is cleaned up."""
+
+
+class CleanupWork(Protocol):
+    """Where parts of a clean-up run, and how it is divided; undivided if ``division`` is None."""
+
+    @property
+    def division(self) -> Division | None:
+        """How much is one part."""
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        """Run parts in any order; their results in the order of the parts."""
+
+
+class _Here:
+    """Parts run in this process, one after the other."""
+
+    division = None
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        return [part.run(store) for part in parts]
+
+
+HERE: Final = _Here()
+"""A clean-up in this process, undivided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which versions go.
+
+    Parameters
+    ----------
+    wanted
+        Those that may go judging by their numbers.
+    parents, tagged, linked
+        Those that branches start from, that tags name, whose manifests are links.
+    before
+        Only versions created before this time go.
+    unknown
+        Times of empty tags and branches, which may name any version that existed then.
+    """
+
+    wanted: frozenset[int]
+    parents: frozenset[int]
+    tagged: frozenset[int]
+    linked: frozenset[int]
+    before: datetime
+    unknown: tuple[datetime | None, ...] = ()
+
+    def judge(self, version: int, time: datetime) -> Literal["keep", "tagged", "link", "delete"]:
+        """What becomes of a version that was created at a time."""
+        if version not in self.wanted or version in self.parents or time >= self.before:
+            return "keep"
+        if version in self.tagged:
+            return "tagged"
+        if any(until is None or time <= until for until in self.unknown):
+            return "keep"
+        return "link" if version in self.linked else "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """What manifests tell: times of the versions, files by span of those that stay and that go.
+
+    Files below base paths stay with the versions that have them: the base path may be this root.
+    """
+
+    times: dict[int, datetime]
+    kept: tuple[pa.Array[Any], ...]
+    deleted: tuple[pa.Array[Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVersions:
+    """Read manifests for the files of some fragments."""
+
+    locations: Sequence[ManifestLocation]
+    selection: Selection
+    ids: IdRange
+    cuts: tuple[str, ...]
+
+    def run(self, store: ObjectStore) -> VersionFiles:
+        """The files that the versions have, without versions deleted meanwhile.
+
+        Raises
+        ------
+        CorruptFileError
+            A manifest is damaged, so the files in use are unknown.
+        """
+        times: dict[int, datetime] = {}
+        kept, deleted = FileSet(), FileSet()
+        for location, manifest in _loaded(store, self.locations):
+            times[location.version] = time = manifest.timestamp
+            if self.selection.judge(location.version, time) == "delete":
+                deleted.add(manifest, self.ids, bases=False)
+            else:
+                kept.add(manifest, self.ids)
+        # Most files of a version that goes are those of others; what is kept is not asked for.
+        deleted.paths -= kept.paths
+        return VersionFiles(times, self._divided(kept), self._divided(deleted))
+
+    def _divided(self, files: FileSet) -> tuple[pa.Array[Any], ...]:
+        names = sorted(files.paths)
+        cuts = [0, *(bisect_left(names, cut) for cut in self.cuts), len(names)]
+        return tuple(pa.array(names[start:stop], pa.string()) for start, stop in pairwise(cuts))
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Files that no kept version uses, links and their targets that stay, and empty folders."""
+
+    files: FoundFiles
+    links: list[str]
+    folders: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListUnused:
+    """List the files of a span that no version needs.
+
+    Parameters
+    ----------
+    span
+        The paths.
+    folders
+        Folders in which files may be deleted.
+    kept, deleted
+        All files in the span of versions that stay, and that go.
+    youngest
+        Files changed after it may belong to an active writer unless a version has had them;
+        ``None`` if nobody writes.
+    targets
+        What links lead to, which stays.
+    most
+        Files of one deletion; ``None`` for all.
+    """
+
+    span: Span
+    folders: tuple[str, ...]
+    kept: tuple[pa.Array[Any], ...]
+    deleted: tuple[pa.Array[Any], ...]
+    youngest: datetime | None
+    targets: LinkTargets
+
+    def run(self, store: ObjectStore) -> Unused:
+        """Files, links and empty folders; deletes nothing."""
+        kept, deleted = _united(self.kept), _united(self.deleted)
+        files: list[CleanupFile] = []
+        links: list[str] = []
+        folders: list[str] = []
+        for folder in filter(self.span.meets, self.folders):
+            for meta in self.span.listed(store, folder):
+                verified = meta.path in deleted
+                kind = kind_of(meta.path, named=verified)
+                if kind is None or _is_used(meta.path, kept):
+                    continue
+                if not (verified or self._is_old(meta)):
+                    continue
+                if store.is_link(meta.path) or store.full(meta.path) in self.targets:
+                    links.append(meta.path)
+                    continue
+                drawn = kind != "manifest" and kind_of(meta.path) is not None
+                unverified = not verified
+                file = CleanupFile(meta.path, kind, meta.size, unverified, drawn=drawn)
+                files.append(file)
+            links.extend(path for path in store.links(folder) if self._is_unused_folder(path, kept))
+            # As files that no version uses: a writer may just have made a young one.
+            folders.extend(
+                meta.path
+                for meta in store.empty_folders(folder)
+                if self._is_unused_folder(meta.path, kept) and self._is_old(meta)
+            )
+        return Unused(FoundFiles.of(files), links, folders)
+
+    def _is_old(self, meta: ObjectMeta) -> bool:
+        if self.youngest is None:
+            return True
+        return meta.modified is not None and meta.modified <= self.youngest
+
+    def _is_unused_folder(self, path: str, kept: FileSet) -> bool:
+        return path in self.span and is_own_folder(path) and not kept.has_folder(path)
+
+
+def _is_used(path: str, kept: FileSet) -> bool:
+    """Whether a version needs a file: not one that a copy, stopped, left unfinished in a folder."""
+    name = path.rpartition("/")[2]
+    if final_name(name) is not None or is_others_temporary(name):
+        return path in kept.paths
+    return path in kept
+
+
+def manifest_files(store: ObjectStore, paths: Sequence[str]) -> list[CleanupFile]:
+    """Manifest files, without those already deleted; what a listing lacks is looked up."""
+    sizes = {meta.path: meta.size for meta in store.list(VERSIONS)} if paths else {}
+    files = []
+    for path in paths:
+        with suppress(ObjectNotFoundError):
+            size = sizes[path] if path in sizes else store.head(path).size
+            files.append(CleanupFile(path, "manifest", size, unverified=False))
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
+    """Delete files of a plan; missing ones are no error, so it may run twice."""
+
+    files: FoundFiles
+
+    @property
+    def paths(self) -> list[str]:
+        """Their paths."""
+        return [file.path for file in self.files]
+
+    def run(self, store: ObjectStore) -> None:
+        """Delete them, as many per call as stores take, then folders that have become empty."""
+        paths = self.paths
+        for at in range(0, len(paths), BATCH):
+            store.delete(paths[at : at + BATCH])
+        store.remove_empty(_own_folders(paths))
+
+
+def _own_folders(paths: Iterable[str]) -> list[str]:
+    """Folders of blobs or index segments that files are in, which nobody else has."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    return sorted(filter(is_own_folder, folders))
+
+
+def _loaded(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[tuple[ManifestLocation, Manifest]]:
+    """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
+
+    def load(location: ManifestLocation) -> Manifest | None:
+        try:
+            return load_manifest(store, location)
+        except ObjectNotFoundError:
+            if not _is_missing(store, location.path):
+                raise  # another file is missing, so the files of the version are unknown
+            return None
+
+    manifests = each_manifest(store, load, locations)
+    for location, manifest in zip(locations, manifests, strict=True):
+        if manifest is not None:
+            yield location, manifest
+
+
+def made_meanwhile(
+    store: ObjectStore, listed: Sequence[ManifestLocation], read: Collection[int]
+) -> list[Manifest]:
+    """Manifests of the versions listed that were not read before.
+
+    Raises
+    ------
+    CleanupError
+        The newest version that is listed was cleaned up: there are later ones, of unknown files.
+    """
+    new = [location for location in listed if location.version not in read]
+    found = dict(_loaded(store, new))
+    if new and new[-1] == listed[-1] and new[-1] not in found:
+        raise CleanupError(
+            f"another process cleaned up version {new[-1].version}, the newest one listed in "
+            f"{store.full(VERSIONS)}: later ones are not listed yet. Try again later"
+        )
+    return list(found.values())
+
+
+def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
+    """Manifests of versions after one, and of all detached ones, which any version may precede.
+
+    Two listings, a request for each manifest, and three for versions that listings may not show
+    yet. Errors as for :func:`made_meanwhile`.
+    """
+    manifests = list_manifests(store)
+    detached = [location for location, meta in manifests if meta.size and location.is_detached]
+    listed = [*detached, *list_versions_past(store, newest)]
+    return made_meanwhile(store, listed, range(newest + 1))
+
+
+def _is_missing(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFoundError:
+        return True
+    return False
+
+
+def _united(parts: Iterable[pa.Array[Any]]) -> FileSet:
+    names: Any = (name for part in parts for name in part.to_pylist())
+    return FileSet(set(names))
+
 
 # --- What a clean-up keeps beyond its policy: links, and versions that empty refs may name
 
@@ -228,7 +645,7 @@ class CleanupPlan:
 
     read_version: int
     versions: tuple[int, ...]
-    files: PlannedFiles
+    files: FoundFiles
     warnings: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     newest: int = 0
@@ -324,14 +741,10 @@ def plan_cleanup(
         if verdict == "link":
             protection.is_link(location.path)  # adds a warning
     old = [location for location, verdict in judged.items() if verdict == "delete"]
-    files_of_old = manifest_files(store, [location.path for location in old], work)
+    files_of_old = manifest_files(store, [location.path for location in old])
     files_of_old.extend(unfinished if reachable else ())
     unused = _unused(store, cuts, read, policy, protection, work)
-    runs = [
-        FoundFiles.of(files_of_old, drawn=False),
-        *(run for listing in unused for run in listing.files),
-    ]
-    files = PlannedFiles(runs)
+    files = FoundFiles.joined([FoundFiles.of(files_of_old), *(listing.files for listing in unused)])
     # A version created concurrently may use old files again, for example after a restore.
     newest = max((location.version for location in locations), default=current.version)
     listed = list_versions_past(store, newest)
@@ -373,7 +786,7 @@ def delete_planned(
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
     kept: set[str] = set()
-    here = [file for run in plan.files.runs if not run.drawn for file in run.files]
+    here = [file for file in _drawn(plan.files, wanted=False) if file.kind == "manifest"]
     for file in here:
         if file.unfinished and not store.remove_unfinished(file.path):
             kept.add(file.path)
@@ -381,14 +794,15 @@ def delete_planned(
                 f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
                 "be deleted safely now; the next commit replaces it"
             )
-    manifests = [file for file in here if file.kind == "manifest" and not file.unfinished]
+    manifests = [file for file in here if not file.unfinished]
     left = len(plan.files) - sum(file.unfinished for file in here)
 
     def delete(files: Iterable[CleanupFile]) -> None:
         nonlocal left
-        for part in in_batches(files, batch):
+        rest = iter(files)
+        while part := FoundFiles.of(islice(rest, batch)):
             began = monotonic()
-            DeleteFiles((FoundFiles.of(part, drawn=False),)).run(store)
+            DeleteFiles(part).run(store)
             left -= len(part)
             if note is not None:
                 note(len(part))
@@ -404,7 +818,11 @@ def delete_planned(
         made = made_since(store, plan.newest)
         files = files.without(FileSet.of(made)) if made else files
     if rate is None and work.division is not None:
-        _delete_in_parts(store, files, work, work.division)
+        # A part that a cluster gave up may run later, when a new file has a name that is not drawn.
+        delete(file for file in _drawn(files, wanted=False) if file.kind != "manifest")
+        drawn, most = _drawn(files, wanted=True), work.division.deletions
+        cuts = range(0, len(drawn), most)
+        work.run(store, [DeleteFiles(drawn[at : at + most]) for at in cuts])
     else:
         delete(file for file in files if file.kind != "manifest")
     store.remove_empty(plan.folders)
@@ -414,30 +832,10 @@ def delete_planned(
     return replace(plan, files=files, warnings=tuple(warnings))
 
 
-def _delete_in_parts(
-    store: ObjectStore, files: PlannedFiles, work: CleanupWork, division: Division
-) -> None:
-    """Delete files where the work runs, but for manifests.
-
-    A part that a cluster has given up may still run, at any time. What it deletes was reachable
-    from no version when it was planned, and nobody writes a file of that name again, because the
-    name is random. Where it is not, for manifests and for names that users chose, a new file may
-    have it by then: these are deleted here.
-    """
-    for run in files.runs:
-        if not run.drawn:
-            chosen = [file for file in run.files if file.kind != "manifest"]
-            DeleteFiles((FoundFiles.of(chosen, drawn=False),)).run(store)
-    parts: list[list[FoundFiles]] = []
-    count = division.deletions
-    for run in files.runs:
-        if run.drawn:
-            if count + len(run) > division.deletions:
-                parts.append([])
-                count = 0
-            parts[-1].append(run)
-            count += len(run)
-    work.run(store, [DeleteFiles(tuple(part)) for part in parts])
+def _drawn(files: FoundFiles, *, wanted: bool) -> FoundFiles:
+    """The files whose names are random, or those whose names are not."""
+    chosen: Any = pa.array([one is wanted for one in files.table["drawn"].to_pylist()], pa.bool_())
+    return FoundFiles(files.table.filter(chosen))
 
 
 def _candidates(
@@ -496,7 +894,6 @@ def _unused(
             tuple(part.deleted[number] for part in read),
             youngest,
             targets,
-            None if work.division is None else work.division.deletions,
         )
         for number, span in enumerate(spans_of(cuts))
     ]
@@ -508,17 +905,11 @@ def _unused(
 
 
 # --- Clean up old versions every few commits, if the table's configuration enables it ---
-# =============================== ========================================================= key
-# meaning =============================== =========================================================
-# ``lance.auto_cleanup.interval``  number of versions between clean-ups ``….older_than``
-# minimum age: ``14d``, ``1h 30m``; default: none ``….retain_versions``            number of newest
-# versions to keep ``….delete_rate_limit``          maximum files per second, as far as a minute is
-# enough =============================== =========================================================
-#
+# ``lance.auto_cleanup.interval``: versions between clean-ups. ``….older_than``: the least age, such
+# as ``14d`` or ``1h 30m``. ``….retain_versions``: newest versions to keep. ``….delete_rate_limit``:
+# the most files per second.
 # A failure is logged and does not affect the commit; the next clean-up tries again.
 
-INTERVAL: Final = "lance.auto_cleanup.interval"
-OLDER_THAN: Final = "lance.auto_cleanup.older_than"
 _RETAIN: Final = "lance.auto_cleanup.retain_versions"
 _RATE: Final = "lance.auto_cleanup.delete_rate_limit"
 
@@ -526,61 +917,6 @@ _MOST_SECONDS: Final = 60
 """Time that deleting takes at most because of a limit: a commit waits for it, and whoever made the
 dataset may have written any limit into its configuration.
 """
-
-
-_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)\s*")
-_DAY: Final = 86_400.0
-_SECONDS: Final = {
-    **dict.fromkeys(("nsec", "ns", "nanos"), 1e-9),
-    **dict.fromkeys(("usec", "us", "µs", "micros"), 1e-6),
-    **dict.fromkeys(("ms", "msec", "millis"), 1e-3),
-    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), _DAY),
-    **dict.fromkeys(("w", "week", "weeks"), 7 * _DAY),
-    **dict.fromkeys(("M", "month", "months"), 30.44 * _DAY),
-    **dict.fromkeys(("y", "year", "years"), 365.25 * _DAY),
-}
-
-
-_UNITS: Final = (
-    ("year", "years", 31_557_600), ("month", "months", 2_630_016), ("day", "days", 86_400),
-    ("h", "h", 3_600), ("m", "m", 60), ("s", "s", 1),
-)  # fmt: skip
-
-
-def duration(text: str) -> timedelta:
-    """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
-
-    Raises
-    ------
-    OptionError
-        The text is no time span.
-    """
-    at, seconds = 0, 0.0
-    while at < len(text):
-        part = _PART.match(text, at)
-        if part is None or part[2] not in _SECONDS:
-            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r:.80}")
-        seconds += float(part[1]) * _SECONDS[part[2]]
-        at = part.end()
-    if not text.strip():
-        raise OptionError("expected a time span such as 14d or 1h 30m, found an empty string")
-    try:
-        return timedelta(seconds=seconds)
-    except OverflowError:
-        raise OptionError(f"the time span {text!r:.80} is too long") from None
-
-
-def span_text(seconds: int) -> str:
-    """A time span as pylance writes it: the whole units, the largest first; ``1h 30m``."""
-    parts = []
-    for name, plural, size in _UNITS:
-        count, seconds = divmod(seconds, size)
-        if count:
-            parts.append(f"{count}{plural if count > 1 else name}")
-    return " ".join(parts) or "0s"
 
 
 def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:

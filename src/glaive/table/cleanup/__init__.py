@@ -1,1 +1,0 @@
-"""Which files of old versions, and of writers that failed, are deleted, and how that is divided."""
