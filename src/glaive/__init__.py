@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from glaive.format.blobs import Blob, BlobArray, BlobType
     from glaive.format.extension import json_to_schema, schema_to_json
     from glaive.format.fields import LanceSchema
-    from glaive.index.text.tokenizers.tokenizer import FtsToken, tokenize
+    from glaive.index.text.tokenizers import FtsToken, tokenize
     from glaive.ingestion.job import ingest
     from glaive.ingestion.task import IngestResult
     from glaive.log import set_logger
@@ -163,7 +163,7 @@ _NAMES = {
     "format.blobs": "Blob BlobArray BlobType",
     "format.fields": "LanceSchema",
     "format.extension": "json_to_schema schema_to_json",
-    "index.text.tokenizers.tokenizer": "FtsToken tokenize",
+    "index.text.tokenizers": "FtsToken tokenize",
     "ingestion.job": "IngestResult ingest",
     "log": "set_logger",
     "scan.blob_files": "BlobFile",

@@ -19,7 +19,7 @@ from glaive.io.local import LocalStore
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.native import force_tier
 from glaive.memory import as_buffer
-from glaive.scan.deletions import LiveRows
+from glaive.scan.snapshot import LiveRows
 
 KINDS: list[Any] = [
     pa.int8(),

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from tests.trials import trials
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
+from glaive.index.row_sets import AddressMap
 
 
 class Rows(NamedTuple):
@@ -113,7 +113,7 @@ def test_rewrites_follow_each_other(first: list[Group]) -> None:
     survivors = [addresses(fragment.id, range(0, fragment.physical_rows, 2)) for fragment in new]
     count = sum(map(len, survivors))
     second: list[Group] = [(np.concatenate(survivors), new, [Rows(2000, count)])]
-    both = AddressMap.of(second).after(AddressMap.of(first))
+    both = AddressMap(AddressMap.of(first).then(AddressMap.of(second)))
     then = model(second)
     where = {
         old: None if place is None else then[place] for old, place in model(first).items()

@@ -16,7 +16,7 @@ from glaive.errors import StoreError
 from glaive.index.protocol import ValueBatch
 from glaive.index.scalar.rtree import BoxCollector
 from glaive.index.scalar.sorting import sorted_runs
-from glaive.index.vector.graph_build import PartitionSort
+from glaive.index.vector.graph import PartitionSort
 
 ROWS = 40_000
 NUMBERS = np.arange(ROWS, dtype=np.uint64)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.index.row_set import RowSet
+from glaive.index.row_sets import RowSet
 
 NUMBERS = st.integers(0, 40) | st.integers(2**32 - 3, 2**32 + 3) | st.just(2**64 - 2)
 SETS = st.sets(NUMBERS, max_size=25)

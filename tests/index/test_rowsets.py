@@ -13,8 +13,7 @@ from pyroaring import BitMap
 from tests.trials import trials
 
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
-from glaive.index.scalar.rowsets import encode_rowset, encode_rowsets, remap_rowsets, row_set_of
+from glaive.index.row_sets import ROWSETS, AddressMap, row_set_of
 
 from .test_address_map import Rows, addresses
 
@@ -32,15 +31,15 @@ def decoded(data: bytes) -> list[int]:
 @given(rows=st.sets(ROW, max_size=30))
 def test_sets_come_back(rows: set[tuple[int, int]]) -> None:
     given_rows = np.array(sorted((fragment << 32) | row for fragment, row in rows), np.uint64)
-    assert decoded(encode_rowset(given_rows)) == given_rows.tolist()
+    assert decoded(ROWSETS.of(given_rows)) == given_rows.tolist()
 
 
 @pytest.mark.spec("rowset-1")
 def test_the_bytes_are_counted_bitmaps() -> None:
     bitmap = BitMap([4, 5]).serialize()
     wanted = struct.pack("<III", 1, 3, len(bitmap)) + bitmap
-    assert encode_rowset(addresses(3, [4, 5])) == wanted
-    assert encode_rowset(addresses(0, [])) == bytes(4)
+    assert ROWSETS.of(addresses(3, [4, 5])) == wanted
+    assert ROWSETS.of(addresses(0, [])) == bytes(4)
 
 
 CONTAINERS = st.tuples(
@@ -73,13 +72,13 @@ def test_many_sets_have_the_bytes_that_each_has_alone(
     if shuffled:
         given_rows = [random.permutation(rows) for rows in given_rows]
     bounds = np.cumsum([0, *map(len, given_rows)])
-    encoded = encode_rowsets(np.concatenate([np.empty(0, np.uint64), *given_rows]), bounds)
+    encoded = ROWSETS.encode(np.concatenate([np.empty(0, np.uint64), *given_rows]), bounds)
     encoded.validate(full=True)
-    assert encoded.to_pylist() == [encode_rowset(rows) for rows in sets]
+    assert encoded.to_pylist() == [ROWSETS.of(rows) for rows in sets]
 
 
-SOUND = encode_rowset(np.concatenate([addresses(1, [4]), addresses(3, [4, 5])]))
-TWICE = struct.pack("<I", 2) + encode_rowset(addresses(1, [4]))[4:] * 2
+SOUND = ROWSETS.of(np.concatenate([addresses(1, [4]), addresses(3, [4, 5])]))
+TWICE = struct.pack("<I", 2) + ROWSETS.of(addresses(1, [4]))[4:] * 2
 
 
 @settings(max_examples=trials(60), deadline=None)
@@ -98,7 +97,7 @@ def test_flipped_bits_are_refused_or_give_a_set(at: int, bit: int) -> None:
         rows = decoded(bytes(data))
     except GlaiveError:
         return
-    assert decoded(encode_rowset(np.array(rows, np.uint64))) == rows
+    assert decoded(ROWSETS.of(np.array(rows, np.uint64))) == rows
 
 
 @pytest.mark.parametrize("data", [SOUND + b"\0", TWICE], ids=["more behind", "fragment twice"])
@@ -111,7 +110,7 @@ def test_other_shapes_are_refused(data: bytes) -> None:
 def test_all_rows_of_a_fragment_that_was_rewritten_are_not_guessed() -> None:
     address_map = AddressMap.of([(addresses(3, [0]), [Rows(3, 4)], [Rows(5, 1)])])
     with pytest.raises(UnsupportedFeatureError, match="all rows of fragment 3"):
-        remap_rowsets([struct.pack("<III", 1, 3, 0)], address_map, "here")
+        ROWSETS.remap([struct.pack("<III", 1, 3, 0)], address_map, "here")
 
 
 @pytest.mark.spec("rowset-2")
@@ -124,16 +123,16 @@ def test_all_rows_of_a_fragment_are_a_range() -> None:
 def test_no_set_has_the_highest_number() -> None:
     """The end of the range of rows would not be a number of 64 bits."""
     with pytest.raises(CorruptFileError, match="rows below"):
-        decoded(encode_rowset(addresses(2**32 - 1, [2**32 - 1])))
+        decoded(ROWSETS.of(addresses(2**32 - 1, [2**32 - 1])))
 
 
 def test_sets_move_each_for_itself() -> None:
     address_map = AddressMap.of([(addresses(1, [0, 2, 3]), [Rows(1, 4)], [Rows(9, 2), Rows(5, 1)])])
     sets = [addresses(1, [0, 3]), addresses(1, [1]), addresses(0, []), addresses(2, [1])]
-    remapped = remap_rowsets([encode_rowset(row_set) for row_set in sets], address_map, "here")
-    wanted = [np.array([5 << 32, 9 << 32], np.uint64), None, None, sets[3]]
-    assert remapped == [None if row_set is None else encode_rowset(row_set) for row_set in wanted]
-    assert remap_rowsets([], address_map, "here") == []
+    remapped = ROWSETS.remap([ROWSETS.of(row_set) for row_set in sets], address_map, "here")
+    wanted = [np.array([5 << 32, 9 << 32], np.uint64), sets[2], sets[2], sets[3]]
+    assert remapped == list(map(ROWSETS.of, wanted))
+    assert ROWSETS.remap([], address_map, "here") == []
 
 
 def test_sets_keep_the_bitmaps_of_fragments_that_did_not_move() -> None:
@@ -146,7 +145,7 @@ def test_sets_keep_the_bitmaps_of_fragments_that_did_not_move() -> None:
     stays = entries + struct.pack("<II", 7, 0)
     bitmap = BitMap([0, 1]).serialize()
     given = entries + struct.pack("<II", 1, len(bitmap)) + bitmap + struct.pack("<II", 7, 0)
-    (remapped,) = remap_rowsets([given], address_map, "here")
+    (remapped,) = ROWSETS.remap([given], address_map, "here")
     fresh = BitMap([0]).serialize()
     assert remapped == stays[:-8] + struct.pack("<II", 5, len(fresh)) + fresh + stays[-8:]
 
@@ -156,5 +155,5 @@ def test_rows_that_a_fragment_did_not_have_are_not_listed() -> None:
     runs.run_optimize()
     bits = runs.serialize()
     address_map = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
-    (remapped,) = remap_rowsets([struct.pack("<III", 1, 1, len(bits)) + bits], address_map, "here")
-    assert remapped == encode_rowset(addresses(5, [0, 1]))
+    (remapped,) = ROWSETS.remap([struct.pack("<III", 1, 1, len(bits)) + bits], address_map, "here")
+    assert remapped == ROWSETS.of(addresses(5, [0, 1]))

@@ -16,8 +16,8 @@ import glaive
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import kind_of
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

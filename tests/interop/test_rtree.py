@@ -14,7 +14,7 @@ import pytest
 import glaive
 from glaive.errors import NotLanceError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
-from glaive.index.scalar.rowsets import row_set_of
+from glaive.index.row_sets import row_set_of
 from glaive.indices import IndexConfig
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -15,8 +15,8 @@ from tests.index.scalar.values import TYPES, conditions, values_of
 from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import HasLabels
+from glaive.index.row_sets import row_set_of
 from glaive.index.scalar.bloomfilter import is_hashed
-from glaive.index.scalar.rowsets import row_set_of
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 IndexConfig: Any = pytest.importorskip("lance.indices").IndexConfig

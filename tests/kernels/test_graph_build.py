@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glaive.index.vector.graph_build import BuiltGraph, build_graph
+from glaive.index.vector.graph import BuiltGraph, build_graph
 from glaive.index.vector.parameters import GraphParameters
 from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
 from glaive.kernels.graph_build import Scratch, find_neighbors, link_back

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.format.deletions import DeletedRuns
 from glaive.kernels.native import force_tier
-from glaive.scan.deletions import LiveRows
+from glaive.scan.snapshot import LiveRows
 
 
 @st.composite

@@ -14,8 +14,8 @@ import glaive
 from glaive.arrow.blocks import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.format.deletions import DeletedRuns
-from glaive.scan.deletions import LiveRows
 from glaive.scan.filter.search import RowSelection
+from glaive.scan.snapshot import LiveRows
 
 START, ROWS = 5, 77
 

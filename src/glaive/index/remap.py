@@ -26,8 +26,8 @@ from glaive.format.manifest import Feature, Manifest
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
-from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.protocol import IndexKind, kind_of
+from glaive.index.row_sets import Addresses, AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
@@ -225,7 +225,7 @@ def remap_segments(
     groups = [rows.group for rows in moved]
     before = AddressMap.of_all(stored_relocations(store, manifest), manifest.where)
     latest = AddressMap.of(groups)
-    address_map = latest.after(before)
+    address_map = AddressMap(before.then(latest))
     rebuilt: list[RemappedSegment] = []
     with _removed_on_failure() as writers:
         for entry in entries:
@@ -262,7 +262,7 @@ class _Recorder(AddressMap):
     __slots__ = ("_before", "_fragments", "_origins")
 
     def __init__(self, before: AddressMap, latest: AddressMap) -> None:
-        super().__init__((before.whole, latest.whole))
+        super().__init__(before.then(latest))
         self._before = before
         self._fragments: set[int] = set()
         self._origins: set[int] = set()

@@ -28,7 +28,7 @@ from glaive.index.protocol import (
     MeetsBox,
     ScalarIndex,
 )
-from glaive.index.row_set import RowSet
+from glaive.index.row_sets import RowSet
 from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions

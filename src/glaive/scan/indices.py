@@ -22,9 +22,8 @@ from glaive.format.index_section import contents_of, with_own_folders
 from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap, RetainedRows
 from glaive.index.protocol import IndexKind, OpenedIndex, kind_of
-from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.row_sets import AddressMap, RetainedRows, RowNumbers, RowSet
 from glaive.index.segment import Segment
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import (

@@ -26,7 +26,7 @@ from glaive.index.protocol import (
     ValueBatch,
     index_kinds,
 )
-from glaive.index.row_set import RowSet
+from glaive.index.row_sets import RowSet
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.table.index_coverage import holds_addresses
 from glaive.table.operations.create_index import CreateIndex

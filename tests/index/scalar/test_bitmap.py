@@ -14,8 +14,8 @@ import glaive
 from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import CorruptFileError
 from glaive.index.protocol import HasLabels
-from glaive.index.scalar import key_sets
-from glaive.index.scalar.key_sets import LOOKUP, KeyBatch, merged_keys
+from glaive.index.scalar import bitmap
+from glaive.index.scalar.bitmap import LOOKUP, KeyBatch, merged_keys
 
 from .built import answers, build, check, merge, opened, segments
 from .test_btree import EVERY_TYPE, write
@@ -164,7 +164,7 @@ def test_equal_keys_are_damage_before_their_sets_are_rebuilt(tmp_path: Path, kin
 def test_keys_in_any_order_are_searched_merged_and_rebuilt(
     tmp_path: Path, resident: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_sets, "_RESIDENT_BYTES", resident)
+    monkeypatch.setattr(bitmap, "_RESIDENT_BYTES", resident)
     at = tmp_path / "d"
     rows = pa.table({"x": [None, 0.0, -0.0, float("nan"), 1.5, -2.0, 7.0] * 30})
     glaive.write_dataset(rows, at).create_scalar_index("x", "BITMAP")

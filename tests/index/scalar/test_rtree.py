@@ -13,7 +13,7 @@ import pytest
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.index.protocol import MeetsBox
-from glaive.index.scalar.rowsets import encode_rowset
+from glaive.index.row_sets import ROWSETS
 from glaive.indices import IndexConfig
 
 from .built import opened
@@ -140,7 +140,7 @@ def test_null_rows_that_are_told_again_and_again_are_joined_once(path: Path) -> 
 
 @pytest.mark.spec("rtree-3")
 def test_null_rows_of_several_sets_are_all_null(path: Path) -> None:
-    more = [encode_rowset(np.array(rows, np.uint64)) for rows in ([1], [2, 3], [1 << 32])]
+    more = [ROWSETS.of(np.array(rows, np.uint64)) for rows in ([1], [2, 3], [1 << 32])]
 
     def told(rows: pa.Table) -> pa.Table:
         sets = pa.array([*rows["nulls"].to_pylist(), *more], pa.binary())

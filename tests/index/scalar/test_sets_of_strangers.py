@@ -20,16 +20,15 @@ from tests.trials import trials
 
 import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
-from glaive.index.row_set import RowSet
-from glaive.index.scalar.bloomfilter import filter_bytes
-from glaive.index.scalar.rowsets import (
+from glaive.index.row_sets import (
+    TREEMAPS,
+    AddressMap,
     RowLimit,
-    encode_halves,
-    halves_of,
+    RowSet,
     row_set_of,
     rows_of_treemap,
 )
+from glaive.index.scalar.bloomfilter import filter_bytes
 
 from .test_damage import replaced
 
@@ -92,7 +91,7 @@ def test_sets_of_many_ranges_are_refused_before_these_take_memory() -> None:
     sets = stored(dict.fromkeys(range(2_100), odd))
     with little_memory(128 << 20), pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DEC"):
         row_set_of(sets, "here", 10_000)
-    treemap = encode_halves(dict.fromkeys(range(2_100), BitMap.deserialize(odd)))
+    treemap = TREEMAPS.join(dict.fromkeys(range(2_100), BitMap.deserialize(odd)))
     with little_memory(128 << 20), pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DEC"):
         rows_of_treemap(BitMap64.deserialize(treemap), "here", 10_000)
 
@@ -134,9 +133,9 @@ def test_sets_have_their_rows_however_these_are_stored(sets: dict[int, Any]) -> 
     assert row_set_of(stored(raw), "here", 99).rows().tolist() == rows.tolist()
 
     treemap = BitMap64(rows)
-    halves = dict(halves_of(treemap, "here"))
+    halves = TREEMAPS.split(treemap.serialize(), "here")
     assert halves == {at: bitmap for at, bitmap in bitmaps.items() if bitmap}
-    assert BitMap64.deserialize(encode_halves(halves)) == treemap
+    assert BitMap64.deserialize(TREEMAPS.join(halves)) == treemap
     assert rows_of_treemap(treemap, "here", 99).rows().tolist() == rows.tolist()
 
 
@@ -206,7 +205,7 @@ def test_searches_find_the_rows_that_there_are(tmp_path: Path, kind: str, *, sta
         (whole,) = stored(dict.fromkeys(FRAGMENTS, runs().serialize())).to_pylist()
         replaced(tmp_path, "bitmap_page_lookup.lance", rows_set("bitmaps", whole))
     else:
-        treemap = encode_halves(dict.fromkeys(FRAGMENTS, runs()))
+        treemap = TREEMAPS.join(dict.fromkeys(FRAGMENTS, runs()))
         replaced(tmp_path, "ngram_postings.lance", rows_set("posting_list", treemap))
     with little_memory(200 << 20):
         opened = glaive.dataset(tmp_path)

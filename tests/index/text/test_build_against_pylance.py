@@ -14,7 +14,7 @@ from glaive.errors import OptionError
 from glaive.format.pb import inverted_pb2
 from glaive.index.segment import IndexFile
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokenizers import Tokenizer
 from glaive.index.text.tokens import read_fst
 from glaive.io.uri import open_store
 

@@ -13,8 +13,8 @@ from pyroaring import BitMap
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.inverted import Inverted
 from glaive.index.text.postings import (

@@ -13,8 +13,14 @@ from tests.index.text.test_merge_text import built
 
 from glaive.index.protocol import ValueBatch
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.opened import JoinedPartitions, OpenedInverted
-from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
+from glaive.index.text.opened import (
+    Hits,
+    JoinedPartitions,
+    OpenedInverted,
+    SearchedPartition,
+    TermQuery,
+    search_terms,
+)
 from glaive.kernels.native import force_tier
 
 ROWS = 6000

@@ -13,7 +13,7 @@ from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError, GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import RetainedRows
+from glaive.index.row_sets import RetainedRows
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.inverted import Inverted, read_format
 from glaive.index.text.partition import PartitionContent, StoredPartition, partition_files

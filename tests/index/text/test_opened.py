@@ -18,9 +18,8 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import HasTokens
 from glaive.index.segment import Segment
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.opened import near_tokens
-from glaive.index.text.term_search import TextStatistics, length_shares, weights_of
-from glaive.index.text.tokens import Fst, write_fst
+from glaive.index.text.opened import TextStatistics, length_shares, weights_of
+from glaive.index.text.tokens import Fst, near_tokens, write_fst
 from glaive.io.uri import open_store
 
 words = st.lists(st.binary(min_size=0, max_size=6), unique=True, max_size=60)

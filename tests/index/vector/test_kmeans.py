@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.index.vector.sources import clustered
 
-from glaive.index.vector.kmeans import Clusters, DeviceVectors, Training, train_clusters
+from glaive.index.vector.coder import Clusters, DeviceVectors, Training, train_clusters
 from glaive.kernels.distances import Metric, sum_by_cluster
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive.index.vector.coder import ScalarCoder
-from glaive.index.vector.vector_column import VectorBlock
+from glaive.index.vector.storage import ColumnVectors
 from glaive.kernels.native import force_tier
 
 KINDS = ["FLAT", "SQ", "PQ", "RQ", "HNSW_FLAT", "HNSW_SQ", "HNSW_PQ"]
@@ -94,7 +94,7 @@ def test_a_few_such_rows_do_not_keep_others_from_being_found(tmp_path: Path, kin
 def test_codes_of_bounds_that_are_further_apart_than_the_largest_number() -> None:
     numbers = np.linspace(-LARGE, LARGE, 256, dtype=np.float32)[None]
     coder = ScalarCoder(256, -LARGE, LARGE, dot=True)
-    block = VectorBlock(numbers, numbers, np.zeros(1, np.uint64))
+    block = ColumnVectors(numbers, numbers, np.zeros(1, np.uint64))
     codes = coder.encode(block, numbers, np.zeros(1, np.int32))["__sq_code"]
     assert np.abs(codes[0].astype(int) - np.arange(256)).max() <= 1
     points = coder.points(np.array([(codes[0],)], [("__sq_code", np.uint8, 256)]))

@@ -10,7 +10,7 @@ import pytest
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2, table_pb2
-from glaive.index.address_map import AddressMap
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import remap_legacy
 from glaive.io.uri import open_store
@@ -38,4 +38,4 @@ def test_partitions_of_other_numbers_than_offsets_are_damage(
     store.put(f"{segment.folder}/index.idx", [raw])
     out = SegmentWriter(store, FormatVersion(2, 1))
     with pytest.raises(CorruptFileError, match="partitions of an index"):
-        remap_legacy(segment, "index.idx", AddressMap([]), out)
+        remap_legacy(segment, "index.idx", AddressMap({}), out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glaive.index.vector.graph_build import PartitionSort
+from glaive.index.vector.graph import PartitionSort
 
 RECORD = np.dtype([("_rowid", np.uint64), ("codes", np.uint8, (100,))])
 

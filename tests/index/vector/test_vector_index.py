@@ -15,8 +15,8 @@ import glaive
 from glaive.errors import CorruptFileError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import index_pb2, table_pb2
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.index.vector.vector_index import VectorIndex

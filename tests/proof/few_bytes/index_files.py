@@ -15,7 +15,7 @@ from glaive.errors import GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import index_pb2
-from glaive.index.scalar.rowsets import encode_halves, encode_rowset
+from glaive.index.row_sets import ROWSETS, TREEMAPS
 from glaive.index.segment import IndexFile
 from glaive.io.uri import open_store
 
@@ -188,10 +188,10 @@ def _one_partition(message: bytes, rows: int) -> bytes:
 
 def _row_set(first: int, count: int) -> bytes:
     """A dense bitmap in each of so many fragments."""
-    entry = encode_rowset(np.array(_EVERY_OTHER, np.uint64))[8:]
+    entry = ROWSETS.of(np.array(_EVERY_OTHER, np.uint64))[8:]
     parts = [struct.pack("<I", at) + entry for at in range(first, first + count)]
     return struct.pack("<I", count) + b"".join(parts)
 
 
 def _treemap(first: int, count: int) -> bytes:
-    return encode_halves(dict.fromkeys(range(first, first + count), _EVERY_OTHER))
+    return TREEMAPS.join(dict.fromkeys(range(first, first + count), _EVERY_OTHER))

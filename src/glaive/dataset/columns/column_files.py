@@ -37,10 +37,9 @@ from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.scan.bound import PassedPages
-from glaive.scan.deletions import LiveRows
 from glaive.scan.plan import windows
 from glaive.scan.projection import BlobHandling, SystemColumns
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.scan.views import BoundProjection, Views
 
 # --- The columns that a schema change adds: names, ids and types ------------------------

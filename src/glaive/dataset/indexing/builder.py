@@ -25,10 +25,10 @@ from glaive.dataset.indexing.vector_models import (
 )
 from glaive.errors import FragmentNotFoundError, OptionError
 from glaive.format.manifest import Feature
-from glaive.index.vector.kmeans import device_named
+from glaive.index.vector.coder import device_named
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
 from glaive.index.vector.parameters import default_parts, parse_parameters
-from glaive.index.vector.vector_column import VectorColumn, metric_named
+from glaive.index.vector.storage import VectorColumn, metric_named
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset

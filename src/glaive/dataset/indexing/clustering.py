@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import OptionError, TrainingError
-from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
-from glaive.index.vector.vector_column import metric_named, normalized
+from glaive.index.vector.coder import Clusters, Training, assign_all, train_clusters
+from glaive.index.vector.storage import metric_named, normalized
 from glaive.types import Float32s
 
 if TYPE_CHECKING:

@@ -335,7 +335,7 @@ def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallba
         if task.kind != _TEXTS:
             build_segment(dataset, task, count_rows)
             return
-        from glaive.index.text.parts import build_part
+        from glaive.index.text.inverted import build_part
 
         source, parameters = source_of(dataset, task, count_rows)
         out = SegmentWriter(
@@ -404,8 +404,8 @@ def finish_parts(dataset: OpenedVersion, entry: table_pb2.IndexMetadata) -> tabl
 
 
 def _merge(dataset: OpenedVersion, chosen: UUID) -> list[table_pb2.IndexFile]:
-    from glaive.index.text.parts import StagedSegment
-    from glaive.index.text.parts import merge_parts as merge
+    from glaive.index.text.inverted import StagedSegment
+    from glaive.index.text.inverted import merge_parts as merge
 
     entry = table_pb2.IndexMetadata(name=str(chosen))
     entry.uuid.uuid = chosen.bytes

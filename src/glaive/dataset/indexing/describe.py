@@ -22,7 +22,7 @@ from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureErr
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
-from glaive.index.address_map import AddressMap
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot

@@ -21,7 +21,7 @@ from glaive.dataset.stats import sample_positions
 from glaive.errors import OptionError
 from glaive.index.vector.codes import PlainCodes
 from glaive.index.vector.opened import OpenedVectorIndex
-from glaive.index.vector.vector_column import normalized
+from glaive.index.vector.storage import normalized
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import ELEMENTS, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import RowPlaces

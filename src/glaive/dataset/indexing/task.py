@@ -37,7 +37,7 @@ from glaive.index.protocol import (
     index_kinds,
     kind_of,
 )
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import SearchDefaults, with_defaults
 from glaive.index.vector.parameters import MAX_PARTITIONS

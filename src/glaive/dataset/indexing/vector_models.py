@@ -30,7 +30,7 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.pb import table_pb2
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.coder import ProductCoder, fixed_size_lists
-from glaive.index.vector.graph_build import PartitionSort
+from glaive.index.vector.graph import PartitionSort
 from glaive.index.vector.index_writer import StoredIndex, encoded_blocks, write_index
 from glaive.index.vector.model import VectorModel
 from glaive.index.vector.parameters import TYPE_URL, VectorParameters, details_of, version_of

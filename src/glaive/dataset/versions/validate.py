@@ -16,8 +16,7 @@ from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import RowValues, check_at_once
 from glaive.named_tuple import NamedTuple
-from glaive.scan.deletions import LiveRows
-from glaive.scan.snapshot import Snapshot
+from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.table.deletions import load_deleted_runs
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.rowids import load_lineage

@@ -5,17 +5,19 @@ Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import chain
-from typing import Any, ClassVar
+from itertools import chain, pairwise
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.conditions import IsNull, IsOneOf
+from glaive.arrow.chunked import as_numpy
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -26,30 +28,359 @@ from glaive.index.protocol import (
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
+    check_same_type,
+    check_type,
     index_kind,
+    no_parameters,
     stored_batches,
 )
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.key_sets import (
-    KEYS_AT_ONCE,
-    LOOKUP,
-    STATS,
-    KeySets,
-    grouped,
-    merged_keys,
-    write_keys,
-)
-from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.rowsets import (
+from glaive.index.row_sets import (
+    NO_ROWS,
+    ROWSETS,
+    AddressMap,
     RowLimit,
-    encode_rowset,
-    remap_rowsets,
+    RowNumbers,
+    RowSet,
+    SetFormat,
     row_set_of,
-    union_of_rowsets,
+    rows_per_byte,
 )
-from glaive.index.scalar.sorting import sorted_runs
-from glaive.index.scalar.zones import check_same_type, check_type, no_parameters
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.scalar.ordering import SortKeys, group_starts, is_sortable, key_of, sort_keys
+from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch, sorted_runs
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.memory import items_of
+from glaive.named_tuple import NamedTuple
+from glaive.types import Int64s
+
+# --- Keys with the set of rows of each: the file of BITMAP and LABEL_LIST, read and written
+# Specification: "BITMAP" in ``docs/format/indices.md``.
+
+LOOKUP = "bitmap_page_lookup.lance"
+STATS = "lance:index_stats"
+
+_BITS_PER_ROW = 12
+"""Bits of a stored set for each of its rows, about: 16 where they are few, less of many."""
+
+_RESIDENT_BYTES = 1 << 23
+"""Sets of files up to this size are read when they are opened."""
+
+
+class KeyBatch(NamedTuple):
+    """Some keys, and the sets of their rows as they are stored."""
+
+    keys: Any
+    sets: Any
+
+
+@dataclass(frozen=True, eq=False)
+class KeySets:
+    """The file, opened: its keys, and the sets if they are small.
+
+    Parameters
+    ----------
+    file
+        The file.
+    keys
+        All keys, ascending, null first.
+    present
+        Sort keys of those that are not null.
+    sets
+        The sets of all keys; None if they are read when they are needed.
+    order
+        Row of each key in the file; None if the file has the same order.
+    keep
+        Keeps sets of single keys that were read.
+    """
+
+    file: IndexFile
+    keys: Any
+    present: SortKeys
+    sets: Any
+    order: Int64s | None = None
+    keep: Keep = keep_nothing
+
+    @classmethod
+    def open(cls, file: IndexFile, keep: Keep = keep_nothing) -> Self:
+        """Read the keys.
+
+        Raises
+        ------
+        CorruptFileError
+            A key is there more than once.
+        UnsupportedFeatureError
+            Keys are of a type without order.
+        """
+        file.check(keys=None, bitmaps=pa.binary())
+        kind = file.schema.field("keys").type
+        if not is_sortable(kind):
+            raise UnsupportedFeatureError(f"{file.path}: keys of type {kind} are not searched")
+        resident = file.size <= _RESIDENT_BYTES
+
+        def load() -> tuple[pa.Table, int]:
+            rows = file.read(["keys", "bitmaps"] if resident else ["keys"])
+            return rows, rows.nbytes
+
+        rows: pa.Table = keep("keys", load)
+        keys: Any = rows["keys"].combine_chunks()
+        sets = rows["bitmaps"].combine_chunks() if resident else None
+        nulls = int(keys.null_count)
+        present, order = sort_keys(keys[nulls:]), None
+        if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
+            # As pylance up to 10 writes them: in the order of a hash table.
+            order = _ascending(keys)
+            at: Any = pa.array(order)
+            keys = keys.take(at)
+            sets = None if sets is None else sets.take(at)
+            present = sort_keys(keys[nulls:])
+        if nulls > 1 or (present[1:] == present[:-1]).any():
+            raise file.corrupt_column("keys", "each key once", "some several times")
+        return cls(file, keys, present, sets, order, keep=keep)
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether all rows that are null are there: Lance up to 0.29 lost them in compactions."""
+        return bool(self.keys.null_count) or STATS in self.file.metadata
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds, about, beside keys and sets that are kept."""
+        objects = 33 * len(self.present) if self.present.dtype == np.object_ else 0
+        return int(self.file.nbytes + self.present.nbytes + objects)
+
+    def accepts(self, query: object) -> bool:
+        """Whether keys can be selected for a query."""
+        kind = self.keys.type
+        if isinstance(query, IsNull):
+            return True
+        if isinstance(query, IsOneOf):
+            return bool(query.values.type == kind)
+        if isinstance(query, InRange):
+            return all(one is None or one.type == kind for one in (query.low, query.high))
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return isinstance(query, HasText) and is_text
+
+    def select(self, condition: Condition) -> Int64s:
+        """Positions of the keys that pass a condition, ascending."""
+        nulls = int(self.keys.null_count)
+        if isinstance(condition, IsNull):
+            return np.arange(nulls) if not condition.negated else np.arange(nulls, len(self.keys))
+        if isinstance(condition, IsOneOf):
+            return self._one_of(condition)
+        if isinstance(condition, InRange):
+            return np.arange(*self._range(condition))
+        mask: Any = condition.mask(self.keys)
+        return np.flatnonzero(as_numpy(mask))
+
+    def _one_of(self, condition: IsOneOf) -> Int64s:
+        nulls = int(self.keys.null_count)
+        values: Any = condition.values
+        if condition.negated and values.null_count:
+            return np.empty(0, np.int64)
+        wanted = sort_keys(values.drop_null())
+        at = np.searchsorted(self.present, wanted)
+        known = np.flatnonzero(at < len(self.present))
+        at = at[known]
+        at = at[self.present[at] == wanted[known]]
+        chosen = np.zeros(len(self.present), np.bool_)
+        chosen[at] = True
+        return np.flatnonzero(~chosen if condition.negated else chosen) + nulls
+
+    def _range(self, condition: InRange) -> tuple[int, int]:
+        first, last = 0, len(self.present)
+        if condition.low is not None:
+            side: Any = "left" if condition.low_included else "right"
+            first = int(np.searchsorted(self.present, key_of(condition.low), side)[0])
+        if condition.high is not None:
+            side = "right" if condition.high_included else "left"
+            last = int(np.searchsorted(self.present, key_of(condition.high), side)[0])
+        nulls = int(self.keys.null_count)
+        return first + nulls, max(first, last) + nulls
+
+    def estimate(self, at: Int64s) -> int:
+        """Rows of the keys at some positions, about, by the bytes of their sets."""
+        if not len(at):
+            return 0
+        if self.sets is None:
+            return -(-self.file.size * 8 * len(at) // (_BITS_PER_ROW * len(self.keys)))
+        sets = self._sets(at)
+        ends = items_of(sets.buffers()[1], "<i4", len(sets) + 1, sets.offset * 4)
+        size = int(ends[-1]) - int(ends[0])
+        return math.ceil(size * rows_per_byte(sets, self.file.path))
+
+    def rows(self, at: Int64s) -> RowSet:
+        """The rows of any of the keys at some positions, which ascend."""
+        if len(at) != 1:
+            return row_set_of(self._sets(at), self.file.path, self.file.size)
+
+        def load() -> tuple[RowSet, int]:
+            rows = row_set_of(self._sets(at), self.file.path, self.file.size)
+            return rows, rows.nbytes
+
+        rows: RowSet = self.keep(("key", int(at[0])), load)
+        return rows
+
+    def rows_of_each(self, at: Int64s) -> Iterator[RowSet]:
+        """The rows of each of the keys at some positions, one after the other."""
+        sets, file = self._sets(at), self.file
+        return (row_set_of(sets[one : one + 1], file.path, file.size) for one in range(len(at)))
+
+    def _sets(self, at: Int64s) -> Any:
+        if not len(at):
+            return pa.array([], pa.binary())
+        first, last = int(at[0]), int(at[-1]) + 1
+        if self.sets is None:
+            found = self._read_sets(at)
+        elif last - first == len(at):
+            found = self.sets[first:last]
+        else:
+            found = self.sets.take(pa.array(at))
+        self.file.check_present(found)
+        return found
+
+    def _read_sets(self, at: Int64s) -> Any:
+        if self.order is None:
+            return self.file.take(["bitmaps"], at)[0]
+        rows, back = np.unique(self.order[at], return_inverse=True)
+        found: Any = self.file.take(["bitmaps"], rows)[0]
+        return found.take(pa.array(back))
+
+    def batches(self) -> Iterator[KeyBatch]:
+        """All keys and sets, which are held together: their limit is that of what is read at once.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            They take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
+            bytes of the file.
+        """
+        size = 0
+        for start in range(0, len(self.keys), KEYS_AT_ONCE):
+            stop = min(len(self.keys), start + KEYS_AT_ONCE)
+            sets = self._sets(np.arange(start, stop))
+            size += sets.nbytes
+            self.file.check_decoded(size, "sets of rows")
+            yield KeyBatch(self.keys[start:stop], sets)
+
+
+def _ascending(keys: Any) -> Int64s:
+    """The order that makes keys ascend, null first."""
+    is_null = np.asarray(keys.is_null())
+    known = np.flatnonzero(~is_null)
+    by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
+    return np.concatenate((np.flatnonzero(is_null), known[by_key]))
+
+
+KEYS_AT_ONCE = 1 << 16
+"""Keys whose sets are objects of Python at once."""
+
+_JOINED_BYTES = 1 << 25
+"""Bytes of these sets, but for those of one key."""
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def grouped(
+    runs: Sequence[SortedRun], memory_limit: int, form: SetFormat = ROWSETS
+) -> Iterator[KeyBatch]:
+    """The distinct values of sorted runs, ascending, with the set of rows of each.
+
+    Memory: windows of the runs, and the encoded sets of a batch.
+    """
+    pending: _Group | None = None
+    for batch in merged(runs, memory_limit):
+        values: Any = batch.values
+        rows, starts = batch.rows, group_starts(values)
+        keys: Any = values.take(pa.array(starts))
+        sets: Any = form.encode(rows, np.append(starts, len(rows)))
+        first = 0
+        if pending is not None:
+            if pending.has(keys[:1]):
+                pending.parts.append(sets[0].as_py())
+                first = 1
+            if len(keys) > first:
+                yield pending.closed(form)
+                pending = None
+        last = len(keys) - 1
+        if pending is None:
+            if last > first:
+                yield KeyBatch(keys[first:last], sets[first:last])
+            pending = _Group(keys[last:], [sets[last].as_py()])
+    if pending is not None:
+        yield pending.closed(form)
+
+
+@dataclass(eq=False)
+class _Group:
+    """A key that may have more rows, and parts of the set of its rows."""
+
+    key: Any
+    parts: list[bytes]
+
+    def has(self, key: Any) -> bool:
+        """Whether another key is the same one."""
+        if self.key.null_count or key.null_count:
+            return bool(self.key.null_count == key.null_count)
+        return bool(sort_keys(self.key)[0] == sort_keys(key)[0])
+
+    def closed(self, form: SetFormat) -> KeyBatch:
+        """The key with the whole set."""
+        parts = self.parts
+        whole = parts[0] if len(parts) == 1 else form.union(parts)
+        return KeyBatch(self.key, pa.array([whole], pa.binary()))
+
+
+def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Iterator[KeyBatch]:
+    """Batches with keys in common as one, ascending. All encoded sets are in memory."""
+    found = list(batches)
+    if not found:
+        return
+    keys: Any = pa.concat_arrays([batch.keys for batch in found])
+    # One array: taking some sets from chunks costs as much as all of them.
+    wide: Any = pa.large_binary()
+    sets: Any = pa.concat_arrays([cast("Any", batch.sets).cast(wide) for batch in found])
+    found.clear()
+    keys, positions = sorted_batch(ValueBatch(keys, np.arange(len(keys), dtype=np.uint64)))
+    nulls = int(keys.null_count)
+    starts = group_starts(keys[nulls:]) + nulls
+    starts = np.concatenate((np.zeros(min(nulls, 1), np.int64), starts))
+    bounds = np.append(starts, len(keys))
+    sizes = np.diff(items_of(sets.buffers()[1], "<i8", len(sets) + 1, sets.offset * 8))
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes[positions.astype(np.int64)])))
+    # Their bytes before the sets of each key: so many keys at a time have not too many.
+    at = before[bounds]
+    first = 0
+    while first < len(starts):
+        last = int(at.searchsorted(at[first] + _JOINED_BYTES, side="right")) - 1
+        last = min(max(first + 1, last), first + KEYS_AT_ONCE, len(starts))
+        begin, end = bounds[first].item(), bounds[last].item()
+        listed = sets.take(pa.array(positions[begin:end])).to_pylist()
+        joined = [
+            listed[start] if stop - start == 1 else form.union(listed[start:stop])
+            for start, stop in pairwise((bounds[first : last + 1] - begin).tolist())
+        ]
+        yield KeyBatch(keys.take(pa.array(starts[first:last])), pa.array(joined, pa.binary()))
+        first = last
+
+
+def write_keys(
+    out: SegmentWriter,
+    kind: pa.DataType,
+    batches: Iterable[KeyBatch],
+    buffers: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write the file, with global buffers by the metadata key that stores their number."""
+    schema = pa.schema([pa.field("keys", kind), pa.field("bitmaps", pa.binary())])
+    file = out.create(LOOKUP, schema)
+    count = 0
+    for keys, sets in batches:
+        file.write(pa.record_batch([keys, sets], schema=schema))
+        count += len(keys)
+    for key, data in (buffers or {}).items():
+        file.add_metadata({key: str(file.add_buffer(data))})
+    file.add_metadata({STATS: f'{{"num_bitmaps":{count}}}'})
+    file.finish()
+
 
 # --- BITMAP and LABEL_LIST, searched: the sets of the keys that pass are read, and joined
 # Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
@@ -165,9 +496,6 @@ def _in_both(first: RowSet, second: RowSet) -> RowSet:
     return RowSet.intersection([first, second])
 
 
-NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
-
-
 NULLS = "lance:label_list_nulls"
 
 
@@ -197,8 +525,8 @@ class Bitmap(IndexKind):
         for rows in lookup.windows(["keys", "bitmaps"], KEYS_AT_ONCE):
             lookup.check_present(rows["bitmaps"])
             sets: Any = rows["bitmaps"].to_pylist()
-            remapped = remap_rowsets(sets, address_map, lookup.path, limit)
-            surviving = np.flatnonzero([row_set is not None for row_set in remapped])
+            remapped = ROWSETS.remap(sets, address_map, lookup.path, limit)
+            surviving = np.flatnonzero([any(row_set[:4]) for row_set in remapped])
             keys = rows["keys"] if len(surviving) == len(remapped) else rows["keys"].take(surviving)
             bitmaps = pa.chunked_array([pa.array([remapped[at] for at in surviving], pa.binary())])
             file.write(pa.table([keys, bitmaps], schema=schema))
@@ -299,13 +627,13 @@ class LabelList(Bitmap):
         nulls = [file.buffer(file.number(NULLS)).to_pybytes() for file in files]
         kind = _shared_type(opened)
         if source is None:
-            write_keys(out, kind, merged_keys(batches), {NULLS: union_of_rowsets(nulls)})
+            write_keys(out, kind, merged_keys(batches), {NULLS: ROWSETS.union(nulls)})
         else:
             check_same_type(files[0], "keys", _item_type(source.field))
             labels = _Labels(source)
             with sorted_runs(labels.items(), source.memory_limit) as runs:
                 new = grouped(runs, source.memory_limit)
-                every = union_of_rowsets([*nulls, labels.nulls_encoded()])
+                every = ROWSETS.union([*nulls, labels.nulls_encoded()])
                 write_keys(out, kind, merged_keys(chain(batches, new)), {NULLS: every})
         return BuiltSegment("/lance.table.LabelListIndexDetails", version=1)
 
@@ -328,7 +656,7 @@ class _Labels:
 
     def nulls_encoded(self) -> bytes:
         """The rows that are null, as a set, once all items were read."""
-        return encode_rowset(np.sort(np.concatenate([np.empty(0, np.uint64), *self._nulls])))
+        return ROWSETS.of(np.sort(np.concatenate([np.empty(0, np.uint64), *self._nulls])))
 
 
 def _item_type(field: pa.Field[Any]) -> Any:
@@ -359,5 +687,5 @@ def _nulls(lookup: IndexFile, address_map: AddressMap) -> dict[str, bytes]:
     if NULLS not in lookup.metadata:
         return {}
     data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
-    (null_rows,) = remap_rowsets([data], address_map, lookup.path)
-    return {NULLS: encode_rowset(np.empty(0, np.uint64)) if null_rows is None else null_rows}
+    (null_rows,) = ROWSETS.remap([data], address_map, lookup.path)
+    return {NULLS: null_rows}

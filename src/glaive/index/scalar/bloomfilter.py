@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.format.bitmaps import BLOCK_BYTES, BLOCK_WORDS, bit_numbers, block_numbers, word_masks
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -24,23 +23,21 @@ from glaive.index.protocol import (
     IndexSource,
     RebuiltSegment,
     ScalarIndex,
+    check_type,
     index_kind,
+    integer,
+    known_parameters,
+    probability,
 )
-from glaive.index.row_set import RowSet
-from glaive.index.scalar.json_members import MemberSource
+from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap
 from glaive.index.scalar.ordering import bytes_of, is_number
-from glaive.index.scalar.rowsets import union_of_rowsets
 from glaive.index.scalar.zones import (
     NULLS,
     ZONE_FIELDS,
     StoredZones,
     ZoneBatch,
     Zoned,
-    check_type,
-    integer,
     joined,
-    known_parameters,
-    probability,
     retained_zones,
     shared_setting,
     stored_nulls,
@@ -51,6 +48,9 @@ from glaive.kernels.hashing import hash_strings, hash_words
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, UInt64s
+
+MEMBER = b"glaive.member"
+"""Key of the metadata of a field that is a member of documents, not a column."""
 
 # --- Bloom filters of zones of rows, and of what values they are made -------------------
 # Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
@@ -281,11 +281,11 @@ class OpenedBloomFilter(ScalarIndex):
         known = self._zones.nulls
         if isinstance(query, IsNull):
             if known is not None:
-                return Candidates(known, _NO_ROWS if nulls else None, exact=True)
+                return Candidates(known, NO_ROWS if nulls else None, exact=True)
             rows = self._zones.rows(self._has_null)
-            return Candidates(rows, _NO_ROWS if nulls else None, exact=False)
+            return Candidates(rows, NO_ROWS if nulls else None, exact=False)
         rows = self._zones.rows(self._select(hash_values(_values(query).drop_null())))
-        return Candidates(rows, known or _NO_ROWS if nulls else None, exact=False)
+        return Candidates(rows, known or NO_ROWS if nulls else None, exact=False)
 
     def _select(self, hashes: UInt64s) -> Flags:
         if self._filters is not None:
@@ -341,9 +341,6 @@ def _values(query: Any) -> Any:
         low, high = cast("Any", query.low), cast("Any", query.high)
         return pa.concat_arrays([pa.repeat(low, 1), pa.repeat(high, 1)])
     return None
-
-
-_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 
 FILTERS = "bloomfilter.lance"
@@ -445,7 +442,7 @@ def _text(value: float) -> str:
 
 def _noted(source: IndexSource) -> pa.DataType | None:
     """The type that is noted in the file: of members of documents, not of columns."""
-    return source.field.type if isinstance(source, MemberSource) else None
+    return source.field.type if MEMBER in (source.field.metadata or {}) else None
 
 
 def _zones_of(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table, bytes]:
@@ -476,5 +473,5 @@ def _write(
     metadata = dict(zip((_STORED_ITEMS, _STORED_PROBABILITY), settings, strict=True))
     if len(kinds) == 1 and None not in kinds:
         metadata[_STORED_TYPE] = str(*kinds)
-    out.write(FILTERS, zones, metadata=metadata, buffers={NULLS: union_of_rowsets(nulls)})
+    out.write(FILTERS, zones, metadata=metadata, buffers={NULLS: ROWSETS.union(nulls)})
     return BuiltSegment("/lance.index.pb.BloomFilterIndexDetails")

@@ -5,31 +5,57 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy
+from glaive.arrow.conditions import (
+    Condition,
+    HasText,
+    InRange,
+    IsNull,
+    IsOneOf,
+    comparable_decimals,
+    constants,
+)
 from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, UnsupportedFeatureError
 from glaive.format.extension import JSON
 from glaive.format.logical_types import EXTENSION_NAME
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
+    Candidates,
     IndexKind,
+    IndexQuery,
     IndexSource,
     RebuiltSegment,
+    ScalarIndex,
     ValueBatch,
     index_kind,
 )
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.types import Int64s
+from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    bytes_of,
+    distinct_keys,
+    is_number,
+    key_of,
+    prefix_range,
+    sort_keys,
+)
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.memory import items_of
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
-    from glaive.index.scalar.btree_search import OpenedBTree
     from glaive.index.scalar.sorting import SortedRun
 
 
@@ -77,7 +103,6 @@ class BTree(IndexKind):
 
     def open(self, segment: Segment) -> OpenedBTree:
         """Read the bounds of all pages."""
-        from glaive.index.scalar.btree_search import OpenedBTree, PageBounds
         from glaive.index.scalar.ordering import is_sortable
 
         lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
@@ -115,9 +140,9 @@ class BTree(IndexKind):
 
         ``zone_size`` is the number of rows of a page, by default 4,096.
         """
+        from glaive.index.protocol import check_type, integer, known_parameters
         from glaive.index.scalar.ordering import is_sortable
         from glaive.index.scalar.sorting import sorted_runs
-        from glaive.index.scalar.zones import check_type, integer, known_parameters
 
         known_parameters("BTREE", parameters, (_ZONE_SIZE,))
         per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
@@ -154,8 +179,8 @@ class BTree(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Merge the sorted values of all segments and of the source."""
+        from glaive.index.protocol import check_same_type
         from glaive.index.scalar.sorting import sorted_runs
-        from glaive.index.scalar.zones import check_same_type
 
         runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
         kind = _type_of(segments)
@@ -345,3 +370,613 @@ def _lookup_schema(kind: pa.DataType) -> pa.Schema:
             pa.field("page_idx", pa.uint32(), nullable=False),
         ]
     )
+
+
+# --- BTREE, searched: the pages that a condition needs are read, their values tested ----
+# Specification: "BTREE" in ``docs/format/indices.md``.
+
+# --- Pages of sorted values: their bounds, and which of them hold the answers to a condition
+# Specification: "BTREE" in ``docs/format/indices.md``.
+
+
+class PageSelection(NamedTuple):
+    """The pages that matter for a condition.
+
+    Parameters
+    ----------
+    whole
+        Ranges of pages of which all rows pass: half-open, ascending, not adjacent.
+    partly
+        Pages of which some rows may pass, whose values have to be tested; ascending.
+    """
+
+    whole: list[tuple[int, int]]
+    partly: Int64s
+
+    @classmethod
+    def of(cls, whole: Flags, partly: Flags) -> Self:
+        """The same from one flag per page."""
+        edges = np.flatnonzero(np.diff(whole, prepend=False, append=False)).tolist()
+        return cls(list(zip(edges[::2], edges[1::2], strict=True)), np.flatnonzero(partly))
+
+
+@dataclass(frozen=True, eq=False)
+class PageBounds:
+    """Smallest and largest value of each page of sorted values, nulls first.
+
+    Parameters
+    ----------
+    kind
+        Type of the values.
+    lows, highs
+        Keys of the first and the last value of each page that has values; of a page that
+        begins with nulls, the low key stands for any lower one.
+    null_rows
+        Rows that are null: the first ones.
+    all_null
+        Pages of nulls only: the first ones.
+    straddles
+        Whether the first page with values begins with nulls.
+    rows
+        Rows of each page.
+    nbytes
+        Bytes of memory, about.
+    """
+
+    kind: pa.DataType
+    lows: SortKeys
+    highs: SortKeys
+    null_rows: int
+    all_null: int
+    straddles: bool
+    rows: Int64s
+    nbytes: int
+
+    @classmethod
+    def of(cls, lowest: pa.Array, highest: pa.Array, nulls: Int64s, rows: Int64s) -> Self | None:
+        """Bounds from the first and the last value of each page and its nulls.
+
+        None if they are not those of sorted pages.
+        """
+        null_rows, all_null = int(nulls.sum()), int((nulls == rows).sum())
+        before = np.cumsum(rows) - rows
+        straddles = bool(((nulls > 0) & (nulls < rows)).any())
+        if not bool((nulls == np.clip(null_rows - before, 0, rows)).all()):
+            return None
+        if lowest.null_count != all_null + straddles or highest.null_count != all_null:
+            return None
+        lows, highs = sort_keys(lowest[all_null:]), sort_keys(highest[all_null:])
+        present = int(straddles)
+        if bool((highs[present:] < lows[present:]).any()) or bool((lows[1:] < highs[:-1]).any()):
+            return None
+        nbytes = lows.nbytes + highs.nbytes + rows.nbytes
+        if lows.dtype == np.object_:
+            nbytes += lowest.nbytes + highest.nbytes + _OBJECT_BYTES * 2 * len(lows)
+        return cls(lowest.type, lows, highs, null_rows, all_null, straddles, rows, int(nbytes))
+
+    def select(self, condition: Condition) -> PageSelection:
+        """The pages for a condition that :meth:`accepts`."""
+        if isinstance(condition, IsNull):
+            return self._nulls(condition)
+        if isinstance(condition, IsOneOf):
+            selection = self._one_of(condition.values)
+            return self._without(selection, condition) if condition.negated else selection
+        if isinstance(condition, InRange):
+            low = _Bound(_keys_of(condition.low), condition.low_included)
+            return self._range(low, _Bound(_keys_of(condition.high), condition.high_included))
+        if condition.ends:
+            return self._one_of(constants([condition.word], self.kind))
+        first, after = prefix_range(condition.word)
+        return self._range(_Bound(first, True), _Bound(after, False))
+
+    def keys_by_page(self, values: Any, pages: Int64s) -> list[SortKeys]:
+        """The distinct keys of some values that each of some pages may have."""
+        keys = distinct_keys(values)
+        at = pages - self.all_null
+        first = np.searchsorted(keys, self.lows[at], "left")
+        if self.straddles:
+            first[at == 0] = 0
+        last = np.searchsorted(keys, self.highs[at], "right")
+        bounds = zip(first.tolist(), last.tolist(), strict=True)
+        return [keys[start:stop] for start, stop in bounds]
+
+    def accepts(self, condition: object) -> bool:
+        """Whether pages can be selected for a condition."""
+        if isinstance(condition, IsNull):
+            return True
+        if isinstance(condition, IsOneOf):
+            return bool(condition.values.type == self.kind)
+        if isinstance(condition, InRange):
+            bounds = [one for one in (condition.low, condition.high) if one is not None]
+            return all(bound.type == self.kind for bound in bounds)
+        is_text = pa.types.is_string(self.kind) or pa.types.is_large_string(self.kind)
+        return isinstance(condition, HasText) and condition.begins and is_text
+
+    # ------------------------------------------------------------------ by condition
+
+    def _nulls(self, condition: IsNull) -> PageSelection:
+        first, count = self.all_null + self.straddles, len(self.rows)
+        start, stop = (first, count) if condition.negated else (0, self.all_null)
+        whole = [(start, stop)] if start < stop else []
+        return PageSelection(whole, np.arange(self.all_null, first))
+
+    def _range(self, low: _Bound, high: _Bound) -> PageSelection:
+        first = inner_first = _FIRST
+        last = inner_last = np.array([len(self.lows)])
+        if low.key is not None:
+            side = "left" if low.included else "right"
+            first, inner_first = self._search_highs(low.key, side), self._search_lows(low.key, side)
+        if high.key is not None:
+            side = "right" if high.included else "left"
+            last, inner_last = self._search_lows(high.key, side), self._search_highs(high.key, side)
+        return self._selection(first, last, inner_first, inner_last)
+
+    def _one_of(self, values: Any) -> PageSelection:
+        keys = sort_keys(values.drop_null() if values.null_count else values)
+        return self._selection(
+            self._search_highs(keys, "left"),
+            self._search_lows(keys, "right"),
+            self._search_lows(keys, "left"),
+            self._search_highs(keys, "right"),
+        )
+
+    def _without(self, found: PageSelection, condition: IsOneOf) -> PageSelection:
+        """All pages with values, but for those that were found whole."""
+        if condition.values.null_count:
+            return PageSelection([], _NO_PAGES)
+        whole = np.ones(len(self.rows), np.bool_)
+        partly = np.zeros(len(self.rows), np.bool_)
+        for start, stop in found.whole:
+            whole[start:stop] = False
+        whole[found.partly] = False
+        partly[found.partly] = True
+        whole[: self.all_null] = False
+        if self.straddles:
+            partly[self.all_null] |= whole[self.all_null]
+            whole[self.all_null] = False
+        return PageSelection.of(whole, partly)
+
+    # ------------------------------------------------------------------ ranges of pages
+
+    def _search_highs(self, keys: SortKeys, side: Any) -> Int64s:
+        return self.highs.searchsorted(keys, side)
+
+    def _search_lows(self, keys: SortKeys, side: Any) -> Int64s:
+        """``searchsorted`` in the low keys; that of a page that begins with nulls is the lowest."""
+        skipped = int(self.straddles)
+        found = self.lows[skipped:].searchsorted(keys, side)
+        return found + 1 if skipped else found
+
+    def _selection(
+        self, first: Int64s, last: Int64s, inner_first: Int64s, inner_last: Int64s
+    ) -> PageSelection:
+        """The union of ranges of pages, numbered among those with values.
+
+        Those from ``inner_first`` to ``inner_last`` pass as a whole, if there are no nulls.
+        """
+        if len(first) == 1:
+            inner = max(inner_first.item(), int(self.straddles))
+            return self._single(first.item(), last.item(), inner, inner_last.item())
+        inner_first = np.maximum(inner_first, int(self.straddles))
+        found, whole = self._union(first, last), self._union(inner_first, inner_last)
+        return PageSelection.of(whole, found & ~whole)
+
+    def _single(self, first: int, last: int, inner_first: int, inner_last: int) -> PageSelection:
+        """One range of pages: where it begins and ends, some rows may pass."""
+        before = self.all_null
+        inner_first, inner_last = max(first, inner_first), min(last, inner_last)
+        if inner_first >= inner_last:
+            return PageSelection([], np.arange(before + first, before + last))
+        edges = [*range(first, inner_first), *range(inner_last, last)]
+        return PageSelection(
+            [(before + inner_first, before + inner_last)], np.array(edges, np.int64) + before
+        )
+
+    def _union(self, first: Int64s, last: Int64s) -> Flags:
+        last = np.maximum(first, last)
+        depth = np.zeros(len(self.lows) + 1, np.int64)
+        np.add.at(depth, first, 1)
+        np.subtract.at(depth, last, 1)
+        flags = np.zeros(len(self.rows), np.bool_)
+        flags[self.all_null :] = np.cumsum(depth[:-1]) > 0
+        return flags
+
+    # ------------------------------------------------------------------ numbers of rows
+
+    def rows_of(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Rows of ranges of pages."""
+        return sum(int(self.rows[start:stop].sum()) for start, stop in ranges)
+
+    @cached_property
+    def rows_per_value(self) -> float:
+        """Rows with the same value, about.
+
+        The more rows have the same value, the more pages end within these: where each does, there
+        are as many rows as in some pages, as far as bounds tell.
+        """
+        pages = max(1, len(self.lows))
+        changes = int(np.count_nonzero(self.lows[1:] != self.highs[:-1]))
+        return pages / (changes + 1)
+
+    @cached_property
+    def are_apart(self) -> bool:
+        """Whether no value is in two pages."""
+        return self.rows_per_value == 1 and not self.null_rows
+
+    def rows_of_values(self, condition: IsOneOf) -> int:
+        """Rows that have one of some values, about, wherever they are."""
+        return math.ceil(len(condition.values) * self.rows_per_value)
+
+    def estimate(self, condition: Condition, selection: PageSelection) -> int:
+        """Rows that pass a condition, about, by the pages that were selected for it."""
+        whole, partly = selection
+        tested = (
+            self.rows.item(partly.item()) if len(partly) == 1 else self.rows[partly].sum().item()
+        )
+        if isinstance(condition, IsOneOf) and not condition.negated:
+            single = self.rows_of_values(condition)
+            # A value that goes on in the next page has about half of either.
+            goes_on = len(whole) > 0 or len(partly) > len(condition.values)
+            tested = max(tested // 2, single) if goes_on else min(tested, single)
+        elif isinstance(condition, InRange) and self.lows.dtype != np.object_:
+            tested = math.ceil(sum(self._share(condition, page) for page in partly.tolist()))
+        else:
+            tested = -(-tested // 2)
+        return self.rows_of(whole) + tested
+
+    def _share(self, condition: InRange, page: int) -> float:
+        """Rows of a page that are in a range, if values are spread evenly between its bounds."""
+        at = page - self.all_null
+        low, high = int(self.lows[at]), int(self.highs[at])
+        first = low if condition.low is None else int(_first(condition.low))
+        last = high if condition.high is None else int(_first(condition.high))
+        if not low < high or (self.straddles and at == 0):
+            return int(self.rows[page]) / 2
+        share = (min(last, high) - max(first, low) + 1) / (high - low + 1)
+        return int(self.rows[page]) * max(0.0, share)
+
+
+def _first(bound: Any) -> Any:
+    return key_of(bound)[0]
+
+
+_NO_PAGES = np.empty(0, np.int64)
+_FIRST = np.zeros(1, np.int64)
+
+_OBJECT_BYTES = 33
+"""Bytes of memory of an empty ``bytes`` object."""
+
+
+class _Bound(NamedTuple):
+    """An end of a range: its key, in an array of one; None if the range is open."""
+
+    key: SortKeys | None
+    included: bool
+
+
+def _keys_of(bound: Any) -> SortKeys | None:
+    return None if bound is None else key_of(bound)
+
+
+_KEPT_PAGES = 16
+"""So many pages whose values are tested are kept, for the next search."""
+
+_KEPT_ROWS, _KEPT_BYTES = 1 << 21, 1 << 25
+"""Rows and bytes of a file whose pages are all kept, once a search has to test more of them."""
+
+_BISECTED = 2_000
+"""Values are looked up where there are as many for each; else all are tested, in one go."""
+
+
+class OpenedBTree(ScalarIndex):
+    """The bounds of all pages, and the file they are in.
+
+    Parameters
+    ----------
+    pages
+        File of the sorted values with the number of their rows.
+    bounds
+        Of each page.
+    per_page
+        Rows of each page but the last.
+    keep
+        Keeps single pages that were read.
+    """
+
+    def __init__(
+        self, pages: IndexFile, bounds: PageBounds, per_page: int, keep: Keep = keep_nothing
+    ) -> None:
+        self._pages, self._bounds, self._per_page = pages, bounds, per_page
+        self._keep = keep
+        self._last: tuple[Condition, PageSelection] | None = None
+        self._fits = pages.num_rows <= _KEPT_ROWS and pages.size <= _KEPT_BYTES
+        self._tested = 0  # pages, one by one, since all were read
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return self._bounds.nbytes + self._pages.nbytes
+
+    @property
+    def null_rows(self) -> int:
+        """Rows that are null."""
+        return self._bounds.null_rows
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it is a condition on values of this type; of texts, on how they begin."""
+        return self._bounds.accepts(query)
+
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows of the pages that pass, and of others as many as their bounds suggest."""
+        condition: Any = query
+        if isinstance(condition, IsOneOf) and not condition.negated and self._bounds.are_apart:
+            return self._bounds.rows_of_values(condition)
+        return self._bounds.estimate(condition, self._select(condition))
+
+    def compared(self, query: IndexQuery) -> int:
+        """Bounds of pages, and the values of pages that have to be tested."""
+        condition: Any = query
+        pages = len(self._bounds.rows)
+        return pages + min(len(self._select(condition)[1]) * self._per_page, self._pages.num_rows)
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find rows, exactly.
+
+        One read of the values and rows of pages that have to be tested, and the rows of others.
+        """
+        condition: Any = query
+        rows = self._find(condition)
+        return Candidates(rows, self._unknown(condition) if nulls else None, exact=True)
+
+    def _unknown(self, condition: Condition) -> RowSet:
+        """Rows for which a condition is null."""
+        if isinstance(condition, IsNull):
+            return NO_ROWS
+        if isinstance(condition, IsOneOf) and condition.values.null_count:
+            # What is not equal to a known value may be equal to the null.
+            found = self._find(IsOneOf(condition.values.drop_null()))
+            return self._row_set([self._rows(0, self._pages.num_rows)]).difference(found)
+        return self._row_set([self._rows(0, self._bounds.null_rows)])
+
+    def _rows(self, start: int, stop: int) -> RowNumbers:
+        return self._numbers(self._pages.read_ranges([(("ids",), [(start, stop)])])[0][0])
+
+    def _find(self, condition: Condition) -> RowSet:
+        if isinstance(condition, IsNull):
+            # Nulls come first: no value has to be looked at.
+            nulls, end = self._bounds.null_rows, self._pages.num_rows
+            return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
+        places = _has_places(condition)
+        if places and self._fits and self._tested >= len(self._bounds.rows):
+            # As much was read of single pages as there is: all of them are searched at once.
+            return self._few(self._keep("pages", self._load_all).find(condition))
+        whole, partly = self._select(condition)
+        self._tested += len(partly)
+        if len(partly) <= _KEPT_PAGES:
+            pages, rest = self._kept(partly, self._ranges(whole))
+            if len(pages) > 1 and places and isinstance(condition, IsOneOf):
+                keys = self._bounds.keys_by_page(condition.values, partly)
+                found = [
+                    page.find_keys(some, condition) for page, some in zip(pages, keys, strict=True)
+                ]
+            else:
+                found = [page.find(condition) for page in pages]
+            return self._row_set([*rest, *found]) if rest or len(found) != 1 else self._few(*found)
+        if self._fits:
+            return self._few(self._keep("pages", self._load_all).find(condition))
+        edges = np.flatnonzero(np.diff(partly) != 1) + 1
+        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(partly, edges)]
+        pages, rest = self._read(runs, self._ranges(whole))
+        return self._row_set([*rest, *(page.find(condition) for page in pages)])
+
+    def _load_all(self) -> tuple[_Page, int]:
+        """All pages as one."""
+        self._tested = 0  # They may be forgotten again.
+        rows = [(0, self._pages.num_rows)]
+        ((values, ids),) = self._pages.read_ranges([(("values", "ids"), rows)])
+        page = _Page.of(values, self._numbers(ids))
+        return page, page.nbytes
+
+    def _select(self, condition: Condition) -> PageSelection:
+        """The pages for a condition; those for the last one are remembered."""
+        last = self._last  # other threads may replace it meanwhile
+        if last is None or last[0] is not condition:
+            self._last = last = (condition, self._bounds.select(condition))
+        return last[1]
+
+    def _kept(
+        self, at: Int64s, others: list[tuple[int, int]]
+    ) -> tuple[list[_Page], list[RowNumbers]]:
+        """Some pages, and the rows of other ranges.
+
+        If a page is not kept yet, all that is asked for is read at once.
+        """
+        fetched: dict[int, _Page] = {}
+        rest: list[RowNumbers] = []
+
+        def load(number: int) -> tuple[_Page, int]:
+            if number not in fetched:
+                pages, rest[:] = self._read([(one, one + 1) for one in at.tolist()], others)
+                fetched.update(zip(at.tolist(), pages, strict=True))
+            page = fetched[number]
+            return page, page.nbytes
+
+        found = [self._keep(("page", number), partial(load, number)) for number in at.tolist()]
+        if others and not rest:
+            _, rest = self._read([], others)
+        return found, rest
+
+    def _read(
+        self, runs: list[tuple[int, int]], others: list[tuple[int, int]]
+    ) -> tuple[list[_Page], list[RowNumbers]]:
+        """Runs of pages, each as one, and the rows of other ranges. One read."""
+        ranges = self._ranges(runs)
+        columns = self._pages.read_ranges([(("values", "ids"), ranges), (("ids",), others)])
+        pages = [_Page.of(values, self._numbers(ids)) for values, ids in columns[: len(ranges)]]
+        return pages, [self._numbers(ids) for (ids,) in columns[len(ranges) :]]
+
+    def _ranges(self, pages: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Rows of ranges of pages."""
+        size = self._per_page
+        return [(start * size, min(stop * size, self._pages.num_rows)) for start, stop in pages]
+
+    def _numbers(self, ids: Any) -> RowNumbers:
+        self._pages.check_present(ids)
+        return as_numpy(ids)
+
+    def _few(self, rows: RowNumbers) -> RowSet:
+        """The rows of a set: those of one value are ascending."""
+        if len(rows) != 1 or rows.item(0) == _NO_ROW:
+            return self._row_set([rows])
+        return RowSet(rows, rows + _ONE)
+
+    def _row_set(self, found: list[RowNumbers]) -> RowSet:
+        rows = np.sort(np.concatenate([NO_ROWS.starts, *found]))
+        if len(rows) and rows[-1] == _NO_ROW:
+            raise self._pages.corrupt("rows of an index", "a number below 2^64 - 1", f"{_NO_ROW}")
+        return RowSet.of(rows)
+
+
+class _Texts(NamedTuple):
+    """Texts, or other bytes, that ascend: looked up where they lie, without a value of Arrow each.
+
+    Text i are the bytes of ``data`` from ``ends[i]`` to ``ends[i + 1]``.
+    """
+
+    ends: memoryview
+    data: memoryview
+
+    @classmethod
+    def of(cls, values: Any) -> _Texts | None:
+        """Those of an array without nulls; None if it has others, or none."""
+        types, kind = pa.types, values.type
+        if not len(values) or not (types.is_binary(kind) or types.is_large_binary(kind)):
+            return None
+        _, offsets, data = values.buffers()
+        dtype = np.dtype("<i4" if types.is_binary(kind) else "<i8")
+        ends: Any = items_of(offsets, dtype, len(values) + 1, values.offset * dtype.itemsize)
+        return cls(memoryview(ends), memoryview(b"" if data is None else data))
+
+    def place(self, key: bytes, side: _Side) -> int:
+        """Where a key belongs: before, or behind those that equal it."""
+        ends, data = self
+        low, high, is_left = 0, len(ends) - 1, side == "left"
+        while low < high:
+            middle = (low + high) >> 1
+            text = data[ends[middle] : ends[middle + 1]].tobytes()
+            if text < key or (text == key and not is_left):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class _Page(NamedTuple):
+    """The values of neighbouring pages, and their rows.
+
+    Parameters
+    ----------
+    present
+        The values that are not null, behind those that are; keys of numbers, binary values of
+        strings.
+    is_ascending
+        Whether these are in order, as they should be, so that places among them can be looked up.
+    texts
+        The same, where they are bytes in order.
+    """
+
+    values: Any
+    rows: RowNumbers
+    present: Any
+    is_ascending: bool
+    texts: _Texts | None = None
+
+    @classmethod
+    def of(cls, values: Any, rows: RowNumbers) -> _Page:
+        """A page as it is read."""
+        present = values[values.null_count :]
+        if present.null_count:
+            return cls(values, rows, present, is_ascending=False)
+        if is_number(values.type):
+            present = sort_keys(present)
+            descends = present[1:] < present[:-1]
+        else:
+            import pyarrow.compute as pc
+
+            present = bytes_of(present)
+            ordered = comparable_decimals(present)
+            descends = as_numpy(pc.less(ordered[1:], ordered[:-1]))
+        ascends = not bool(descends.any())
+        texts = _Texts.of(present) if ascends and isinstance(present, pa.Array) else None
+        return cls(values, rows, present, is_ascending=ascends, texts=texts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.values.nbytes + self.rows.nbytes + self.present.nbytes)
+
+    def find(self, condition: Condition) -> RowNumbers:
+        """Rows that pass."""
+        if self.is_ascending and isinstance(condition, InRange):
+            first, last = 0, len(self.present)
+            if condition.low is not None:
+                first = self._place(key_of(condition.low), _SIDES[not condition.low_included])
+            if condition.high is not None:
+                last = self._place(key_of(condition.high), _SIDES[condition.high_included])
+            return self.rows[len(self.rows) - len(self.present) :][first:last]
+        if self.is_ascending and isinstance(condition, IsOneOf) and _has_places(condition):
+            return self.find_keys(distinct_keys(condition.values), condition)
+        return self.rows[_passing(condition, self.values)]
+
+    def find_keys(self, keys: SortKeys, condition: Condition) -> RowNumbers:
+        """Rows whose value has one of some distinct keys; ``condition`` is the same test."""
+        rows = self.rows[len(self.rows) - len(self.present) :]
+        if not self.is_ascending:
+            return self.rows[_passing(condition, self.values)]
+        if len(keys) == 1:
+            first = self._place(keys, "left")
+            return rows[first : self._end(first, keys)]
+        if isinstance(self.present, np.ndarray):
+            starts, stops = (np.searchsorted(self.present, keys, side) for side in _SIDES)
+            return rows[spread(starts, stops - starts)]
+        if len(keys) * _BISECTED > len(self.present):
+            return self.rows[_passing(condition, self.values)]
+        firsts = [self._place([key], "left") for key in keys]
+        ends = [self._end(first, [key]) for first, key in zip(firsts, keys, strict=True)]
+        parts = [rows[first:end] for first, end in zip(firsts, ends, strict=True)]
+        return np.concatenate([rows[:0], *parts])
+
+    def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
+        """Where the values behind those with a key begin, of which ``first`` may be the first."""
+        # Mostly there is one, if any: a look at two values is quicker than another search.
+        two: Any = self.present[first : first + 2]
+        same = [value == key[0] for value in two.tolist()]
+        return self._place(key, "right") if all(same) else first + same[0]
+
+    def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
+        """Where a key belongs among those of the values that are not null."""
+        if isinstance(self.present, np.ndarray):
+            return int(self.present.searchsorted(key, side)[0])
+        if self.texts is not None:
+            return self.texts.place(key[0], side)
+        bisect = bisect_left if side == "left" else bisect_right
+        values, places = self.present, range(len(self.present))
+        return bisect(places, key[0], key=lambda at: values[at].as_py())
+
+
+_Side: TypeAlias = Literal["left", "right"]
+_SIDES: tuple[_Side, _Side] = ("left", "right")
+
+_NO_ROW = np.iinfo(np.uint64).max
+_ONE = np.uint64(1)
+
+
+def _has_places(condition: Condition) -> bool:
+    """Whether the values that pass lie side by side, or in a few places, among sorted ones."""
+    return isinstance(condition, InRange) or (
+        isinstance(condition, IsOneOf) and not condition.negated
+    )
+
+
+def _passing(condition: Condition, values: pa.Array) -> Flags:
+    return as_numpy(condition.mask(values))

@@ -21,7 +21,6 @@ from glaive.arrow.blocks import ascending
 from glaive.arrow.conditions import HasText
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -32,11 +31,12 @@ from glaive.index.protocol import (
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
+    check_type,
     index_kind,
+    no_parameters,
 )
-from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ngram import required_words
-from glaive.index.scalar.zones import check_type, no_parameters
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter
 from glaive.kernels.wavelet import (
     MOST_BYTES,
@@ -636,7 +636,7 @@ class OpenedFM(ScalarIndex):
             rows = partition.rows if texts is None else partition.rows[texts]
             found.append(rows[rows != DEAD_ROW])
         # Rows of an answer that is not exact are tested, so that those that are null do not matter.
-        unknown = RowSet.union([]) if nulls else None
+        unknown = NO_ROWS if nulls else None
         return Candidates(RowSet.of(np.concatenate(found)), unknown, exact)
 
     def _text(self, number: int) -> SearchableText:

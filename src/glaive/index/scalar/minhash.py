@@ -21,7 +21,6 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import minhash_details_pb2
 from glaive.format.wire import field_numbers, parse
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Entry,
@@ -30,11 +29,13 @@ from glaive.index.protocol import (
     OpenedIndex,
     RebuiltSegment,
     ValueBatch,
+    check_type,
     index_kind,
+    integer,
+    known_parameters,
 )
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.scalar.sorting import merged, sorted_runs
-from glaive.index.scalar.zones import check_type, integer, known_parameters
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.text_format import (
     DICTIONARY_TOKENIZERS,
@@ -42,7 +43,7 @@ from glaive.index.text.text_format import (
     TextParams,
     details_by_name,
 )
-from glaive.index.text.tokenizers.tokenizer import TokenChain, TokenNumbers
+from glaive.index.text.tokenizers import TokenChain, TokenNumbers
 from glaive.kernels.hashing import Permutations, hash_ranges, sign
 from glaive.memory import as_array, as_buffer
 from glaive.named_tuple import NamedTuple

@@ -6,10 +6,9 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow as pa
 from glaive.arrow.blocks import ascending
 from glaive.arrow.conditions import HasText
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -29,24 +27,24 @@ from glaive.index.protocol import (
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
+    check_type,
     index_kind,
+    no_parameters,
 )
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.key_sets import KEYS_AT_ONCE, KeyBatch, SetFormat, grouped, merged_keys
-from glaive.index.scalar.rowsets import (
+from glaive.index.row_sets import (
+    NO_ROWS,
+    TREEMAPS,
+    AddressMap,
     RowLimit,
-    ascending_sets,
+    RowSet,
     decode_treemap,
-    encode_halves,
-    halves_of,
-    remap_sets,
     rows_of_treemap,
 )
+from glaive.index.scalar.bitmap import KEYS_AT_ONCE, KeyBatch, grouped, merged_keys
 from glaive.index.scalar.sorting import sorted_runs
-from glaive.index.scalar.zones import check_type, no_parameters
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
-from glaive.index.text.tokenizers.base import lower_case
-from glaive.index.text.tokenizers.tokenizer import fold
+from glaive.index.text.base_tokenizers import lower_case
+from glaive.index.text.tokenizers import fold
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s, UInt32s
 
@@ -227,7 +225,7 @@ class OpenedNGram(ScalarIndex):
         at = at[at < len(self._tokens)]
         at = at[np.isin(self._tokens[at], tokens)]
         if len(at) < len(tokens) or not len(at):
-            return _NO_ROWS
+            return NO_ROWS
 
         def load() -> tuple[Any, int]:
             lists: Any = self._file.take(["posting_list"], at)[0]
@@ -249,9 +247,6 @@ def _wanted(query: object) -> list[UInt32s]:
         joined: Any = np.unique(np.concatenate([np.empty(0, np.uint32), *words]))
         return [joined]
     return []
-
-
-_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 
 POSTINGS = "ngram_postings.lance"
@@ -279,8 +274,7 @@ class NGram(IndexKind):
         for rows in file.windows(names, KEYS_AT_ONCE):
             file.check_present(rows["posting_list"])
             stored: Any = rows["posting_list"].to_pylist()
-            change = _remap if address_map.moves else _without
-            lists = pa.array(change(stored, address_map, file.path, limit), pa.binary())
+            lists = pa.array(TREEMAPS.remap(stored, address_map, file.path, limit), pa.binary())
             rebuilt.write(pa.table([rows["tokens"], lists], schema=schema))
         rebuilt.finish()
         return RebuiltSegment()
@@ -297,7 +291,7 @@ class NGram(IndexKind):
         no_parameters("NGRAM", parameters)
         _check_texts(source)
         with sorted_runs(_trigrams(source), source.memory_limit) as runs:
-            return _write(grouped(runs, source.memory_limit, _TREEMAPS), out)
+            return _write(grouped(runs, source.memory_limit, TREEMAPS), out)
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Distinct trigrams, with that of nulls."""
@@ -313,11 +307,11 @@ class NGram(IndexKind):
         """Join the sets of equal trigrams; all encoded sets are in memory."""
         batches = chain.from_iterable(map(_stored, segments))
         if source is None:
-            return _write(merged_keys(batches, _TREEMAPS), out)
+            return _write(merged_keys(batches, TREEMAPS), out)
         _check_texts(source)
         with sorted_runs(_trigrams(source), source.memory_limit) as runs:
-            new = grouped(runs, source.memory_limit, _TREEMAPS)
-            return _write(merged_keys(chain(batches, new), _TREEMAPS), out)
+            new = grouped(runs, source.memory_limit, TREEMAPS)
+            return _write(merged_keys(chain(batches, new), TREEMAPS), out)
 
 
 _BATCH_ROWS = 1 << 14
@@ -339,27 +333,6 @@ def _trigrams(source: IndexSource) -> Iterator[ValueBatch]:
         for start in range(0, len(batch.values), _BATCH_ROWS):
             tokens, owners = trigrams_of(batch.values[start : start + _BATCH_ROWS])
             yield ValueBatch(pa.array(tokens), batch.rows[start + owners])
-
-
-def _encode(rows: RowNumbers, bounds: Int64s) -> pa.Array:
-    from pyroaring import BitMap64
-
-    rows, bounds = ascending_sets(rows, bounds)
-    sets = [BitMap64(rows[start:stop]).serialize() for start, stop in pairwise(bounds.tolist())]
-    return pa.array(sets, pa.binary())
-
-
-def _union(parts: Sequence[bytes]) -> bytes:
-    from pyroaring import BitMap64
-
-    joined = BitMap64()
-    for part in parts:
-        joined |= decode_treemap(part, "a set of rows")
-    serialized: bytes = joined.serialize()
-    return serialized
-
-
-_TREEMAPS = SetFormat(_encode, _union)
 
 
 def _check_columns(file: IndexFile) -> None:
@@ -403,53 +376,3 @@ def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
         file.write(pa.record_batch([tokens, sets], schema=schema))
     file.finish()
     return BuiltSegment("/lance.table.NGramIndexDetails")
-
-
-def _without(
-    sets: Sequence[bytes], address_map: AddressMap, where: str, limit: RowLimit
-) -> Sequence[bytes]:
-    """The sets without the rows that are dropped; no other row is looked at for each set."""
-    from pyroaring import BitMap, BitMap64
-
-    rows = [decode_treemap(row_set, where) for row_set in sets]
-    dropped: dict[int, BitMap] = {}
-    size = sum(map(len, sets))
-    for upper, lower in halves_of(BitMap64.union(*rows), where):
-        if upper in address_map.rewritten:
-            addresses = limit.addresses(upper, lower, size)
-            kept = addresses[address_map.apply(addresses)[1]].astype(np.uint32)
-            dropped[upper] = lower - BitMap(array("I", kept.tobytes()))
-    absent = decode_treemap(encode_halves(dropped), where)
-    return [
-        (one - absent).serialize() if one.intersect(absent) else row_set
-        for one, row_set in zip(rows, sets, strict=True)
-    ]
-
-
-def _remap(
-    sets: Sequence[bytes], address_map: AddressMap, where: str, limit: RowLimit
-) -> list[bytes]:
-    """The sets with new addresses; only bits of rewritten fragments become address arrays."""
-    from pyroaring import BitMap
-
-    rest: list[dict[int, BitMap]] = []
-
-    def relocated() -> Iterator[Addresses]:
-        for row_set in sets:
-            halves = dict(halves_of(decode_treemap(row_set, where), where))
-            moved = [upper for upper in halves if upper in address_map.rewritten]
-            size = len(row_set) // max(1, len(halves))  # about
-            parts = [limit.addresses(upper, halves.pop(upper), size) for upper in moved]
-            rest.append(halves)
-            yield np.concatenate([np.empty(0, np.uint64), *parts])
-
-    remapped = []
-    for at, addresses in enumerate(remap_sets(relocated(), address_map)):
-        halves, uppers = rest[at], addresses >> np.uint64(32)
-        edges = np.flatnonzero(np.diff(uppers)) + 1
-        for part in np.split(addresses, edges):
-            if len(part):
-                upper = int(part[0]) >> 32
-                halves[upper] = halves.get(upper, BitMap()) | BitMap(part.astype(np.uint32))
-        remapped.append(encode_halves(halves))
-    return remapped

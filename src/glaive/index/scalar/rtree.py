@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import IsNull
 from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -30,11 +29,11 @@ from glaive.index.protocol import (
     ScalarIndex,
     ValueBatch,
     index_kind,
+    integer,
+    known_parameters,
 )
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
+from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
 from glaive.index.scalar.sorting import merged, sorted_runs
-from glaive.index.scalar.zones import integer, known_parameters
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
 from glaive.io.failures import spilling
 from glaive.named_tuple import NamedTuple
@@ -388,7 +387,7 @@ class OpenedRTree(ScalarIndex):
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """The rows that are null, exactly; or those whose box meets the box, to be tested."""
         if not isinstance(query, MeetsBox):
-            return Candidates(self._nulls, _NO_ROWS if nulls else None, exact=True)
+            return Candidates(self._nulls, NO_ROWS if nulls else None, exact=True)
         found = [rows for ranges in self._ranges(query) for rows in self._find(query, ranges)]
         rows = RowSet.of(np.concatenate([np.empty(0, np.uint64), *found]))
         return Candidates(rows, self._nulls if nulls else None, exact=False)
@@ -435,9 +434,6 @@ def _cut(boxes: Boxes, query: MeetsBox) -> tuple[Boxes, Boxes]:
     return np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)
 
 
-_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
-
-
 PAGES: Final = "page_data.lance"
 NULLS: Final = "nulls.lance"
 _BOX_COLUMNS: Final = "bbox"
@@ -473,13 +469,13 @@ class RTree(IndexKind):
         if address_map.moves:
             return None
         pages = _open_pages(segment)
-        (nulls,) = remap_rowsets([_nulls_of(segment.open(NULLS))], address_map, segment.where)
+        (nulls,) = ROWSETS.remap([_nulls_of(segment.open(NULLS))], address_map, segment.where)
         with BoxCollector(_MERGE_BYTES) as collected:
             for boxes, rows in _stored(pages):
                 kept = address_map.apply(rows)[1]
                 collected.add(boxes[kept], rows[kept])
             _write_pages(collected.sorted(), _stored_page_size(pages), out)
-        _write_nulls(encode_rowset(np.empty(0, np.uint64)) if nulls is None else nulls, out)
+        _write_nulls(nulls, out)
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedRTree:
@@ -563,7 +559,7 @@ def _write(
         if source is not None:
             absent.append(_collect(source, collected))
         _write_pages(collected.sorted(), page_size, out)
-    _write_nulls(union_of_rowsets(absent), out)
+    _write_nulls(ROWSETS.union(absent), out)
     return BuiltSegment("/lance.index.pb.RTreeIndexDetails")
 
 
@@ -584,7 +580,7 @@ def _nulls_of(file: IndexFile) -> bytes:
     sets: Any = file.read(["nulls"])["nulls"]
     file.check_present(sets)
     # Equal ones are a few bytes, however many they are.
-    return union_of_rowsets(sets.unique().to_pylist())
+    return ROWSETS.union(sets.unique().to_pylist())
 
 
 def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
@@ -604,7 +600,7 @@ def _collect(source: IndexSource, collected: BoxCollector) -> bytes:
         collected.add(boxes[there], rows[there])
         if values.null_count:
             absent.append(rows[np.asarray(values.is_null())])
-    return encode_rowset(np.sort(np.concatenate(absent)))
+    return ROWSETS.of(np.sort(np.concatenate(absent)))
 
 
 def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None:

@@ -1,4 +1,4 @@
-"""Zones: stretches of neighbouring rows of a fragment, and what is known of their values.
+"""ZONEMAP: smallest and largest value of each zone, a stretch of rows of a fragment.
 
 Specification: "Zones" in ``docs/format/indices.md``.
 """
@@ -6,76 +6,45 @@ Specification: "Zones" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import NUMPY_TYPES
+from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
+from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, float_order
 from glaive.dataclass import dataclass
-from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
-from glaive.index.address_map import AddressMap
-from glaive.index.protocol import PARAMETERS, IndexSource, RebuiltSegment, stored_batches
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.index.protocol import (
+    BuiltSegment,
+    Candidates,
+    IndexKind,
+    IndexQuery,
+    IndexSource,
+    RebuiltSegment,
+    ScalarIndex,
+    check_type,
+    index_kind,
+    integer,
+    known_parameters,
+    stored_batches,
+)
+from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    is_number,
+    is_sortable,
+    key_of,
+    prefix_range,
+    sort_keys,
+    values_of_keys,
+)
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.postings import encode_varints
 from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s
-
-# --- Parameters and column types of scalar indices: refused by name, before anything is read
-# Specification: "Building" in ``docs/format/indices.md``.
-
-
-def no_parameters(kind: str, parameters: Mapping[str, Any]) -> None:
-    """Raise an ``OptionError`` if there are parameters that no kind of index has."""
-    known_parameters(kind, parameters, ())
-
-
-def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise an ``OptionError`` if there are parameters that no kind of index has.
-
-    Parameters of other kinds are ignored, as one set of them may be given to several kinds.
-    """
-    unknown = sorted(set(parameters).difference(known, PARAMETERS))
-    if unknown:
-        those = f"only {', '.join(known)}" if known else "none"
-        raise OptionError(f"parameter {unknown[0]!r} of a {kind} index: the kind has {those}")
-
-
-def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> None:
-    """Raise an ``IndexKindError`` if values of a column cannot be indexed."""
-    if not supported:
-        raise IndexKindError(
-            f"{kind} index column {field.name}: column {field.name!r} of type {field.type} cannot "
-            f"have a {kind} index"
-        )
-
-
-def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
-    """Raise a ``CorruptFileError`` if a column of a file has not the type of values to be added."""
-    stored = file.schema.field(name).type
-    if stored != kind:
-        raise file.corrupt_column(name, f"type {kind}, as the column that is indexed", f"{stored}")
-
-
-_MAX_INTEGER = 2**31 - 1
-
-
-def integer(parameters: Mapping[str, Any], name: str, default: int) -> int:
-    """An integer from 1 on; raises an ``OptionError`` if the parameter is something else."""
-    value = parameters.get(name, default)
-    if type(value) is not int or not 1 <= value <= _MAX_INTEGER:
-        raise OptionError(f"{name}: expected an integer from 1 to {_MAX_INTEGER}, found {value!r}")
-    return value
-
-
-def probability(parameters: Mapping[str, Any], name: str, default: float) -> float:
-    """A number between 0 and 1; raises an ``OptionError`` if the parameter is something else."""
-    value = parameters.get(name, default)
-    if type(value) not in (int, float) or not 0 < value < 1:
-        raise OptionError(f"{name}: expected a number between 0 and 1, found {value!r}")
-    return float(value)
-
+from glaive.types import Flags, Int64s, UInt32s
 
 NULLS = "null_bitmap"
 _SHIFT = np.uint64(32)
@@ -228,7 +197,7 @@ class Zoned:
 
     def nulls(self) -> bytes:
         """The rows that are null, encoded."""
-        return encode_rowset(np.sort(np.concatenate([_NO_ROWS, *self._null_rows])))
+        return ROWSETS.of(np.sort(np.concatenate([_NO_ROWS, *self._null_rows])))
 
 
 # --- merging ------------------------------------------------------------------------------
@@ -245,11 +214,10 @@ def retained_zones(
     file = segment.open(name)
     if address_map.moves or NULLS not in file.metadata:
         return None
-    (nulls,) = remap_rowsets([stored_nulls(file)], address_map, file.path)
-    kept = encode_rowset(_NO_ROWS) if nulls is None else nulls
+    (nulls,) = ROWSETS.remap([stored_nulls(file)], address_map, file.path)
     metadata = {key: value for key, value in file.metadata.items() if key != NULLS}
     rows = file.read().replace_schema_metadata()
-    out.write(name, rows, metadata=metadata, buffers={NULLS: kept})
+    out.write(name, rows, metadata=metadata, buffers={NULLS: nulls})
     return RebuiltSegment()
 
 
@@ -300,3 +268,430 @@ def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
         if not table.schema.equals(schema):
             raise file.corrupt("zones of an index", f"{schema}", f"{table.schema}")
     return pa.concat_tables([table.replace_schema_metadata() for table in tables])
+
+
+# --- ZONEMAP: smallest and largest value of each zone of rows ---------------------------
+# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+
+# --- Smallest and largest values of zones, without nulls and NaN ------------------------
+# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+
+
+class _Part(NamedTuple):
+    """Of each of some zones: number, smallest and largest value, NaN.
+
+    Numbers are kept by their keys, which become values in the end; ``absent`` says which of them
+    are none.
+    """
+
+    zones: Int64s
+    low: Any
+    high: Any
+    absent: Flags | None
+    nans: Int64s
+
+
+class Extremes:
+    """Collects smallest and largest values, batch by batch.
+
+    Parameters
+    ----------
+    kind
+        Type of the values.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._parts: list[_Part] = []
+
+    def add(self, batch: ZoneBatch) -> None:
+        """Take the values of a batch into account."""
+        values, zones, starts = batch
+        nans = np.zeros(len(zones), np.int64)
+        if pa.types.is_floating(self._kind):
+            flags = _is_nan(values)
+            if flags.any():
+                nans = np.add.reduceat(flags.astype(np.int64), starts)
+                values = _without(values, flags)
+        low, high, absent = values, values, None
+        if is_number(self._kind):
+            low = high = sort_keys(values)
+            absent = np.asarray(values.is_null()) if values.null_count else None
+        self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
+
+    def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
+        """Smallest and largest value of each zone, NaN if it has any; and the number of its NaN."""
+        if not self._parts:
+            none: Any = pa.nulls(0, self._kind)
+            return none, none, np.empty(0, np.int64)
+        zones = np.concatenate([part.zones for part in self._parts])
+        starts = np.flatnonzero(np.diff(zones, prepend=-1))
+        nans = np.add.reduceat(np.concatenate([part.nans for part in self._parts]), starts)
+        join: Any = np.concatenate if is_number(self._kind) else pa.concat_arrays
+        low, high, absent = _reduced(
+            join([part.low for part in self._parts]),
+            join([part.high for part in self._parts]),
+            _joined_flags([(part.absent, len(part.zones)) for part in self._parts]),
+            starts,
+        )
+        if is_number(self._kind):
+            low, high = (values_of_keys(keys, self._kind, absent) for keys in (low, high))
+        if nans.any():
+            import pyarrow.compute as pc
+
+            nan: Any = pa.array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
+            high = pc.if_else(pa.array(nans > 0), nan, high)
+        return low, high, nans
+
+
+def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
+    """Flags of several parts, where None stands for so many that are not set."""
+    if all(flags is None for flags, _ in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(count, np.bool_) if flags is None else flags for flags, count in parts]
+    )
+
+
+def _is_nan(values: Any) -> Flags:
+    """Which floats are NaN, nulls not counted."""
+    words = float_order(sort_keys(values))
+    flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
+    return flags
+
+
+def _without(values: Any, flags: Any) -> Any:
+    """The values with nulls where there are flags."""
+    valid = np.asarray(values.is_valid()) & ~flags
+    return values_of_keys(sort_keys(values), values.type, ~valid)
+
+
+def _reduced(
+    lows: Any, highs: Any, absent: Flags | None, starts: Int64s
+) -> tuple[Any, Any, Flags | None]:
+    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one.
+
+    Parameters
+    ----------
+    lows, highs
+        Keys of numbers, or other values.
+    absent
+        Which keys are of nulls; None: of none.
+
+    Returns
+    -------
+    The same, and which of these are of no value.
+    """
+    if not isinstance(lows, np.ndarray):
+        return *_reduced_objects(lows, highs, starts), None
+    nowhere: Flags | None = None
+    if absent is not None:
+        limits = np.iinfo(lows.dtype)
+        lows = np.where(absent, limits.max, lows)
+        highs = np.where(absent, limits.min, highs)
+        nowhere = np.logical_and.reduceat(absent, starts)
+    return np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), nowhere
+
+
+def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
+    owner = np.zeros(len(lows), np.int64)
+    owner[starts[1:]] = 1
+    table = pa.table({"zone": np.cumsum(owner), "low": lows, "high": highs})
+    found = table.group_by("zone", use_threads=False).aggregate([("low", "min"), ("high", "max")])
+    return _array(found["low_min"]), _array(found["high_max"])
+
+
+def _array(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# --- ZONEMAP, searched: zones whose bounds cannot pass are left out ---------------------
+# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+
+
+class OpenedZoneMap(ScalarIndex):
+    """The bounds of all zones.
+
+    Parameters
+    ----------
+    zones
+        Where they are.
+    low, high
+        Smallest and largest value of each, without nulls and NaN; null if they are not known.
+    nulls
+        Rows of each that are null.
+    has_nan
+        Whether it has NaN. The bounds of such a zone are not relied on.
+    """
+
+    def __init__(
+        self, zones: StoredZones, low: Any, high: Any, nulls: UInt32s, has_nan: Flags
+    ) -> None:
+        self._zones, self._kind = zones, low.type
+        self._low, self._high = sort_keys(low), sort_keys(high)
+        self._has_null = nulls > 0
+        self._bounded = as_numpy(low.is_valid()) & as_numpy(high.is_valid()) & ~has_nan
+        # Of some types pylance writes no bounds, so that their absence says nothing.
+        self._any = ~self._bounded & (nulls < zones.stops - zones.starts)
+        self._own_bytes = int(low.nbytes + high.nbytes) * 4 + 3 * len(nulls)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return self._zones.nbytes + self._own_bytes
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it is a condition on values of this type; of texts, on how they begin."""
+        if isinstance(query, IsNull):
+            return True
+        if isinstance(query, IsOneOf):
+            return bool(query.values.type == self._kind)
+        if isinstance(query, InRange):
+            return all(one is None or one.type == self._kind for one in (query.low, query.high))
+        is_text = pa.types.is_string(self._kind) or pa.types.is_large_string(self._kind)
+        return isinstance(query, HasText) and query.begins and is_text
+
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows of the zones that may pass."""
+        if isinstance(query, IsNull) and not query.negated and self._zones.nulls is not None:
+            return self._zones.nulls.count
+        return self._zones.count(self._select(query))
+
+    def compared(self, query: IndexQuery) -> int:
+        """All zones."""
+        return len(self._low)
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find zones whose rows may pass; nulls are known exactly. Reads nothing."""
+        if isinstance(query, IsNull) and self._zones.nulls is not None:
+            return Candidates(self._null_rows(query), NO_ROWS if nulls else None, exact=True)
+        rows = self._zones.rows(self._select(query))
+        return Candidates(rows, self._zones.nulls or NO_ROWS if nulls else None, exact=False)
+
+    def _null_rows(self, query: IsNull) -> RowSet:
+        known = self._zones.nulls or NO_ROWS
+        return self._zones.rows(self._zones.every).difference(known) if query.negated else known
+
+    def _select(self, query: Any) -> Flags:
+        """Zones in which rows may pass."""
+        if isinstance(query, IsNull):
+            return self._zones.every if query.negated else self._has_null
+        if isinstance(query, IsOneOf):
+            found = self._one_of(query)
+        elif isinstance(query, InRange):
+            low, high = (None if one is None else key_of(one) for one in (query.low, query.high))
+            found = self._within(low, high, (query.low_included, query.high_included))
+        else:
+            found = self._within(*prefix_range(query.word), (True, False))
+        flags: Flags = self._any | (found & self._bounded)
+        return flags
+
+    def _within(self, low: SortKeys | None, high: SortKeys | None, included: _Ends) -> Flags:
+        found = np.ones(len(self._low), np.bool_)
+        # Compared with arrays of one: NumPy cuts zero bytes off the end of single byte strings.
+        if low is not None:
+            found &= self._high >= low if included[0] else self._high > low
+        if high is not None:
+            found &= self._low <= high if included[1] else self._low < high
+        return found
+
+    def _one_of(self, query: IsOneOf) -> Flags:
+        values: Any = query.values
+        if query.negated and values.null_count:
+            return np.zeros(len(self._low), np.bool_)
+        wanted = np.sort(sort_keys(values.drop_null()))
+        if not len(wanted):
+            return np.full(len(self._low), query.negated)
+        at = np.searchsorted(wanted, self._low)
+        nearest = wanted[np.minimum(at, len(wanted) - 1)]
+        inside = (at < len(wanted)) & (nearest <= self._high)
+        flags: Flags = ~(inside & (self._low == self._high)) if query.negated else inside
+        return flags
+
+
+_Ends: TypeAlias = tuple[bool, bool]
+
+
+ZONES = "zonemap.lance"
+_ROWS = "rows_per_zone"
+_DEFAULT_ROWS = 8192
+_BOUNDS = ("min", "max")
+_COUNTS = ("null_count", "nan_count")
+
+
+@index_kind
+class ZoneMap(IndexKind):
+    """Smallest and largest value of each zone of rows; a rewrite cuts other zones."""
+
+    name: ClassVar[str] = "zonemap"
+    newest: ClassVar[int] = 0
+    stores_addresses: ClassVar[bool] = True
+    markers: ClassVar[tuple[str, ...]] = (ZONES,)
+
+    def remap(
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Drop nulls where rows stay where they are; else None: zones do not follow rows."""
+        return retained_zones(segment, ZONES, address_map, out)
+
+    def open(self, segment: Segment) -> OpenedZoneMap:
+        """Read all zones."""
+        file = _opened(segment)
+        rows = file.read([*_BOUNDS, *_COUNTS])
+        low, high = (_decoded(rows[name].combine_chunks()) for name in _BOUNDS)
+        if not is_sortable(low.type):
+            raise UnsupportedFeatureError(
+                f"{file.path}: values of type {low.type} are not searched"
+            )
+        for name in _COUNTS:
+            file.check_present(rows[name])
+        nulls, nans = (as_numpy(rows[name]) for name in _COUNTS)
+        return OpenedZoneMap(StoredZones.read(file), low, high, nulls, nans > 0)
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Read the values once; ``rows_per_zone`` is 8,192 unless it is given."""
+        known_parameters("ZONEMAP", parameters, (_ROWS,))
+        rows_per_zone = integer(parameters, _ROWS, _DEFAULT_ROWS)
+        check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
+        rows, nulls = _zones_of(source, rows_per_zone)
+        return _write(rows, [nulls], rows_per_zone, source.dictionary_type, out)
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The rows of a zone."""
+        file = segment.open(ZONES)
+        given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, least=1)}
+        return {_ROWS: stored_setting(file, given, _ROWS)}
+
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Its zones, and how many rows one has."""
+        return {"num_zones": segment.open(ZONES).num_rows, **self.parameters(segment)}
+
+    def value_type(self, segment: Segment) -> pa.DataType | None:
+        """The type of the bounds."""
+        file = _opened(segment)
+        kind: pa.DataType = file.schema.field("min").type
+        return kind
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Put the zones of all segments behind each other, and those of the source."""
+        files = [_opened(segment) for segment in segments]
+        shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
+        rows_per_zone: int = self.parameters(segments[0])[_ROWS]
+        tables = [_plain(file.read()) for file in files]
+        kind = self.value_type(segments[-1])
+        nulls = [stored_nulls(file) for file in files]
+        if source is not None:
+            new = _zones_of(source, rows_per_zone)
+            tables.append(new[0])
+            nulls.append(new[1])
+            kind = source.dictionary_type
+        return _write(joined(tables, files), nulls, rows_per_zone, kind, out)
+
+
+def _opened(segment: Segment) -> IndexFile:
+    """The file of a segment, whose bounds and counts have been checked to be there.
+
+    Raises
+    ------
+    CorruptFileError
+        Columns are absent or of wrong types.
+    """
+    file = segment.open(ZONES)
+    file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
+    kinds = {file.schema.field(name).type for name in _BOUNDS}
+    if len(kinds) > 1:
+        raise file.corrupt("zones of an index", "bounds of one type", f"{kinds}")
+    return file
+
+
+def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
+    """The zones of a source, and the rows that are null; bounds of dictionaries are plain ones.
+
+    Values without an order, of which pylance makes such indices, have bounds that are null.
+    """
+    zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
+    has_order = is_sortable(source.field.type)
+    for batch in zoned.batches():
+        if has_order:
+            extremes.add(batch)
+    columns, nulls = zoned.columns()
+    if has_order:
+        low, high, nans = extremes.finish()
+    else:
+        kind: Any = source.field.type
+        low = high = pa.nulls(len(nulls), kind)
+        nans = np.zeros(len(nulls), np.int64)
+    counts = [pa.array(one.astype(np.uint32)) for one in (nulls, nans)]
+    schema = _schema(source.field.type)
+    return pa.table([low, high, *counts, *columns], schema=schema), zoned.nulls()
+
+
+def _write(
+    zones: pa.Table,
+    nulls: Sequence[bytes],
+    rows_per_zone: int,
+    kind: pa.DataType | None,
+    out: SegmentWriter,
+) -> BuiltSegment:
+    """Write zones with plain bounds; ``kind`` is the column's type if it has dictionaries."""
+    if kind is not None and pa.types.is_dictionary(kind):
+        bounds = [_encoded(zones[name].combine_chunks(), kind) for name in _BOUNDS]
+        zones = _with_bounds(zones, bounds)
+    metadata, buffers = {_ROWS: str(rows_per_zone)}, {NULLS: ROWSETS.union(nulls)}
+    out.write(ZONES, zones, metadata=metadata, buffers=buffers)
+    return BuiltSegment(_DETAILS, _details(rows_per_zone, zones.schema.field("min").type))
+
+
+_DETAILS = "/lance.table.ZoneMapIndexDetails"
+
+
+@lru_cache(maxsize=64)
+def _details(rows_per_zone: int, kind: pa.DataType) -> bytes:
+    """Rows per zone, ``use_seeds`` as pylance has it, and that it is known which rows are null."""
+    tests = ("string", "large_string", "binary", "large_binary", "decimal")
+    seeds = any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+    rows = bytes(encode_varints(np.array([rows_per_zone]))[0])
+    return b"\x08" + rows + bytes([0x10, int(seeds), 0x18, 1])
+
+
+def _schema(kind: pa.DataType) -> pa.Schema:
+    bounds = [pa.field(name, kind) for name in _BOUNDS]
+    counts = [pa.field(name, pa.uint32(), nullable=False) for name in _COUNTS]
+    return pa.schema([*bounds, *counts, *ZONE_FIELDS])
+
+
+def _decoded(bounds: Any) -> Any:
+    return decode_dictionary(bounds) if pa.types.is_dictionary(bounds.type) else bounds
+
+
+def _plain(zones: pa.Table) -> pa.Table:
+    """The zones of a file; bounds that are dictionaries become plain ones."""
+    return _with_bounds(zones, [_decoded(zones[name].combine_chunks()) for name in _BOUNDS])
+
+
+def _with_bounds(zones: pa.Table, bounds: Sequence[Any]) -> pa.Table:
+    for name, bound in zip(_BOUNDS, bounds, strict=True):
+        at = zones.schema.get_field_index(name)
+        zones = zones.set_column(at, pa.field(name, bound.type), bound)
+    return zones
+
+
+def _encoded(bounds: Any, kind: Any) -> Any:
+    """Bounds as dictionaries with the indices of the column's: pylance finds no rows by others.
+
+    Where these are too narrow for all bounds, nulls, which pass all values, as pylance has them.
+    """
+    encoded = dictionary_encoded(bounds)
+    try:
+        indices = encoded.indices.cast(kind.index_type)
+    except pa.ArrowInvalid:
+        indices = pa.nulls(len(bounds), kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
+
+
+# --- BLOOMFILTER: a filter of the values of each zone of rows ---------------------------
+# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.

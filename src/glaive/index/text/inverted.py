@@ -6,17 +6,23 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    OptionError,
+    UnsupportedFeatureError,
+)
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, IndexSource, RebuiltSegment, index_kind
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.row_sets import AddressMap, RowSet
+from glaive.index.segment import STAGING, IndexFile, Segment, SegmentWriter
 from glaive.index.text.text_format import (
     METADATA,
     TOKEN_SETS,
@@ -53,7 +59,7 @@ class Inverted(IndexKind):
 
         file = _described(segment)
         if _is_old(file):
-            from glaive.index.text.legacy import LegacyPartition
+            from glaive.index.text.partition import LegacyPartition
 
             return OpenedInverted(segment, read_format(segment).params, [LegacyPartition(segment)])
         layout = read_posting_layout(file)
@@ -73,7 +79,7 @@ class Inverted(IndexKind):
 
         file = _described(segment)
         if _is_old(file):
-            from glaive.index.text.legacy import remap_legacy
+            from glaive.index.text.partition import remap_legacy
 
             built = remap_legacy(segment, read_format(segment), address_map, out)
             return RebuiltSegment(built.details, built.version)
@@ -196,7 +202,7 @@ def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
 
     file = _described(segment, name)
     if _is_old(file):
-        from glaive.index.text.legacy import legacy_format
+        from glaive.index.text.partition import legacy_format
 
         return legacy_format(segment, file)
     numbers = _partitions(file) if "partitions" in file.metadata else []
@@ -282,3 +288,78 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int] | None) -> bool:
 
 def _corrupt(name: str, found: str, file: IndexFile) -> CorruptFileError:
     return file.corrupt(f"{name!r} of an index", "integers", found)
+
+
+# --- Parts of a full-text segment that several workers write under one id, and that one merges
+# Specification: "Parts" in ``docs/format/text-indices.md``.
+
+_PART = re.compile("part_([0-9]{1,20})_metadata.lance", re.ASCII)
+
+
+class StagedSegment(Segment):
+    """The parts of a segment, which are in a folder within its own."""
+
+    __slots__ = ()
+
+    @property
+    def folder(self) -> str:
+        """Path of the folder within the store."""
+        return f"{Segment.folder.fget(self)}/{STAGING}"  # type: ignore[attr-defined]  # a property
+
+
+def build_part(
+    source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+) -> BuiltSegment:
+    """Write the documents of a source, with numbers of partitions that no other part has.
+
+    Partitions are numbered from the first row of the first fragment on.
+    """
+    from glaive.index.text.partition import build_partitions, write_metadata
+
+    form = form_of(source, parameters)
+    first = min((fragment.id for fragment in source.fragments), default=0) << 32
+    numbers = build_partitions(source, form, out, first)
+    write_metadata(out, form, numbers, f"part_{first}_metadata.lance")
+    return form.built()
+
+
+def merge_parts(parts: StagedSegment, out: SegmentWriter) -> list[str]:
+    """Write one segment with the documents of all parts; paths of the files of the parts.
+
+    Raises
+    ------
+    OptionError
+        There is no part, or several have the same rows, which would be found twice.
+    UnsupportedFeatureError
+        Parts were built with different parameters.
+    CorruptFileError, DataFileMissingError
+        A file is damaged or absent.
+    """
+    from glaive.index.text.partition import merge_partitions, write_metadata
+
+    matches = filter(None, map(_PART.fullmatch, parts.sizes()))
+    ordered = [found[0] for found in sorted(matches, key=lambda found: int(found[1]))]
+    if not ordered:
+        raise OptionError(
+            f"index_uuid: {parts.where} has no parts. Build them with create_scalar_index(..., "
+            '"INVERTED", fragment_ids=..., index_uuid=...)'
+        )
+    form = read_format(parts, ordered[0])
+    stored: list[StoredPartition] = []
+    rows: list[RowSet] = []
+    for name in ordered:
+        if read_format(parts, name) != form:
+            raise UnsupportedFeatureError(
+                f"{parts.where}: {name} was built with other parameters than {ordered[0]}"
+            )
+        partitions = list(stored_partitions(parts, form, name))
+        if partitions:
+            rows.append(RowSet.union([partition.rows() for partition in partitions]))
+        stored += partitions
+    if rows and RowSet.union(rows).count != sum(one.count for one in rows):
+        raise OptionError(
+            f"index_uuid: several parts of {parts.where} have the same rows. Build parts over "
+            "fragments of their own, under another id"
+        )
+    write_metadata(out, form, merge_partitions(stored, iter(()), form, MERGE_MEMORY, out))
+    return [f"{parts.folder}/{name}" for name in parts.sizes()]

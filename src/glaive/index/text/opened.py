@@ -5,20 +5,18 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from glaive.arrow.blocks import integer_array
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import Candidates, HasTokens, IndexQuery, ScalarIndex
-from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment
 from glaive.index.text.postings import (
     check_positions,
@@ -26,94 +24,384 @@ from glaive.index.text.postings import (
     elements_of,
     lists_of,
 )
-from glaive.index.text.term_search import (
-    SearchedPartition,
-    TermQuery,
-    TextStatistics,
-    TokenPositions,
-    length_shares,
-    quantized_lengths,
-    search_terms,
-    weights_of,
-)
 from glaive.index.text.text_format import PostingLayout, TextParams
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
-from glaive.index.text.tokens import Fst, Tokens, read_tokens
-from glaive.kernels.text_search import WeightedList, decode_list, decode_list_positions, weighted
-from glaive.memory import as_array
+from glaive.index.text.tokenizers import Tokenizer
+from glaive.index.text.tokens import Fst, Tokens, near_tokens, read_tokens
+from glaive.kernels.text_search import (
+    MAX_TERMS,
+    Found,
+    PhraseTerm,
+    Search,
+    WeightedList,
+    decode_list,
+    decode_list_positions,
+    top_all,
+    top_any,
+    weighted,
+)
 from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Float32s, Int64s, UInt32s
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
-# --- Tokens that are few edits away from another one ------------------------------------
-# An edit inserts, deletes or replaces a character.
-#
+# --- The best documents of partitions for the tokens of a query -------------------------
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
-_FIRST, _MOST_AT_A_TIME = 1 << 10, 1 << 15
-"""Tokens that are compared at a time: few first, as often these are enough."""
+# --- BM25: the weight of a term in a document, and that of the term in a query ----------
+# Specification: "Scores" in ``docs/format/text-indices.md``.
+
+_K1: Final = np.float32(1.2)
+_B: Final = np.float32(0.75)
+_SHORTEST: Final = 1e-12
+"""Documents have more tokens on the average, if any has one: there are fewer than 2^32."""
 
 
-def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, most: int) -> Int64s:
-    """Places of the first tokens that are at most ``distance`` edits away from one.
+class TextStatistics(NamedTuple):
+    """Documents of an index, all segments together, and their tokens; deleted ones count, too."""
+
+    documents: int
+    tokens: int
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a document on the average."""
+        return float(np.float32(self.tokens) / np.float32(max(1, self.documents)))
+
+    @classmethod
+    def sum_of(cls, parts: Iterable[TextStatistics]) -> TextStatistics:
+        """Those of several parts, which have no document in common."""
+        documents = tokens = 0
+        for part in parts:
+            documents += part.documents
+            tokens += part.tokens
+        return cls(documents, tokens)
+
+
+def rarity(documents: int, having: int) -> float:
+    """Inverse document frequency of a term that ``having`` of the documents have."""
+    # Where statistics are damaged, more documents than there are have a term.
+    return float(np.log1p(max(0.0, documents - having + 0.5) / (having + 0.5)))
+
+
+def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
+    """The denominator of BM25 without the frequency: it grows with the length of the document."""
+    share = lengths.astype(np.float32)
+    share *= _K1 * _B / np.float32(max(mean, _SHORTEST))
+    share += _K1 * (np.float32(1) - _B)
+    return share
+
+
+def weights_of(frequencies: UInt32s, shares: Float32s) -> Float32s:
+    """Weights of a term in documents that have it so often.
+
+    Parameters
+    ----------
+    shares
+        Of these documents, from :func:`length_shares`.
+    """
+    often = frequencies.astype(np.float32)
+    weights: Float32s = often / (often + shares)
+    weights *= _K1 + np.float32(1)
+    return weights
+
+
+def quantized_lengths(lengths: UInt32s) -> UInt32s:
+    """Lengths as their codes of one byte say: their upper four bits, the others 0."""
+    bits = np.zeros(len(lengths), np.uint32)
+    for bit in range(4, 32):
+        bits += (lengths >> np.uint32(bit)) > 0
+    return lengths >> bits << bits
+
+
+_MOST_FUZZY: Final = 1_000
+"""Different tokens of a query that those of an index are compared with."""
+
+
+class TokenPositions(NamedTuple):
+    """Positions of a token in each of its documents.
+
+    Parameters
+    ----------
+    starts
+        ``int64`` of shape ``(documents + 1,)``: where those of each document begin.
+    positions
+        ``uint32``.
+    most
+        Positions in one document, at most.
+    """
+
+    starts: Int64s
+    positions: UInt32s
+    most: int
+
+    @classmethod
+    def of(cls, starts: Int64s, positions: UInt32s) -> Self:
+        """Positions that begin at ``starts``."""
+        return cls(starts, positions, int(np.diff(starts).max(initial=0)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.starts.nbytes + self.positions.nbytes
+
+
+class Partition(Protocol):
+    """Documents and their tokens, in an index or in memory."""
+
+    @property
+    def size(self) -> int:
+        """Documents."""
+
+    @property
+    def statistics(self) -> TextStatistics:
+        """Documents and their tokens."""
+
+    def weighted(self, token: str, mean: float) -> WeightedList:
+        """The documents of a token; none if it is not known."""
+
+    def count(self, token: str) -> int:
+        """How many documents have a token."""
+
+    def positions(self, token: str) -> TokenPositions:
+        """Positions of a token in each of its documents."""
+
+    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
+        """Tokens that are at most ``distance`` edits away: the first so many."""
+
+
+class TermQuery(NamedTuple):
+    """Tokens that documents are searched for.
 
     Parameters
     ----------
     tokens
-        Array of type ``large_string``, ascending.
-    wanted
-        The token they are compared with.
-    prefix_length
-        Characters at the start that have to be equal; of a shorter token, all.
+        With their positions in the query.
+    every
+        Whether documents need to have all of them.
+    phrase
+        Whether they have to follow each other.
+    slop
+        Positions that may lie between two tokens of a phrase.
+    fuzziness, prefix_length, max_expansions
+        Edits between a token of the query and one of a document, characters that have to be
+        equal, and tokens that those of the query stand for, at most and all together.
+    """
+
+    tokens: tuple[tuple[str, int], ...]
+    every: bool = False
+    phrase: bool = False
+    slop: int = 0
+    fuzziness: int = 0
+    prefix_length: int = 0
+    max_expansions: int = 50
+
+
+class SearchedPartition(NamedTuple):
+    """A partition, and which of its documents may be found.
+
+    Parameters
+    ----------
+    partition
+        That is searched.
+    rows
+        Numbers of the rows of its documents, by which equal scores are ordered.
+    allowed
+        ``uint8`` for each document, 0: it is not found; None: all are.
+    ascending
+        Whether rows ascend; not where some moved since the index was built.
+    """
+
+    partition: Partition
+    rows: RowNumbers
+    allowed: UInt8s | None
+    ascending: bool = True
+
+
+class Hits(NamedTuple):
+    """Rows that were found, and their scores."""
+
+    rows: RowNumbers
+    scores: Float32s
+
+    @classmethod
+    def joined(cls, parts: Sequence[Hits]) -> Hits:
+        """All rows of several."""
+        if len(parts) == 1:
+            return parts[0]
+        rows = [np.zeros(0, np.uint64), *(part.rows for part in parts)]
+        scores = [np.zeros(0, np.float32), *(part.scores for part in parts)]
+        return Hits(np.concatenate(rows), np.concatenate(scores))
+
+    def best(self, most: int | None) -> Hits:
+        """The best first, of equal ones the lower row; so many of them."""
+        order = np.lexsort((self.rows, -self.scores))[:most]
+        return Hits(self.rows[order], self.scores[order])
+
+
+def search_terms(
+    searched: Sequence[SearchedPartition],
+    query: TermQuery,
+    statistics: TextStatistics,
+    most: int | None,
+    beside: Sequence[Partition] = (),
+) -> Hits:
+    """The best rows, in no order; more than ``most`` where there are several partitions.
+
+    Parameters
+    ----------
+    statistics
+        Of all documents that scores compare with.
     most
-        Places, at most.
+        Rows wanted; None: all that match.
+    beside
+        Partitions that are not searched, but whose documents scores compare with.
 
     Notes
     -----
-    Time is proportional to the tokens that have about that length.
+    A request for each token and partition whose posting list is not kept.
     """
-    kept = wanted[:prefix_length]
-    lengths = as_numpy(pc.utf8_length(tokens))
-    near = abs(lengths - len(wanted)) <= distance
-    if kept:
-        near &= as_numpy(pc.starts_with(tokens, kept))
-    candidates = np.flatnonzero(near)
-    found: list[Int64s] = []
-    count = 0
-    start, step = 0, _FIRST
-    while start < len(candidates):
-        places = candidates[start : start + step]
-        start, step = start + step, min(2 * step, _MOST_AT_A_TIME)
-        within = _within(tokens.take(integer_array(places)), wanted, distance)
-        found.append(places[within])
-        count += len(found[-1])
-        if count >= most:
-            break
-    return np.concatenate([np.zeros(0, np.int64), *found])[:most]
+    mean = statistics.mean_length
+    groups = [_groups(query, [one.partition for one in searched])] * len(searched)
+    tokens = dict.fromkeys(token for group in groups for part in group for token in part)
+    lists = {token: [one.partition.weighted(token, mean) for one in searched] for token in tokens}
+    rare = {
+        token: rarity(
+            statistics.documents,
+            sum(len(one.documents) for one in lists[token])
+            + sum(partition.count(token) for partition in beside),
+        )
+        for token in tokens
+    }
+    parts: list[Hits] = []
+    floor = 0.0
+    for number, one in enumerate(searched):
+        terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
+        search = Search(one.partition.size, _at_most(most, one), one.allowed, floor)
+        found = terms.best(rare, one, search)
+        parts.append(Hits(one.rows[found.documents], found.scores))
+        if most and len(searched) > 1:
+            together = np.concatenate([part.scores for part in parts])
+            if len(together) >= most:
+                worst = np.partition(together, len(together) - most)[len(together) - most]
+                # Rows of later partitions with an equal score may come before.
+                floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
+    return Hits.joined(parts)
 
 
-def _within(tokens: Any, wanted: str, distance: int) -> Flags:
-    """Which tokens are at most ``distance`` edits away: all rows of the table at a time."""
-    _, offsets, data = tokens.buffers()
-    ends = as_array(offsets, np.int64)[tokens.offset : tokens.offset + len(tokens) + 1]
-    joined = data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes().decode()
-    characters = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
-    lengths = as_numpy(pc.utf8_length(tokens)).astype(np.int64)
-    starts = np.cumsum(lengths) - lengths
-    columns = np.arange(len(wanted) + 1, dtype=np.int32)
-    goal = np.array([ord(character) for character in wanted], np.uint32)
-    row = np.repeat(columns[None], len(tokens), axis=0)
-    for place in range(int(lengths.max(initial=0))):
-        going = np.flatnonzero(lengths > place)
-        before = row[going]
-        differs = characters[starts[going] + place][:, None] != goal
-        after = np.empty_like(before)
-        after[:, 0] = before[:, 0] + 1
-        after[:, 1:] = np.minimum(before[:, 1:] + 1, before[:, :-1] + differs)
-        # Insertions: a running minimum of what each column would be without them.
-        after = np.minimum.accumulate(after - columns, axis=1) + columns
-        row[going] = after
-    within: Flags = row[:, -1] <= distance
-    return within
+def _at_most(most: int | None, one: SearchedPartition) -> int:
+    return one.partition.size if most is None else min(most, one.partition.size)
+
+
+def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]]:
+    """Tokens of which a document needs one, for each place in the query."""
+    if query.phrase or not (query.fuzziness or query.every):
+        return [[token] for token, _ in query.tokens]
+    if not query.fuzziness:
+        places: dict[int, list[str]] = {}
+        for token, position in query.tokens:
+            places.setdefault(position, []).append(token)
+        return list(places.values())
+    groups: list[list[str]] = []
+    known: dict[str, list[str]] = {}
+    left = query.max_expansions
+    for token, _ in query.tokens:
+        if token not in known and left:
+            if len(known) == _MOST_FUZZY:
+                raise OptionError(
+                    f"fuzziness: a query has {_MOST_FUZZY} different tokens with edits at most, as "
+                    "each is compared with tokens of the index. Search for fewer, or without edits"
+                )
+            near = [
+                partition.near(token, query.fuzziness, query.prefix_length, left)
+                for partition in partitions
+            ]
+            distinct = sorted({one.encode(): one for part in near for one in part}.items())
+            known[token] = [one for _, one in distinct]
+        groups.append(known.get(token, [])[:left])
+        left -= len(groups[-1])
+    return groups
+
+
+def _by_rows(found: Found, one: SearchedPartition) -> Found:
+    """The best documents first, of equal ones that of the lower row."""
+    order = np.lexsort((one.rows[found.documents], -found.scores))
+    return Found(found.documents[order], found.scores[order])
+
+
+class _Terms:
+    """The tokens of a query in one partition, with their lists."""
+
+    def __init__(
+        self, query: TermQuery, groups: list[list[str]], lists: dict[str, WeightedList]
+    ) -> None:
+        self._query, self._groups, self._lists = query, groups, lists
+        # A token that is there twice counts twice.
+        self._counts = Counter(token for group in groups for token in group)
+
+    def best(self, rare: dict[str, float], one: SearchedPartition, search: Search) -> Found:
+        """The best documents of the partition; of equal ones those of the lowest rows."""
+        most = search.most
+        if one.ascending or not 0 < most < search.limit:
+            return self.find(rare, one.partition, search)
+        found = _by_rows(self.find(rare, one.partition, search._replace(most=most + 1)), one)
+        scores = found.scores
+        if len(scores) > most and scores[most - 1] == scores[most]:
+            floor = max(search.floor, float(np.nextafter(scores[most], np.float32(0))))
+            every = search._replace(most=search.limit, floor=floor)
+            found = _by_rows(self.find(rare, one.partition, every), one)
+        return Found(found.documents[:most], found.scores[:most])
+
+    def find(self, rare: dict[str, float], partition: Partition, search: Search) -> Found:
+        """The best documents of the partition; of equal ones the lowest numbers."""
+        query = self._query
+        present = [token for token in self._counts if len(self._lists[token].documents)]
+        factors = np.array([rare[token] * self._counts[token] for token in present], np.float32)
+        lists = [self._lists[token] for token in present]
+        together = query.every or query.phrase
+        if not present or (together and not all(self._has_any(group) for group in self._groups)):
+            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+        everything = search.most >= search.limit and not query.phrase
+        if everything:
+            return self._summed(lists, factors, present, search)
+        if together and all(len(group) == 1 for group in self._groups):
+            phrase = self._phrase(present, partition) if query.phrase else ()
+            return top_all(lists, factors, search, phrase, query.slop)
+        if not together and len(lists) <= MAX_TERMS:
+            return top_any(lists, factors, search)
+        return self._summed(lists, factors, present, search)
+
+    def _has_any(self, group: list[str]) -> bool:
+        return any(len(self._lists[token].documents) for token in group)
+
+    def _phrase(self, present: list[str], partition: Partition) -> list[PhraseTerm]:
+        first = min(position for _, position in self._query.tokens)
+        places = {token: place for place, token in enumerate(present)}
+        return [
+            PhraseTerm(places[token], found.starts, found.positions, position - first, found.most)
+            for token, position in self._query.tokens
+            for found in (partition.positions(token),)
+        ]
+
+    def _summed(
+        self, lists: list[WeightedList], factors: Float32s, present: list[str], search: Search
+    ) -> Found:
+        """All documents that have one token of each group; the best, if fewer are wanted."""
+        scores = np.zeros(search.limit, np.float64)
+        for one, factor in zip(lists, factors, strict=True):
+            scores[one.documents] += np.float64(factor) * one.weights
+        matched: Flags = scores > 0
+        if search.allowed is not None:
+            matched &= search.allowed != 0
+        if self._query.every:
+            for group in {frozenset(group) for group in self._groups}:
+                has = np.zeros(search.limit, np.bool_)
+                for token in group.intersection(present):
+                    has[self._lists[token].documents] = True
+                matched &= has
+        documents = np.flatnonzero(matched)
+        rounded = scores[documents].astype(np.float32)
+        if search.most >= len(documents):
+            return Found(documents, rounded)
+        order = np.lexsort((documents, -rounded))[: search.most]
+        return Found(documents[order], rounded[order])
 
 
 # --- A partition of a full-text index, of which searches read what they need ------------

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.storage import (
     ADDRESSES,
     PLAIN,

@@ -6,19 +6,34 @@ Specification: "Graphs" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.index.segment import IndexFile
-from glaive.index.vector.storage import json_list, read_partitions
+from glaive.format.pb import index_pb2
+from glaive.index.segment import IndexFile, IndexFileWriter
+from glaive.index.vector.coder import Coder
+from glaive.index.vector.parameters import GraphParameters
+from glaive.index.vector.storage import MODEL, json_list, read_partitions
+from glaive.io.failures import spilling
+from glaive.io.pool import ordered_map, worker_count
+from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
 from glaive.kernels.graph import Lists, Points, repair_graph
+from glaive.kernels.graph_build import Scratch, find_neighbors, link_back
 from glaive.kernels.graph_search import GraphLevel, GraphLevels
+from glaive.memory import as_buffer
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s
 
@@ -260,3 +275,352 @@ def _without(
         renumbered[level.ids[lists.nodes[filled]]],
         lists.distances[filled],
     )
+
+
+# --- Build the graph of a partition: which nodes are neighbours on which level ----------
+# Nodes are added in random order, in batches that grow with the graph: those of a batch search for
+# their neighbours on all cores, then become their neighbours' neighbours. The result depends on
+# the vectors and the parameters alone.
+#
+# Specification: "Graphs" in ``docs/format/vector-indices.md``.
+
+# --- Sort records by partition, in memory or through a temporary file -------------------
+# Specification: "Partitions" in ``docs/format/vector-indices.md``.
+
+_WHAT: Final = "records of an index, which exceed its memory,"
+_RUN_BYTES = 64 << 20
+_GROUP_BYTES = 64 << 20
+
+Records = NDArray[Any]
+"""Members of a row side by side: a structured array."""
+
+
+class SortedPartitions(NamedTuple):
+    """Complete partitions, one after the other.
+
+    Parameters
+    ----------
+    first
+        Number of the first.
+    bounds
+        First record of each, and the end of the last.
+    records
+        Their records; within a partition in the order in which they were added.
+    """
+
+    first: int
+    bounds: Int64s
+    records: Records
+
+
+class _Run(NamedTuple):
+    """Records that are sorted by partition, in memory or from a position in the file on."""
+
+    starts: Int64s
+    records: Records | None
+    position: int
+
+
+class PartitionSort(AbstractContextManager["PartitionSort"]):
+    """Collects records and gives them back partition by partition.
+
+    Takes memory up to a limit, then a temporary file, which has no name and vanishes with the
+    process.
+
+    Parameters
+    ----------
+    partitions
+        Number of partitions.
+    dtype
+        Of the records.
+    memory_limit
+        Bytes of records to keep in memory.
+    """
+
+    def __init__(self, partitions: int, dtype: np.dtype[Any], memory_limit: int) -> None:
+        self._partitions, self._dtype = partitions, dtype
+        self._limit = memory_limit
+        self._waiting: list[tuple[NDArray[np.int32], Records]] = []
+        self._waiting_rows = self._kept_rows = 0
+        run_bytes = min(_RUN_BYTES, max(1 << 20, memory_limit // 4))
+        self._run_rows = max(1, run_bytes // dtype.itemsize)
+        self._group_rows = max(1, min(_GROUP_BYTES, run_bytes) // dtype.itemsize)
+        self._runs: list[_Run] = []
+        self._file: Any = None
+        self.sizes: Int64s = np.zeros(partitions, np.int64)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # records that were not written yet, which nobody needs
+                self._file.close()
+
+    def add(self, partitions: NDArray[np.int32], records: Records) -> None:
+        """Add records, and the partition of each."""
+        self._waiting.append((partitions, records))
+        self._waiting_rows += len(records)
+        self.sizes += np.bincount(partitions, minlength=self._partitions)
+        if self._waiting_rows >= self._run_rows:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        if not self._waiting:
+            return
+        ids = np.concatenate([part for part, _ in self._waiting])
+        records = np.concatenate([part for _, part in self._waiting])
+        self._waiting, self._waiting_rows = [], 0
+        order = np.argsort(ids, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=self._partitions))])
+        records = records[order]
+        if (self._kept_rows + len(records)) * self._dtype.itemsize <= self._limit:
+            self._kept_rows += len(records)
+            self._runs.append(_Run(starts, records, 0))
+            return
+        with spilling(_WHAT):
+            if self._file is None:
+                self._file = TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by __exit__
+            self._runs.append(_Run(starts, None, self._file.tell()))
+            self._file.write(as_buffer(records.view(np.uint8)))
+            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
+
+    def groups(self) -> Iterator[SortedPartitions]:
+        """All partitions in order, some at a time; a large partition alone."""
+        self._end_run()
+        bounds = np.concatenate([[0], np.cumsum(self.sizes)])
+        first = 0
+        while first < self._partitions:
+            limit = bounds[first] + self._group_rows
+            last = max(first + 1, int(np.searchsorted(bounds, limit, side="right")) - 1)
+            yield SortedPartitions(
+                first, bounds[first : last + 1] - bounds[first], self._merged(first, last)
+            )
+            first = last
+
+    def _merged(self, first: int, last: int) -> Records:
+        parts, ids = [], []
+        for run in self._runs:
+            start, stop = int(run.starts[first]), int(run.starts[last])
+            if start == stop:
+                continue
+            parts.append(self._read(run, start, stop))
+            sizes = np.diff(run.starts[first : last + 1])
+            ids.append(np.repeat(np.arange(last - first, dtype=np.int32), sizes))
+        if not parts:
+            return np.empty(0, self._dtype)
+        records = np.concatenate(parts)
+        if len(parts) == 1 or last - first == 1:
+            return records
+        return records[np.argsort(np.concatenate(ids), kind="stable")]
+
+    def _read(self, run: _Run, start: int, stop: int) -> Records:
+        if run.records is not None:
+            return run.records[start:stop]
+        if self._file is None:
+            raise ValueError("the file of a run is closed")
+        size = self._dtype.itemsize
+        records = np.empty(stop - start, self._dtype)
+        with spilling(_WHAT):  # the last ones are written here
+            self._file.seek(run.position + start * size)
+            read = self._file.readinto(as_buffer(records.view(np.uint8)))
+            if read != records.nbytes:
+                cut = f"a temporary file was cut: {read} of {records.nbytes} bytes at {start}"
+                raise OSError(cut)
+        return records
+
+
+Int32s = NDArray[np.int32]
+
+_GROWTH = 32
+"""A batch has this part of the nodes that are in the graph already."""
+
+_MAX_BATCH = 16_384
+_PARALLEL = 64
+"""Nodes of a batch for which threads are worth their start."""
+
+_PREFETCH_DISTANCE = 2
+"""Of pylance's searches; part of the header that it reads."""
+
+
+class BuiltGraph:
+    """The graph of a partition.
+
+    Parameters
+    ----------
+    header
+        As it is stored.
+    levels
+        Of the graph, the lowest first; empty ones above.
+    """
+
+    def __init__(self, header: str, levels: list[Level]) -> None:
+        self.header, self.levels = header, levels
+
+
+def build_graph(vectors: NDArray[Any], parameters: GraphParameters, *, dot: bool) -> BuiltGraph:
+    """Build a graph over vectors.
+
+    Parameters
+    ----------
+    vectors
+        ``float32`` or ``uint8`` of shape ``(n, dimension)``, ``n`` at least 1.
+    parameters
+        Of the graph.
+    dot
+        The distance is one minus the dot product; otherwise the squared distance.
+    """
+    count = len(vectors)
+    random = np.random.default_rng(0)
+    drawn = -np.log(1 - random.random(count)) / math.log(parameters.neighbors)
+    heights = np.minimum(drawn, parameters.max_level - 1).astype(np.uint8)
+    order = random.permutation(count).astype(np.int32)
+    nodes = Nodes(vectors, dot=dot)
+    graph = GrowingGraph(nodes, heights, parameters.neighbors, parameters.candidates)
+    scratches = [Scratch(graph) for _ in range(worker_count())]
+    graph.entry = int(order[0])
+    added = 1
+    while added < count:
+        size = min(max(1, added // _GROWTH), _MAX_BATCH, count - added)
+        _add(graph, order[added : added + size], scratches)
+        added += size
+    levels = [_level(graph, level) for level in range(parameters.max_level)]
+    offsets = np.cumsum([0, *(len(level.ids) for level in levels)]).tolist()
+    header = {
+        "entry_point": graph.entry,
+        "params": {
+            "max_level": parameters.max_level,
+            "m": parameters.neighbors,
+            "ef_construction": parameters.candidates,
+            "prefetch_distance": _PREFETCH_DISTANCE,
+        },
+        "level_offsets": offsets,
+    }
+    return BuiltGraph(json.dumps(header, separators=(",", ":")), levels)
+
+
+def _add(graph: GrowingGraph, batch: Int32s, scratches: list[Scratch]) -> None:
+    """Add nodes to the graph."""
+    if len(scratches) == 1 or len(batch) < _PARALLEL:
+        find_neighbors(graph, batch, scratches[0])
+    else:
+        parts = zip(np.array_split(batch, len(scratches)), scratches, strict=True)
+        work = partial(_find, graph)
+        for _ in ordered_map(work, parts):
+            pass
+    heights = graph.levels[batch]
+    top = int(graph.levels[graph.entry])
+    for level in range(min(int(heights.max()), top) + 1):
+        _link(graph, batch[heights >= level], level, len(scratches))
+    highest = int(heights.argmax())
+    if heights[highest] > top:
+        graph.entry = int(batch[highest])
+
+
+def _find(graph: GrowingGraph, part: tuple[Int32s, Scratch]) -> None:
+    find_neighbors(graph, *part)
+
+
+def _link(graph: GrowingGraph, batch: Int32s, level: int, workers: int) -> None:
+    """Make nodes neighbours of their neighbours."""
+    lists = graph.lists(level)
+    own = graph.blocks(batch, level)
+    counts = lists.counts[own]
+    filled = np.arange(lists.nodes.shape[1]) < counts[:, None]
+    targets = graph.blocks(lists.nodes[own][filled], level)
+    order = np.argsort(targets, kind="stable")
+    ordered = targets[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1)).astype(np.int32)
+    edges = Edges(
+        ordered[starts],
+        np.append(starts, np.int32(len(ordered))).astype(np.int32),
+        np.repeat(batch, counts)[order],
+        lists.distances[own][filled][order],
+    )
+    if workers == 1 or len(starts) < _PARALLEL:
+        link_back(graph, lists, edges)
+        return
+    cuts = np.linspace(0, len(starts), workers + 1).astype(np.int64).tolist()
+    parts = [edges.part(first, last) for first, last in pairwise(cuts)]
+    for _ in ordered_map(partial(link_back, graph, lists), parts):
+        pass
+
+
+def _level(graph: GrowingGraph, level: int) -> Level:
+    """A level as files store it."""
+    ids = np.flatnonzero(graph.levels >= level).astype(np.int32)
+    lists = graph.lists(level)
+    own = graph.blocks(ids, level)
+    counts = lists.counts[own]
+    filled = np.arange(lists.nodes.shape[1]) < counts[:, None]
+    return Level(
+        ids.astype(np.int64),
+        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+        lists.nodes[own][filled].astype(np.int64),
+        lists.distances[own][filled],
+    )
+
+
+# --- Write the graphs of a new index, partition by partition ----------------------------
+# Specification: "Graphs" in ``docs/format/vector-indices.md``.
+
+_TYPES: Final = (pa.uint32(), pa.list_(pa.uint32()), pa.list_(pa.float32()))
+NODE_SCHEMA: Final = pa.schema(
+    [pa.field(name, kind) for name, kind in zip(NODE_COLUMNS, _TYPES, strict=True)]
+)
+"""Columns of the file with the graphs."""
+
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
+
+
+class GraphWriter:
+    """The file with the graphs.
+
+    Parameters
+    ----------
+    file
+        With :data:`NODE_SCHEMA`.
+    parameters
+        Of the graphs.
+    """
+
+    def __init__(self, file: IndexFileWriter, parameters: GraphParameters) -> None:
+        self._file, self._parameters = file, parameters
+        self._headers: list[str] = []
+        self._sizes: list[int] = []
+
+    def add(self, group: SortedPartitions, coder: Coder) -> None:
+        """Build the graphs of the next partitions."""
+        for start, stop in pairwise(group.bounds.tolist()):
+            if start == stop:
+                self._headers.append("")
+                self._sizes.append(0)
+                continue
+            points = coder.points(group.records[start:stop])
+            graph = build_graph(points.vectors, self._parameters, dot=points.dot)
+            # It may be the square of a large number. Finite, so that equal codes are near.
+            scale = np.float32(min(points.scale, _LARGEST))
+            with np.errstate(over="ignore"):
+                levels = [
+                    level._replace(distances=level.distances * scale) for level in graph.levels
+                ]
+            rows = rows_of(levels, NODE_SCHEMA)
+            self._file.write(rows)
+            self._headers.append(graph.header)
+            self._sizes.append(len(rows))
+
+    def finish(self, model: index_pb2.IVF, metadata: Mapping[str, str]) -> None:
+        """Write the model, which gets the extents of the graphs."""
+        ends = np.cumsum(self._sizes)
+        model.offsets.extend((ends - self._sizes).tolist())
+        model.lengths.extend(self._sizes)
+        number = self._file.add_buffer(model.SerializeToString())
+        headers = json.dumps(self._headers, separators=(",", ":"))
+        self._file.add_metadata({**metadata, MODEL: str(number), GRAPHS: headers})
+        self._file.finish()

@@ -19,9 +19,8 @@ from glaive.arrow.chunked import one_array
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexSource, RebuiltSegment
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter, batches
 from glaive.index.vector.coder import (
     Coder,
@@ -31,12 +30,16 @@ from glaive.index.vector.coder import (
     ScalarCoder,
     fixed_size_lists,
 )
-from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of, without_nodes
-from glaive.index.vector.graph_build import (
+from glaive.index.vector.graph import (
+    GRAPHS,
+    NODE_COLUMNS,
     NODE_SCHEMA,
+    Graphs,
     GraphWriter,
     PartitionSort,
     SortedPartitions,
+    rows_of,
+    without_nodes,
 )
 from glaive.index.vector.model import VectorModel, clusters_of, train_model
 from glaive.index.vector.opened import remap_legacy
@@ -56,10 +59,13 @@ from glaive.index.vector.storage import (
     PRODUCT,
     SCALAR,
     SIGNS,
+    ColumnVectors,
     Partitions,
     Storage,
+    VectorColumn,
     Vectors,
     bytes_of,
+    metric_named,
     read_bounds,
     read_codebook,
     read_model,
@@ -69,7 +75,6 @@ from glaive.index.vector.storage import (
     unpacked,
     with_bytes,
 )
-from glaive.index.vector.vector_column import VectorBlock, VectorColumn, metric_named
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import Metric
 from glaive.types import Flags, Int64s, UInt8s, UInt64s
@@ -130,7 +135,7 @@ def encoded_blocks(
 
 
 def _encode(
-    block: VectorBlock, model: VectorModel, known: _KnownPartitions | None
+    block: ColumnVectors, model: VectorModel, known: _KnownPartitions | None
 ) -> tuple[NDArray[np.int32], NDArray[Any]]:
     return model.encode(block, None if known is None else known.of(block.rows))
 

@@ -14,18 +14,26 @@ from numpy.typing import NDArray
 from glaive.format.pb import index_pb2
 from glaive.index.protocol import IndexSource
 from glaive.index.vector.coder import (
+    Clusters,
     Coder,
     PlainCoder,
     ProductCoder,
     RabitCoder,
     ScalarCoder,
+    Training,
+    assign_all,
     encoded_tensor,
+    train_clusters,
     train_codebook,
 )
-from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
 from glaive.index.vector.parameters import VectorParameters
-from glaive.index.vector.storage import ADDRESSES, Rotation, single_precision
-from glaive.index.vector.vector_column import VectorBlock, VectorColumn
+from glaive.index.vector.storage import (
+    ADDRESSES,
+    ColumnVectors,
+    Rotation,
+    VectorColumn,
+    single_precision,
+)
 from glaive.types import Float32s
 
 _SAMPLE_SHARE = 4
@@ -61,7 +69,7 @@ class VectorModel:
         return len(self.centroids)
 
     def encode(
-        self, block: VectorBlock, partitions: NDArray[np.int32] | None = None
+        self, block: ColumnVectors, partitions: NDArray[np.int32] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """The partition of each vector of a block, and its record."""
         ids = self.clusters.assign(block.vectors) if partitions is None else partitions
@@ -104,7 +112,7 @@ def train_centroids(
     return centroids.astype(column.dtype), loss
 
 
-def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> VectorBlock:
+def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> ColumnVectors:
     """Vectors of some rows, as many as memory permits."""
     limit = source.memory_limit // _SAMPLE_SHARE // (column.trained_dimension * 4)
     values = source.sample(min(rows, max(1, limit), source.num_rows))

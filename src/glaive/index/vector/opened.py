@@ -18,9 +18,8 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import OpenedIndex, RebuiltSegment
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.vector.codes import (
     Codes,
@@ -38,12 +37,12 @@ from glaive.index.vector.storage import (
     SCALAR,
     Partitions,
     Storage,
+    normalized,
     read_model,
     read_tensor,
     single_precision,
     tensor_values,
 )
-from glaive.index.vector.vector_column import normalized
 from glaive.kernels.distances import (
     LEAST_LENGTH,
     METRICS,

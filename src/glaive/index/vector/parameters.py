@@ -20,8 +20,8 @@ from glaive.errors import CorruptFileError, IndexKindError, OptionError, OptionR
 from glaive.format.pb import vector_details_pb2
 from glaive.format.wire import parse
 from glaive.index.protocol import PARAMETERS
-from glaive.index.vector.kmeans import device_named
-from glaive.index.vector.vector_column import (
+from glaive.index.vector.coder import device_named
+from glaive.index.vector.storage import (
     VectorColumn,
     check_finite,
     load_matrix,

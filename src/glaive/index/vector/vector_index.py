@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from glaive.format.pb import table_pb2
-from glaive.index.address_map import AddressMap
 from glaive.index.protocol import (
     BuiltSegment,
     IndexKind,
@@ -18,6 +17,7 @@ from glaive.index.protocol import (
     RebuiltSegment,
     index_kind,
 )
+from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 
 CODES = "auxiliary.idx"

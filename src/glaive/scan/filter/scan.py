@@ -21,7 +21,7 @@ from glaive.arrow.blocks import distinct
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
-from glaive.index.row_set import FEW_ROWS, RowSet
+from glaive.index.row_sets import FEW_ROWS, RowSet
 from glaive.scan.filter.search import (
     Chunk,
     FragmentSelection,

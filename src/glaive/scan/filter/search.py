@@ -27,10 +27,10 @@ from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import count_rows, list_rows
 from glaive.memory import as_buffer
 from glaive.scan.bound import BoundFragment
-from glaive.scan.deletions import LiveRows, without_deleted
 from glaive.scan.options import Meter
 from glaive.scan.projection import Computed, LazyColumns, Output
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
+from glaive.scan.snapshot import LiveRows, without_deleted
 from glaive.types import Flags, Int64s, RowRange
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import number_array
 from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
-from glaive.index.text.term_search import Hits
+from glaive.index.text.opened import Hits
 from glaive.scan.found_columns import AddedColumns, FoundColumns
 from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery, TextQuery
 from glaive.scan.full_text.search import TextColumn, TextSearch

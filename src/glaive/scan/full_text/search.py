@@ -19,10 +19,12 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.field import Field, joined_path
 from glaive.index.protocol import ValueBatch
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.text.opened import JoinedPartitions, OpenedInverted, OpenedPartition
-from glaive.index.text.term_search import (
+from glaive.index.row_sets import RowNumbers, RowSet
+from glaive.index.text.opened import (
     Hits,
+    JoinedPartitions,
+    OpenedInverted,
+    OpenedPartition,
     SearchedPartition,
     TermQuery,
     TextStatistics,
@@ -33,7 +35,7 @@ from glaive.index.text.term_search import (
     weights_of,
 )
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokenizers import Tokenizer
 from glaive.kernels.text_search import MAX_TERMS, WeightedList, weighted
 from glaive.named_tuple import NamedTuple
 from glaive.scan.full_text.queries import (

@@ -17,7 +17,7 @@ from glaive.arrow.blocks import distinct
 from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
-from glaive.index.row_set import RowNumbers
+from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.io.cache import ByteCache

@@ -13,7 +13,7 @@ import numpy as np
 from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.scalar.minhash import OpenedMinHash, TextSigner, band_keys, distances_of
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.index.vector.vector_column import metric_named
+from glaive.index.vector.storage import metric_named
 from glaive.kernels.distances import Metric
 from glaive.options import ANYTHING, SWITCH, TEXT, Kind, integer, kinds_of, number, one_of, option
 

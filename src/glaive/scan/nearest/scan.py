@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.index.vector.vector_column import normalized
+from glaive.index.vector.storage import normalized
 from glaive.kernels.distances import (
     ELEMENTS,
     LEAST_LENGTH,

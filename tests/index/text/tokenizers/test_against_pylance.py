@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import OptionError
+from glaive.index.text.base_tokenizers import is_capital, is_small, lower_case
 from glaive.index.text.text_format import LANGUAGES, TextParams
-from glaive.index.text.tokenizers.base import is_capital, is_small, lower_case
-from glaive.index.text.tokenizers.tokenizer import Tokenizer, fold, stop_words
+from glaive.index.text.tokenizers import Tokenizer, fold, stop_words
 from glaive.kernels.native import force_tier
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from glaive.errors import MissingDependencyError, OptionError, StoreError
+from glaive.index.text.base_tokenizers import dictionary
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.jieba import dictionary
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokenizers import Tokenizer
 
 PLAIN = {"stem": False, "remove_stop_words": False, "lower_case": False, "ascii_folding": False}
 

@@ -10,7 +10,7 @@ import pytest
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError, LimitError
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.tokenizer import JsonNumbers, TokenChain
+from glaive.index.text.tokenizers import JsonNumbers, TokenChain
 
 NAME = "n" * 300_000
 

@@ -8,7 +8,7 @@ import pytest
 
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.index.text.tokenizers import Tokenizer
 
 
 def ngrams(text: str, **options: object) -> list[str]:

@@ -30,8 +30,8 @@ from glaive.errors import (
     OptionError,
     SchemaError,
 )
+from glaive.index.text.base_tokenizers import BaseTokenizer, Pieces, base_tokenizer_of, lower_case
 from glaive.index.text.text_format import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer_of, lower_case
 from glaive.kernels.hashing import Vocabulary
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
@@ -47,7 +47,7 @@ from glaive.types import Int64s, UInt32s
 @cache
 def stop_words(language: str) -> frozenset[str]:
     """The stop words of a language of ``LANGUAGES``, in small letters."""
-    file = files("glaive.index.text.tokenizers") / "words" / f"{language.lower()}.txt"
+    file = files("glaive.index.text") / "words" / f"{language.lower()}.txt"
     return frozenset(file.read_text("utf-8").split())
 
 

@@ -1,0 +1,1000 @@
+"""Sets of rows: ranges in memory, roaring bitmaps on disk, and the map of rows that moved.
+
+Specification: "Sets of rows" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.blocks import ascending
+from glaive.dataclass import dataclass
+from glaive.encodings.compression import check_decoded
+from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
+from glaive.format.bitmaps import MAX_NUMBERS, RANGE_BYTES, is_of_runs, ranges_of
+from glaive.format.wire import parse_bitmap
+from glaive.named_tuple import NamedTuple
+from glaive.types import Flags, Int64s, UInt64s
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap, BitMap64
+
+
+FEW_ROWS = 1 << 22
+"""Rows of a set that are listed at once, wherever a set may have any number of them."""
+
+RowNumbers: TypeAlias = NDArray[np.uint64]
+"""Row addresses, or stable row ids."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSet:
+    """Rows by number: addresses, or stable row ids. Immutable.
+
+    Parameters
+    ----------
+    starts, stops
+        Half-open ranges, ascending, disjoint, and not adjacent. A stop is the last number plus
+        one, so that 2^64 - 1, which no row has, is not in any set.
+    """
+
+    starts: RowNumbers
+    stops: RowNumbers
+
+    @classmethod
+    def of(cls, rows: RowNumbers) -> Self:
+        """The set of these rows, in any order, with or without repetitions."""
+        if len(rows) == 0:
+            return cls(rows, rows)
+        rows = ascending(rows)
+        if rows.item(-1) == _NO_ROW:
+            return cls.of(rows[:-1])
+        ends = np.flatnonzero(np.diff(rows) != 1)
+        starts = rows[np.concatenate(([0], ends + 1))]
+        return cls(starts, rows[np.append(ends, len(rows) - 1)] + np.uint64(1))
+
+    @classmethod
+    def of_ranges(cls, starts: RowNumbers, stops: RowNumbers) -> Self:
+        """The union of ranges, in any order; empty ones count for nothing."""
+        return cls._swept([starts], [stops], 1)
+
+    @classmethod
+    def union(cls, sets: Sequence[RowSet]) -> RowSet:
+        """Rows that are in any of the sets."""
+        if len(sets) == 1:
+            return sets[0]
+        return cls._swept([rows.starts for rows in sets], [rows.stops for rows in sets], 1)
+
+    @classmethod
+    def intersection(cls, sets: Sequence[RowSet]) -> Self:
+        """Rows that are in all of the sets, of which there is at least one."""
+        starts, stops = [rows.starts for rows in sets], [rows.stops for rows in sets]
+        return cls._swept(starts, stops, len(sets))
+
+    @classmethod
+    def _swept(cls, starts: Sequence[RowNumbers], stops: Sequence[RowNumbers], least: int) -> Self:
+        """Rows that at least so many of the ranges contain."""
+        begins = np.concatenate([np.empty(0, np.uint64), *starts])
+        ends = np.concatenate([np.empty(0, np.uint64), *stops])
+        kept = begins < ends
+        if not bool(kept.all()):
+            begins, ends = begins[kept], ends[kept]
+        count = len(begins)
+        points = np.concatenate((begins, ends))
+        del begins, ends  # of tens of millions of ranges each array counts
+        # Ranges that begin come before those that end there, so that neighbours become one.
+        order = np.argsort(points, kind="stable")
+        points = points[order]
+        change = np.where(order < count, np.int8(1), np.int8(-1))
+        del order
+        inside = np.cumsum(change, dtype=np.int32) >= least
+        before = np.concatenate(([False], inside[:-1])) if len(inside) else inside
+        firsts, lasts = points[inside & ~before], points[before & ~inside]
+        # Where one range ends and another begins, both are counted for a moment.
+        real = firsts < lasts
+        return cls(firsts, lasts) if bool(real.all()) else cls(firsts[real], lasts[real])
+
+    def difference(self, other: RowSet) -> RowSet:
+        """Rows that are in this set and not in the other."""
+        if not len(other.starts):
+            return self
+        limit = np.array([np.iinfo(np.uint64).max], np.uint64)
+        first = np.zeros(1, np.uint64)
+        rest = RowSet.of_ranges(
+            np.concatenate((first, other.stops)), np.concatenate((other.starts, limit))
+        )
+        return RowSet.intersection([self, rest])
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        if len(self.starts) == 1:
+            return self.stops.item() - self.starts.item()
+        return int((self.stops - self.starts).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.starts.nbytes + self.stops.nbytes)
+
+    def rows(self) -> RowNumbers:
+        """All rows, ascending. Takes 8 bytes of memory for each: see :attr:`count` first."""
+        if self.count == len(self.starts):
+            return self.starts
+        sizes = (self.stops - self.starts).astype(np.int64)
+        before = np.cumsum(sizes) - sizes
+        steps = np.arange(int(sizes.sum()), dtype=np.int64) - np.repeat(before, sizes)
+        rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
+        return rows
+
+    def windows(self, most: int) -> Iterator[RowNumbers]:
+        """All rows, ascending, so many at a time."""
+        ends = np.cumsum(self.stops - self.starts)
+        for start in range(0, self.count, most):
+            stop = min(start + most, self.count)
+            first = int(ends.searchsorted(np.uint64(start), side="right"))
+            last = int(ends.searchsorted(np.uint64(stop), side="left")) + 1
+            starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
+            stops[-1] -= ends[last - 1] - np.uint64(stop)
+            starts[0] = self.stops[first] - (ends[first] - np.uint64(start))
+            yield RowSet(starts, stops).rows()
+
+    def mapped(self, change: Callable[[RowNumbers], RowSet], known: Callable[[], RowSet]) -> RowSet:
+        """What the rows become; of many rows those that are ``known``, some at a time.
+
+        A set of a few bytes may have billions of rows.
+        """
+        if self.count <= FEW_ROWS:
+            return change(self.rows())
+        rows = RowSet.intersection([self, known()])
+        return RowSet.union([NO_ROWS, *map(change, rows.windows(FEW_ROWS))])
+
+    def within(self, start: int, stop: int) -> RowSet:
+        """The rows from ``start`` to ``stop``, which is excluded."""
+        first = int(np.searchsorted(self.stops, np.uint64(start), side="right"))
+        last = int(np.searchsorted(self.starts, np.uint64(stop), side="left"))
+        if first >= last:
+            return RowSet(self.starts[:0], self.stops[:0])
+        starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
+        starts[0] = max(int(starts[0]), start)
+        stops[-1] = min(int(stops[-1]), stop)
+        return RowSet(starts, stops)
+
+    def within_ranges(self, ranges: RowSet) -> RowSet:
+        """The rows that are in another set, of few ranges: each of this one is looked up there."""
+        if len(self.starts) == len(ranges.starts) == 1:
+            within = self.starts.item() >= ranges.starts.item()
+            if within and self.stops.item() <= ranges.stops.item():
+                return self
+        first = ranges.stops.searchsorted(self.starts, side="right")
+        touches = first < len(ranges.stops)
+        inside = touches & (ranges.stops.searchsorted(self.stops, side="left") == first)
+        begins = ranges.starts[first[touches]]
+        inside[touches] &= begins <= self.starts[touches]
+        if bool(inside.all()):
+            return self
+        touches[touches] = begins < self.stops[touches]
+        cut = touches & ~inside
+        whole = RowSet(self.starts[inside], self.stops[inside])
+        if not bool(cut.any()):
+            return whole
+        crossing = RowSet(self.starts[cut], self.stops[cut])
+        return RowSet.union([whole, RowSet.intersection([crossing, ranges])])
+
+    def contains(self, rows: RowNumbers) -> NDArray[np.bool_]:
+        """Which of these rows are in the set, one flag each."""
+        at = np.searchsorted(self.stops, rows, side="right")
+        known = at < len(self.starts)
+        flags: NDArray[np.bool_] = known.copy()
+        flags[known] = self.starts[at[known]] <= rows[known]
+        return flags
+
+
+_NO_ROW: Final = 2**64 - 1
+"""What no row has as its number, but an index may say."""
+
+NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
+
+# --- Row-address remapping: old addresses of relocated rows to new ones, many at a time -
+# Specification: "Rows that moved" in ``docs/format/refs.md``.
+
+Addresses = UInt64s
+"""Row addresses: the fragment in the upper 32 bits, the physical row in the lower ones."""
+
+Survivors = bytes | Addresses
+"""Old addresses of the surviving rows: a 64-bit roaring bitmap, or ascending per fragment."""
+
+_SHIFT = np.uint64(32)
+_OFFSET = np.uint64(0xFFFF_FFFF)
+_DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+class FragmentRows(Protocol):
+    """What address maps need to know of a fragment."""
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows of its files, deleted ones included."""
+
+
+Groups = Sequence[tuple[Survivors, Sequence[FragmentRows], Sequence[FragmentRows]]]
+"""The surviving rows, the fragments they were in, and those they are in now."""
+
+
+class AddressMap:
+    """Old row addresses to new ones; made by :meth:`of`.
+
+    Parameters
+    ----------
+    tables
+        The surviving rows of each fragment that was rewritten.
+
+    Attributes
+    ----------
+    rewritten
+        Ids of these fragments.
+
+    Notes
+    -----
+    Memory: 24 bytes for each range of rows that stayed together. Few bytes may stand for any number
+    of rows.
+    However many rewrites there were, addresses are looked up once: a few bytes may stand for
+    thousands of rewrites, and a few more for millions of addresses.
+    """
+
+    __slots__ = ("_ids", "_rows", "ranges", "rewritten")
+
+    moves = True
+    """Whether rows have other numbers afterwards; else some are dropped."""
+
+    def __init__(self, tables: Mapping[int, MovedRanges]) -> None:
+        ids = sorted(tables)
+        self._ids = np.array(ids, np.uint64)
+        self.ranges = MovedRanges.joined([tables[fragment] for fragment in ids])
+        self._rows: Mapping[int, int] = {
+            fragment: int(ranges.stops[-1]) - (fragment << 32) if len(ranges.stops) else 0
+            for fragment, ranges in tables.items()
+        }
+        self.rewritten = frozenset(ids)
+
+    @classmethod
+    def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
+        """Make the map of groups that were rewritten at one time.
+
+        The surviving rows, in the listed order of the old fragments and ascending within each,
+        are the rows of the new fragments, one fragment after the other.
+
+        Raises
+        ------
+        CorruptFileError
+            The number of surviving rows is not that of the new fragments, or some are not in
+            the old ones.
+        """
+        return cls(_step(groups, where))
+
+    @classmethod
+    def of_all(cls, rewrites: Iterable[Groups], where: object) -> Self:
+        """Make the map of several rewrites, oldest first; errors as for :meth:`of`.
+
+        Made at once: a few bytes may stand for each of them, and joining maps copies all steps.
+        """
+        return cls(_joined([cls(_step(groups, where)) for groups in rewrites]))
+
+    def then(self, later: AddressMap) -> dict[int, MovedRanges]:
+        """Return where the rows of each fragment are after a later rewrite."""
+        return _joined([self, later])
+
+    def moved_on(self, tables: Mapping[int, MovedRanges]) -> dict[int, MovedRanges]:
+        """Return the ranges of each old fragment, to where later rewrites left the rows."""
+        fragments = self.ranges.targets >> _SHIFT
+        edges = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
+        begins = [0, *edges.tolist()] if len(fragments) else []
+        parts = [_NO_RANGES]
+        for start, stop in pairwise([*begins, len(fragments)]):
+            part, later = self.ranges.part(start, stop), tables.get(int(fragments[start]))
+            parts.append(part if later is None else part.moved_on(later))
+        ranges = MovedRanges.joined(parts)
+        bounds = np.searchsorted(ranges.starts, np.append(self._ids << _SHIFT, _DELETED)).tolist()
+        return {
+            fragment: ranges.part(start, stop)
+            for fragment, start, stop in zip(self._ids.tolist(), bounds, bounds[1:], strict=False)
+        }
+
+    def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
+        """New addresses, and which of the rows survive.
+
+        Both are as long as ``addresses``; the new address of a deleted row is meaningless.
+        Addresses in fragments that were not rewritten do not change.
+        """
+        relocated = np.isin(addresses >> _SHIFT, self._ids)
+        new_addresses = np.where(relocated, _DELETED, addresses)
+        starts, stops, targets = self.ranges
+        at = np.searchsorted(starts, addresses, side="right") - 1
+        inside = np.flatnonzero(relocated & (at >= 0))
+        inside = inside[addresses[inside] < stops[at[inside]]]
+        at = at[inside]
+        new_addresses[inside] = targets[at] + (addresses[inside] - starts[at])
+        # No row has this address: its fragment would be the last of 2^32.
+        return new_addresses, new_addresses != _DELETED
+
+    def follow(self, rows: RowSet) -> RowSet:
+        """New addresses of the rows of a set that survive."""
+
+        def change(some: Addresses) -> RowSet:
+            moved, kept = self.apply(some)
+            return RowSet.of(moved[kept])
+
+        if rows.count <= FEW_ROWS:
+            return change(rows.rows())
+        ids = sorted(self.rewritten)
+        starts = np.array(ids, np.uint64) << _SHIFT
+        stops = starts + np.array([self.rows_of(fragment) for fragment in ids], np.uint64)
+        moved = rows.mapped(change, lambda: RowSet.of_ranges(starts, stops))
+        return RowSet.union([rows.difference(RowSet.of_ranges(starts, starts + _OFFSET)), moved])
+
+    def rows_of(self, fragment: int) -> int:
+        """Rows of a rewritten fragment, up to the last surviving one."""
+        return self._rows.get(fragment, 0)
+
+    def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
+        """Rows of an index file without deleted rows, in their order; and which they are.
+
+        Parameters
+        ----------
+        column
+            Row addresses (uint64), none of them null; they are replaced by the new ones.
+        """
+        addresses = rows[column].to_numpy().astype(np.uint64, copy=False)
+        new_addresses, kept = self.apply(addresses)
+        surviving = rows if kept.all() else rows.take(np.flatnonzero(kept))
+        at = surviving.schema.get_field_index(column)
+        field = surviving.schema.field(at)
+        return surviving.set_column(at, field, pa.array(new_addresses[kept])), kept
+
+
+def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
+
+    tables: dict[int, MovedRanges] = {}
+    filled = [fragment.id for _, _, new in groups for fragment in new if fragment.physical_rows]
+    if len(set(filled)) < len(filled):
+        raise CorruptFileError(
+            "relocated rows", expected="new fragments that differ",
+            found=f"{len(filled) - len(set(filled))} again", where=where,
+        )  # fmt: skip
+    for survivors, old, new in groups:
+        rows = sum(fragment.physical_rows for fragment in new)
+        starts, stops = _ranges(survivors, rows, where)
+        parts = _in_fragments(starts, stops, old, rows, where)
+        before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
+        runs = _onto(_listed(starts, parts), _listed(stops, parts), new)
+        behind = np.cumsum(runs.stops - runs.starts)
+        begin, count = 0, 0
+        for fragment, (first, last) in zip(old, parts, strict=True):
+            size = int(stops[last - 1]) - (fragment.id << 32) if last > first else 0
+            if fragment.id in tables or size > fragment.physical_rows:
+                raise CorruptFileError(
+                    f"relocated rows of fragment {fragment.id}",
+                    expected=f"rows below {fragment.physical_rows}, in one group",
+                    found=f"row {size - 1}",
+                    where=where,
+                )
+            count += int(before[last] - before[first])
+            end = int(np.searchsorted(behind, np.uint64(count), side="right"))
+            tables[fragment.id] = runs.part(begin, end)
+            begin = end
+    return tables
+
+
+def _listed(addresses: Addresses, parts: Sequence[tuple[int, int]]) -> Addresses:
+    """Those of the old fragments, one fragment after the other."""
+    return np.concatenate([addresses[:0], *(addresses[first:last] for first, last in parts)])
+
+
+def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
+    """Ranges of rows that are those of the new fragments, one after the other."""
+    filled = [fragment for fragment in new if fragment.physical_rows]
+    ids = np.array([fragment.id for fragment in filled], np.uint64)
+    sizes = np.array([fragment.physical_rows for fragment in filled], np.uint64)
+    points, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
+    behind = np.searchsorted(points, begins)
+    within = points.take(behind, mode="clip") != begins  # new fragments that begin in a range
+    behind, cuts = behind[within], begins[within]
+    first = np.insert(starts, behind, starts[behind - 1] + (cuts - points[behind - 1]))
+    points = np.insert(points, behind, cuts)
+    ends = np.append(points[1:], sizes.sum(dtype=np.uint64))[: len(points)]
+    counts = np.diff(np.searchsorted(points, begins), append=len(points))
+    return MovedRanges(
+        first, first + (ends - points), points + np.repeat((ids << _SHIFT) - begins, counts)
+    )
+
+
+def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, Addresses]:
+    """The surviving rows as half-open ranges: of few bytes, however many rows there are."""
+    bitmap = None
+    if isinstance(survivors, bytes):
+        bitmap = decode_treemap(survivors or bytes(8), where, "relocated rows")
+    surviving = len(survivors) if bitmap is None else len(bitmap)
+    if rows != surviving or (bitmap and bitmap.max() == _NO_ROW):
+        raise CorruptFileError(
+            "relocated rows", expected=f"{rows} rows", found=f"{surviving}", where=where
+        )
+    if bitmap is not None and is_of_runs(rows, len(survivors)):
+        return ranges_of(bitmap, lambda _: None)
+    listed: Any = survivors if bitmap is None else bitmap.to_array()
+    addresses = np.asarray(listed, np.uint64)
+    if not rows:
+        return addresses, addresses
+    ends = np.flatnonzero(np.diff(addresses) != 1)
+    starts = addresses[np.concatenate(([0], ends + 1))]
+    stops = addresses[np.append(ends, rows - 1)] + np.uint64(1)
+    fragments = starts >> _SHIFT
+    if (fragments[1:] >= fragments[:-1]).all():
+        return starts, stops
+    order = np.argsort(fragments, kind="stable")
+    return starts[order], stops[order]
+
+
+def _in_fragments(
+    starts: Addresses, stops: Addresses, old: Sequence[FragmentRows], rows: int, where: object
+) -> list[tuple[int, int]]:
+    """Which of the ranges each old fragment has: the first, and the end."""
+    fragments = starts >> _SHIFT
+    ids = np.array([fragment.id for fragment in old], np.uint64)
+    begins = np.searchsorted(fragments, ids).tolist()
+    ends = np.searchsorted(fragments, ids, side="right").tolist()
+    before = np.concatenate(([0], np.cumsum((stops - starts).astype(np.int64))))
+    found = int((before[ends] - before[begins]).sum())
+    if found != rows or ((stops - np.uint64(1)) >> _SHIFT != fragments).any():
+        raise CorruptFileError(
+            "relocated rows",
+            expected=f"{rows} rows in the fragments {ids.tolist()}",
+            found=f"{found}",
+            where=where,
+        )
+    return list(zip(begins, ends, strict=True))
+
+
+# --- Where rows went in rewrites: ranges of rows that moved together --------------------
+# A few bytes may say where billions of rows went; memory follows from the number of ranges.
+#
+# Specification: "Rows that moved" in ``docs/format/refs.md``.
+
+_FEW, _MOST_CUT = 1 << 22, 64
+"""Ranges that rewrites one after the other may make: so many, or so many for each of theirs."""
+
+
+class MovedRanges(NamedTuple):
+    """Surviving rows as ranges that moved together; none leaves its old or its new fragment.
+
+    Parameters
+    ----------
+    starts, stops
+        Old addresses, half-open.
+    targets
+        New address of the first row of each.
+    """
+
+    starts: UInt64s
+    stops: UInt64s
+    targets: UInt64s
+
+    @classmethod
+    def joined(cls, parts: Sequence[MovedRanges]) -> MovedRanges:
+        """Those of all parts, in this order."""
+        if len(parts) == 1:
+            return parts[0]
+        starts, stops, targets = zip(_NO_RANGES, *parts, strict=True)
+        return cls(np.concatenate(starts), np.concatenate(stops), np.concatenate(targets))
+
+    def part(self, start: int, stop: int) -> MovedRanges:
+        """Some of them."""
+        return MovedRanges(
+            self.starts[start:stop], self.stops[start:stop], self.targets[start:stop]
+        )
+
+    def moved_on(self, later: MovedRanges) -> MovedRanges:
+        """Where a later rewrite, whose ranges are given, left the rows."""
+        ends = self.targets + (self.stops - self.starts)
+        first = np.searchsorted(later.stops, self.targets, side="right")
+        counts = np.maximum(np.searchsorted(later.starts, ends, side="left") - first, 0)
+        one = np.repeat(np.arange(len(counts)), counts)
+        other = np.arange(len(one)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        begin = np.maximum(self.targets[one], later.starts[other])
+        end = np.minimum(ends[one], later.stops[other])
+        starts = self.starts[one] + (begin - self.targets[one])
+        targets = later.targets[other] + (begin - later.starts[other])
+        return MovedRanges(starts, starts + (end - begin), targets)
+
+
+_NO_RANGES = MovedRanges(*[np.empty(0, np.uint64)] * 3)
+
+
+def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
+    """Where the rows are after some rewrites, oldest first."""
+    tables: dict[int, MovedRanges] = {}
+    count, most = 0, max(_FEW, _MOST_CUT * sum(len(step.ranges.starts) for step in steps))
+    for step in reversed(steps):  # so that each row is moved on once, to where it is in the end
+        moved = step.moved_on(tables)
+        count += sum(len(ranges.starts) for ranges in moved.values())
+        if count > most:
+            raise UnsupportedFeatureError(
+                f"{len(steps)} compactions moved rows in more than {most} ranges; no more are "
+                "followed. Build the indices again, or drop them."
+            )
+        tables.update(moved)
+    return tables
+
+
+# --- The rows of a segment that it still answers for, as a map that drops all others ----
+# A fragment leaves the coverage of a segment when one of its columns is replaced, and a row with a
+# stable id when it is updated; their entries stay. Before segments are merged, these are dropped:
+# the merged one may cover where such rows are now. Rows that a compaction moved without rebuilding
+# the segment get their new addresses: the merged one needs no remapping table.
+#
+# Specification: "Building" in ``docs/format/indices.md``.
+
+_MOST_HALVES: Final = 1 << 16
+"""Upper halves of row ids that are looked at: no dataset has had so many rows."""
+
+
+class RetainedRows(AddressMap):
+    """Rows keep their numbers unless compactions moved them, and some are dropped.
+
+    Parameters
+    ----------
+    limits
+        For each upper half of the numbers, which for addresses is a fragment, how many numbers
+        there are. Numbers with other upper halves belong to no row: they are left alone.
+    locate
+        The addresses of some rows, and which of them stay, one flag each.
+    moves
+        Whether rows get these addresses; else they keep their numbers.
+    """
+
+    __slots__ = ("_locate", "moves")
+
+    def __init__(
+        self,
+        limits: Mapping[int, int],
+        locate: Callable[[Addresses], tuple[Addresses, Flags]],
+        *,
+        moves: bool = False,
+    ) -> None:
+        super().__init__({})
+        self.rewritten, self._rows = frozenset(limits), limits
+        self._locate, self.moves = locate, moves
+
+    @classmethod
+    def of_addresses(
+        cls,
+        physical_rows: Mapping[int, int],
+        moved: AddressMap | None,
+        locate: Callable[[Addresses], tuple[Addresses, Flags]],
+    ) -> Self:
+        """Rows by address: those of fragments, and those that were moved into them."""
+        if moved is None:
+            return cls(physical_rows, locate)
+        before = {fragment: moved.rows_of(fragment) for fragment in moved.rewritten}
+        return cls({**before, **physical_rows}, locate, moves=True)
+
+    @classmethod
+    def of_ids(
+        cls, next_row_id: int, locate: Callable[[Addresses], tuple[Addresses, Flags]]
+    ) -> Self:
+        """Rows by stable id."""
+        halves = range(min(next_row_id >> 32, _MOST_HALVES) + 1)
+        return cls({half: min(next_row_id - (half << 32), 1 << 32) for half in halves}, locate)
+
+    def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
+        """The numbers of the rows, and which of them stay."""
+        if not len(addresses):
+            return addresses, np.zeros(0, np.bool_)
+        found, flags = self._locate(addresses)
+        return found if self.moves else addresses, flags
+
+
+# --- Sets of rows as indices store them: one roaring bitmap of the lower halves of their numbers
+# for each upper half, which for addresses is a fragment
+#
+# Specification: "Sets of rows" and "NGRAM" in ``docs/format/indices.md``.
+
+Halves: TypeAlias = "dict[int, BitMap | None]"
+"""A bitmap for each upper half, ascending; None stands for all rows of a fragment."""
+
+_COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<II")
+_WIDE_COUNT, _UPPER, _SHORT = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<H")
+_RUN_COOKIE, _FEW_CONTAINERS, _MOST_LISTED, _BIT_SET = 12347, 4, 4096, 8192
+"""Of roaring bitmaps: the cookie of those with runs; containers from which on these say where they
+are; numbers up to which a container lists them; bytes of a bit for each."""
+
+
+class SetFormat(NamedTuple):
+    """How sets of rows are stored.
+
+    Parameters
+    ----------
+    split
+        The bitmaps of a set; raises ``CorruptFileError`` if it cannot be parsed.
+    join
+        The set of some bitmaps, whose upper halves are in any order.
+    """
+
+    split: Callable[[bytes, object], Halves]
+    join: Callable[[Mapping[int, BitMap | None]], bytes]
+
+    def of(self, rows: RowNumbers) -> bytes:
+        """Encode ascending rows."""
+        return self.join(_bitmaps(rows))
+
+    def encode(self, rows: RowNumbers, bounds: Int64s) -> pa.Array:
+        """Encode the sets between some bounds, the rows of each in any order, and repeated."""
+        owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        if bool(((rows[1:] < rows[:-1]) & (owner[1:] == owner[:-1])).any()):
+            rows = rows[np.lexsort((rows, owner))]
+        sets = [self.of(rows[start:stop]) for start, stop in pairwise(bounds.tolist())]
+        return pa.array(sets, pa.binary())
+
+    def union(self, sets: Sequence[bytes]) -> bytes:
+        """Return the union of some sets, encoded."""
+        if len(sets) == 1:
+            return sets[0]
+        joined: Halves = {}
+        for data in sets:
+            for upper, rows in self.split(data, "a set of rows").items():
+                known = joined.get(upper, rows)
+                joined[upper] = None if known is None or rows is None else known | rows
+        return self.join(joined)
+
+    def remap(
+        self,
+        sets: Sequence[bytes],
+        address_map: AddressMap,
+        where: object,
+        limit: RowLimit | None = None,
+    ) -> list[bytes]:
+        """Return the sets with new addresses.
+
+        Of fragments that were rewritten only rows that these had are looked at, however many a
+        (damaged) bitmap may set.
+
+        Parameters
+        ----------
+        limit
+            That of all sets of the index; by default one of these sets alone.
+        """
+        limit = RowLimit(address_map, where) if limit is None else limit
+        if not address_map.moves:
+            return self._without(sets, address_map, where, limit)
+        remapped: list[bytes] = []
+        batch: list[tuple[Halves, Addresses]] = []
+        listed = 0
+        for data in sets:
+            halves = self.split(data, where)
+            size = len(data) // max(1, len(halves))  # about
+            moved = [upper for upper in halves if upper in address_map.rewritten]
+            parts = [limit.addresses(upper, halves.pop(upper), size) for upper in moved]
+            batch.append((halves, np.concatenate([_NO_NUMBERS, *parts])))
+            listed += len(batch[-1][1])
+            if listed >= _BATCH_ROWS:
+                remapped += self._moved(batch, address_map)
+                batch, listed = [], 0
+        return [*remapped, *self._moved(batch, address_map)]
+
+    def _moved(
+        self, batch: Sequence[tuple[Halves, Addresses]], address_map: AddressMap
+    ) -> Iterator[bytes]:
+        """Yield sets with the bitmaps that stay, and the rows that are looked up for all."""
+        bounds = np.cumsum([0, *(len(rows) for _, rows in batch)])
+        moved, kept = address_map.apply(np.concatenate([_NO_NUMBERS, *(rows for _, rows in batch)]))
+        for (halves, _), (start, stop) in zip(batch, pairwise(bounds.tolist()), strict=True):
+            rows = np.sort(moved[start:stop][kept[start:stop]])
+            for upper, lower in _bitmaps(rows).items():
+                known = halves.get(upper, lower)
+                halves[upper] = None if known is None else known | lower
+            yield self.join(halves)
+
+    def _without(
+        self, sets: Sequence[bytes], address_map: AddressMap, where: object, limit: RowLimit
+    ) -> list[bytes]:
+        """Return the sets without rows that are dropped, of which each is looked up once."""
+        from pyroaring import BitMap
+
+        split = [self.split(data, where) for data in sets]
+        every: dict[int, list[BitMap]] = {}
+        for halves in split:
+            for upper in address_map.rewritten.intersection(halves):
+                every.setdefault(upper, []).append(_known(upper, halves[upper], where))
+        dropped: dict[int, BitMap] = {}
+        for upper, some in every.items():
+            rows = BitMap.union(*some)
+            addresses = limit.addresses(upper, rows, sum(map(len, sets)))
+            kept = addresses[address_map.apply(addresses)[1]]
+            dropped[upper] = rows - BitMap(kept.astype(np.uint32))
+        return [
+            self.join({upper: _less(rows, dropped.get(upper)) for upper, rows in halves.items()})
+            for halves in split
+        ]
+
+
+_NO_NUMBERS = np.empty(0, np.uint64)
+
+
+def _less(rows: BitMap | None, dropped: BitMap | None) -> BitMap | None:
+    return rows if rows is None or dropped is None else rows - dropped
+
+
+def _bitmaps(rows: RowNumbers) -> dict[int, BitMap]:
+    """One bitmap for each upper half of ascending numbers."""
+    from pyroaring import BitMap
+
+    uppers = rows >> _SHIFT
+    starts = np.flatnonzero(np.diff(uppers, prepend=_DELETED)).tolist()
+    lowers = rows.astype(np.uint32)
+    return {
+        uppers.item(start): BitMap(lowers[start:stop])
+        for start, stop in pairwise([*starts, len(rows)])
+    }
+
+
+def _split_rowset(data: bytes, where: object) -> Halves:
+    return {
+        fragment: parse_bitmap(raw, "row set", where) if raw else None
+        for fragment, raw in _entries(data, where)
+    }
+
+
+def _join_rowset(halves: Mapping[int, BitMap | None]) -> bytes:
+    stored = [(upper, halves[upper]) for upper in sorted(halves)]
+    raw = [
+        (upper, b"" if rows is None else _serialized(rows))
+        for upper, rows in stored
+        if rows is None or rows
+    ]
+    parts = [_COUNT.pack(len(raw))]
+    for upper, data in raw:
+        parts += [_ENTRY.pack(upper, len(data)), data]
+    return b"".join(parts)
+
+
+def _serialized(rows: BitMap) -> bytes:
+    rows.run_optimize()
+    serialized: bytes = rows.serialize()
+    return serialized
+
+
+def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
+    """The fragments of a row set, ascending, and the bytes of the bitmap of each."""
+    count = _COUNT.unpack_from(data)[0] if len(data) >= _COUNT.size else -1
+    at, before = _COUNT.size, -1
+    for _ in range(count):
+        fragment, size = _ENTRY.unpack_from(data, at) if at + _ENTRY.size <= len(data) else (-1, 0)
+        at += _ENTRY.size
+        if fragment <= before or at + size > len(data):
+            break
+        yield fragment, data[at : at + size]
+        at, before, count = at + size, fragment, count - 1
+    if count or at != len(data):
+        raise CorruptFileError(
+            "row set",
+            expected="one bitmap per fragment, fragments ascending, and nothing after them",
+            found=f"{len(data)} other bytes",
+            where=where,
+        )
+
+
+def decode_treemap(data: bytes, where: object, what: str = "rows of an index") -> BitMap64:
+    """A 64-bit roaring bitmap.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be parsed.
+    """
+    from pyroaring import BitMap64
+
+    try:
+        return BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            what, expected="a 64-bit roaring bitmap", found=str(error), where=where
+        ) from error
+
+
+def _split_treemap(data: bytes, where: object) -> Halves:
+    found: Halves = {}
+    view = memoryview(decode_treemap(data, where).serialize())
+    at = _WIDE_COUNT.size
+    while at < len(view):
+        (upper,) = _UPPER.unpack_from(view, at)
+        at += _UPPER.size
+        size = _size_of(view[at:])
+        found[upper] = parse_bitmap(bytes(view[at : at + size]), "rows of an index", where)
+        at += size
+    return found
+
+
+def _size_of(data: memoryview) -> int:
+    """Bytes of the bitmap that some bytes, which this process has just made, begin with."""
+    cookie: int = _UPPER.unpack_from(data)[0]
+    has_runs = cookie & 0xFFFF == _RUN_COOKIE
+    count: int = (cookie >> 16) + 1 if has_runs else _UPPER.unpack_from(data, 4)[0]
+    at: int = 4 + (count + 7 >> 3 if has_runs else 4)
+    kinds, counts = data[4:], data[at:]
+    at += 4 * count
+    first = 0
+    if not has_runs or count >= _FEW_CONTAINERS:
+        # Where each container begins is stored: only the last one has to be looked at.
+        first = count - 1
+        (at,) = _UPPER.unpack_from(data, at + 4 * first)
+    for one in range(first, count):
+        if has_runs and kinds[one >> 3] >> (one & 7) & 1:
+            at += 2 + 4 * _SHORT.unpack_from(data, at)[0]
+        else:
+            rows = _SHORT.unpack_from(counts, 4 * one + 2)[0] + 1
+            at += 2 * rows if rows <= _MOST_LISTED else _BIT_SET
+    return at
+
+
+def _join_treemap(halves: Mapping[int, BitMap | None]) -> bytes:
+    stored = [(upper, rows) for upper, rows in sorted(halves.items()) if rows]
+    parts = [_WIDE_COUNT.pack(len(stored))]
+    for upper, rows in stored:
+        parts += [_UPPER.pack(upper), _serialized(rows)]
+    return b"".join(parts)
+
+
+ROWSETS = SetFormat(_split_rowset, _join_rowset)
+TREEMAPS = SetFormat(_split_treemap, _join_treemap)
+
+
+def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
+    """The numbers as ranges. Memory follows from the number of these, however long they are.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file: those of the set may be compressed to next to none.
+
+    Raises
+    ------
+    CorruptFileError
+        One is 2^64 - 1, which no row is.
+    UnsupportedFeatureError
+        The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
+        the bytes of the file.
+    """
+    if rows and rows.max() == _NO_ROW:
+        raise CorruptFileError(
+            "rows of an index", expected="rows below 2^64 - 1", found=f"{_NO_ROW}", where=where
+        )
+    return RowSet(*ranges_of(rows, lambda size: check_decoded(size, stored, where)))
+
+
+def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
+    """The rows that are in any of some stored sets.
+
+    Memory follows from the bytes of the sets, and from how many ranges of rows there are in any.
+    Parameters and errors are as for :func:`rows_of_treemap`; a set may be truncated, too.
+    """
+    from pyroaring import BitMap, BitMap64
+
+    joined, whole = BitMap64(), BitMap()
+    known: dict[int, BitMap] = {}
+    for start in range(0, len(sets), _SETS_AT_ONCE):
+        for data in cast("list[bytes]", sets[start : start + _SETS_AT_ONCE].to_pylist()):
+            for fragment, raw in _entries(data, where):
+                if not raw:
+                    whole.add(fragment)
+                    continue
+                bitmap = parse_bitmap(raw, "row set", where)
+                if fragment in known:
+                    known[fragment] |= bitmap
+                    continue
+                if len(known) == _BITMAPS_AT_ONCE:
+                    joined |= decode_treemap(_join_treemap(known), where)
+                    known = {}
+                known[fragment] = bitmap
+    joined |= decode_treemap(_join_treemap(known), where)
+    rows = rows_of_treemap(joined, where, stored)
+    if not whole:
+        return rows
+    check_decoded(RANGE_BYTES * len(whole), stored, where)
+    first = np.asarray(whole.to_array(), np.uint64) << _SHIFT
+    return RowSet.union([rows, RowSet.of_ranges(first, first + np.uint64(2**32 - 1))])
+
+
+_SETS_AT_ONCE, _BITMAPS_AT_ONCE = 1 << 12, 1 << 12
+"""Sets, and bitmaps of different fragments, that are objects of Python at once."""
+
+_COUNTED = 64
+"""Bitmaps that are counted to know how many rows a byte stands for."""
+
+
+def rows_per_byte(sets: pa.Array, where: object) -> float:
+    """How many rows a byte of some stored sets stands for, by the first bitmaps of them.
+
+    Raises
+    ------
+    CorruptFileError
+        One is truncated, or a bitmap cannot be parsed.
+    """
+    entries = (entry for data in sets for entry in _entries(data.as_py(), where))
+    rows, size = 0, 1
+    for _, bitmap in islice(entries, _COUNTED):
+        # Without a bitmap it is a whole fragment: as many rows as any.
+        rows += len(parse_bitmap(bitmap, "row set", where)) if bitmap else 1 << 20
+        size += _ENTRY.size + len(bitmap)
+    return rows / size
+
+
+_FEW_LISTED, _LISTED_PER_ROW, _MOST_IN_ARRAY = 1 << 28, 1 << 12, 1 << 32
+"""Rows of runs that are listed: at least, for each row that was rewritten, and at most.
+
+A million takes some 40 ms. Long texts have some hundred trigrams that nearly all of them share.
+"""
+
+_BATCH_ROWS = 1 << 21
+"""Rows of sets that are looked up at a time, about."""
+
+
+class RowLimit:
+    """Lists rows of sets that are remapped, until runs of these have been too many.
+
+    The time that this takes is that of the rows: a few bytes of each of many sets can stand for all
+    rows of a fragment.
+
+    Parameters
+    ----------
+    address_map
+        What the rows are looked up in.
+    where
+        The index, for errors.
+    least
+        Rows that are listed in any case.
+    """
+
+    def __init__(self, address_map: AddressMap, where: object, *, least: int = _FEW_LISTED) -> None:
+        self._rows_of, self._where = address_map.rows_of, where
+        rows = sum(map(address_map.rows_of, address_map.rewritten))
+        self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_IN_ARRAY))
+
+    def addresses(self, fragment: int, rows: BitMap | None, size: int) -> Addresses:
+        """Addresses of the rows of a set that a fragment had; ``size``: bytes of the bitmap.
+
+        Raises
+        ------
+        LimitError
+            There were too many.
+        """
+        from pyroaring import BitMap
+
+        had = _known(fragment, rows, self._where) & BitMap(range(self._rows_of(fragment)))
+        if is_of_runs(len(had), size):
+            self._left -= len(had)
+        if self._left < 0 or len(had) > MAX_NUMBERS:
+            raise LimitError(
+                f"{self._where}: its sets have far more rows than there are; drop the index, "
+                "compact, and create it again"
+            )
+        return np.asarray(had.to_array(), np.uint64) | np.uint64(fragment << 32)
+
+
+def _known(fragment: int, rows: BitMap | None, where: object) -> BitMap:
+    if rows is None:
+        raise UnsupportedFeatureError(
+            f"{where}: this version of glaive does not rebuild a set of all rows of fragment "
+            f"{fragment}; drop the index, compact, and create it again"
+        )
+    return rows

@@ -1,0 +1,653 @@
+"""Base tokenizers: how a text is cut into tokens, before any filter.
+
+Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from io import BytesIO, StringIO
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.blocks import spread
+from glaive.arrow.letters import alphanumeric_ranges
+from glaive.errors import MissingDependencyError, OptionError, StoreError, UnsupportedFeatureError
+from glaive.index.text.text_format import TextParams
+from glaive.kernels.hashing import Vocabulary
+from glaive.kernels.strings import Strings, as_offsets, check_offsets
+from glaive.kernels.text_search import CHARACTERS, character_set, find_tokens
+from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
+from glaive.types import Int64s, UInt8s, UInt32s
+
+
+class Pieces(NamedTuple):
+    """Tokens of texts before any filter.
+
+    Parameters
+    ----------
+    data
+        The memory that the tokens lie in: that of the texts, or other memory.
+    starts, sizes
+        First byte of each token, and how many it has.
+    counts
+        Tokens of each text.
+    positions
+        Position of each token in its text; None: they count up from 0.
+    """
+
+    data: pa.Buffer
+    starts: Int64s
+    sizes: UInt32s
+    counts: Int64s
+    positions: UInt32s | None = None
+
+
+class BaseTokenizer(ABC):
+    """Cuts texts into tokens. Immutable.
+
+    Adding one is adding a class here that is decorated with :func:`base_tokenizer`, and its name
+    to ``BASE_TOKENIZERS`` in ``text_format.py``.
+    """
+
+    def __init__(self, params: TextParams) -> None:
+        self.params = params
+
+    @abstractmethod
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Cut ``count`` texts of UTF-8.
+
+        Raises
+        ------
+        SchemaError
+            Offsets descend, or leave the data.
+        """
+
+
+_REGISTERED: dict[str, type[BaseTokenizer]] = {}
+
+T = TypeVar("T", bound=type[BaseTokenizer])
+
+
+def base_tokenizer(name: str) -> Callable[[T], T]:
+    """Class decorator: register a tokenizer under a name, which has no slash."""
+
+    def register(cls: T) -> T:
+        if _REGISTERED.setdefault(name, cls) is not cls:
+            raise TypeError(f"two tokenizers claim the name {name!r}")
+        return cls
+
+    return register
+
+
+def base_tokenizer_of(params: TextParams) -> BaseTokenizer:
+    """Return the base tokenizer that parameters name.
+
+    Raises
+    ------
+    OptionError
+        There is none of this name.
+    MissingDependencyError
+        The package that it needs is not installed.
+    """
+    known = _REGISTERED.get(params.base_tokenizer.partition("/")[0])
+    if known is None:
+        raise OptionError(
+            f"base_tokenizer {params.base_tokenizer!r} is not supported; there are "
+            f"{', '.join(sorted(_REGISTERED))}"
+        )
+    return known(params)
+
+
+# --- Capital and small letters, one by one, as of Unicode 17 ----------------------------
+# Python's own tables may be of an older version, and ``str.lower`` looks at neighbours.
+#
+# Specification: "Filters" in ``docs/format/text-indices.md``.
+
+_LATER: Final = {
+    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3,
+    0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B,
+    **{capital: capital + 0x20 for capital in range(0x10D50, 0x10D66)},
+    **{capital: capital + 0x1B for capital in range(0x16EA0, 0x16EB9)},
+}  # fmt: skip
+"""Small letters of capitals of Unicode 15 to 17."""
+
+_LOWER: Final = {ord("\N{GREEK CAPITAL LETTER SIGMA}"): 0x3C3, **_LATER}
+
+_LATER_SMALL: Final = frozenset(
+    chain(
+        _LATER.values(), (0x10FC, 0xAB69), range(0xA7F1, 0xA7F5), range(0x1DF25, 0x1DF2B),
+        range(0x1E030, 0x1E06E),
+    )
+)  # fmt: skip
+_NO_LONGER_SMALL: Final = 0x295
+
+
+def lower_case(token: str) -> str:
+    """The token in small letters, each letter by itself."""
+    return token.lower() if token.isascii() else token.translate(_LOWER).lower()
+
+
+@cache
+def is_capital(character: str) -> bool:
+    """Whether a character has the property Uppercase."""
+    return character.isupper() or ord(character) in _LATER
+
+
+@cache
+def is_small(character: str) -> bool:
+    """Whether a character has the property Lowercase."""
+    number = ord(character)
+    return number != _NO_LONGER_SMALL and (character.islower() or number in _LATER_SMALL)
+
+
+# --- Sets of characters that are parts of tokens ----------------------------------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+_SPACES: Final = b"\t\n\f\r "
+
+
+@cache
+def alphanumeric() -> UInt8s:
+    """Letters, numbers and vowel signs, as a bitmap."""
+    return _frozen(alphanumeric_ranges())
+
+
+@cache
+def alphanumeric_and(more: str) -> UInt8s:
+    """The same and some characters of ASCII, as a bitmap."""
+    single = np.array([(ord(character), ord(character) + 1) for character in more], np.int64)
+    characters: UInt8s = alphanumeric() | character_set(single)
+    characters.flags.writeable = False
+    return characters
+
+
+@cache
+def all_characters() -> UInt8s:
+    """All characters, as a bitmap."""
+    return _frozen(np.array([(0, CHARACTERS)], np.int64))
+
+
+def is_alphanumeric(character: str) -> bool:
+    """Whether a character is one of :func:`alphanumeric`."""
+    number = ord(character)
+    return bool(alphanumeric()[number >> 3] >> (number & 7) & 1)
+
+
+@cache
+def not_space() -> UInt8s:
+    """All characters but the white space of ASCII, as a bitmap."""
+    bounds = [-1, *sorted(_SPACES), CHARACTERS]
+    ranges = [(before + 1, after) for before, after in pairwise(bounds)]
+    return _frozen(np.array(ranges, np.int64))
+
+
+def _frozen(ranges: Int64s) -> UInt8s:
+    characters = character_set(ranges)
+    characters.flags.writeable = False
+    return characters
+
+
+# --- Cut runs of characters into tokens, each distinct run once -------------------------
+# For tokenizers whose rules are too many for a kernel: a text is cut into runs by one, and Python
+# only sees each distinct run of a batch.
+#
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+class RunPieces(NamedTuple):
+    """Tokens of a run.
+
+    Parameters
+    ----------
+    bounds
+        First character of each token, and that after its last.
+    positions
+        Of each token; the first position of the run is 0.
+    advance
+        Positions of the run.
+    """
+
+    bounds: Sequence[tuple[int, int]]
+    positions: Sequence[int]
+    advance: int
+
+
+def split_runs(
+    strings: Strings, count: int, characters: UInt8s, split: Callable[[str], RunPieces]
+) -> Pieces:
+    """Cut ``count`` texts into runs of some characters, and these into tokens.
+
+    Parameters
+    ----------
+    split
+        Cuts a run.
+
+    Cost: that of :func:`find_tokens`, and one call of ``split`` per distinct run.
+    """
+    runs = find_tokens(strings, count, characters)
+    distinct = Vocabulary()
+    numbers = distinct.number(strings.data, runs.starts, runs.sizes)
+    table = _Table.of(distinct.strings().to_pylist(), split)
+    sizes = table.counts[numbers]
+    chosen = spread(table.begins[numbers], sizes)
+    starts = np.repeat(runs.starts, sizes) + table.offsets[chosen]
+    # Positions go on from run to run, and start again with each text.
+    advances = np.cumsum(table.advances[numbers]) - table.advances[numbers]
+    first_runs = np.cumsum(runs.counts) - runs.counts
+    of_text = np.append(advances, 0)[np.minimum(first_runs, len(advances))]
+    base = advances - np.repeat(of_text, runs.counts)
+    positions = np.repeat(base, sizes) + table.positions[chosen]
+    ends = np.concatenate(([0], np.cumsum(sizes)))
+    texts = np.concatenate(([0], np.cumsum(runs.counts)))
+    return Pieces(
+        strings.data,
+        starts,
+        table.sizes[chosen].astype(np.uint32),
+        np.diff(ends[texts]),
+        positions.astype(np.uint32),
+    )
+
+
+class _Table(NamedTuple):
+    """The tokens of all distinct runs, one run after the other."""
+
+    begins: Int64s
+    counts: Int64s
+    advances: Int64s
+    offsets: Int64s
+    sizes: Int64s
+    positions: Int64s
+
+    @classmethod
+    def of(cls, runs: list[Any], split: Callable[[str], RunPieces]) -> _Table:
+        bounds: list[tuple[int, int]] = []
+        positions: list[int] = []
+        counts, advances = [], []
+        for run in runs:
+            # What cannot be decoded stands for itself, so that bytes can be counted.
+            text = run.decode(errors="surrogateescape")
+            pieces = split(text)
+            bounds += pieces.bounds if len(text) == len(run) else _in_bytes(text, pieces.bounds)
+            positions += pieces.positions
+            counts.append(len(pieces.bounds))
+            advances.append(pieces.advance)
+        ranges = np.array(bounds, np.int64).reshape(-1, 2)
+        of_run = np.array(counts, np.int64)
+        return cls(
+            np.cumsum(of_run) - of_run,
+            of_run,
+            np.array(advances, np.int64),
+            ranges[:, 0],
+            ranges[:, 1] - ranges[:, 0],
+            np.array(positions, np.int64),
+        )
+
+
+def _in_bytes(text: str, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bounds in bytes of UTF-8."""
+    sizes = [len(character.encode(errors="surrogateescape")) for character in text]
+    ends = [0, *np.cumsum(sizes).tolist()]
+    return [(ends[start], ends[stop]) for start, stop in bounds]
+
+
+# --- ``code``: identifiers of programs and, if asked for, their parts; operators, if asked for
+# Specification: "Code" in ``docs/format/text-indices.md``.
+
+_SIGNS: Final = "!%&*+-/:<=>?^|~"
+_LONG_OPERATORS: Final = (
+    ">>>=", "!==", "&&=", "**=", "//=", "<<=", "<=>", "===", ">>=", ">>>", "??=", "||=", "!=", "%=",
+    "&&", "&=", "**", "*=", "++", "+=", "--", "-=", "->", "//", "/=", "::", ":=", "<-", "<<", "<=",
+    "==", "=>", ">=", ">>", "??", "^=", "|=", "|>", "||", "~=",
+)  # fmt: skip
+"""The longest first, so that they are found before their parts."""
+
+_SIGN: Final = f"[{re.escape(_SIGNS)}]"
+_PARTS: Final = re.compile(
+    "|".join((*map(re.escape, _LONG_OPERATORS), _SIGN, f"[^{re.escape(_SIGNS)}]+"))
+)
+_DIGITS: Final = frozenset("0123456789")
+
+
+@base_tokenizer("code")
+class Code(BaseTokenizer):
+    """Runs of letters, numbers and underscores; with operators, these too."""
+
+    def __init__(self, params: TextParams) -> None:
+        super().__init__(params)
+        self._characters = alphanumeric_and("_" + (_SIGNS if params.index_operators else ""))
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Find runs with a kernel, and cut each distinct one."""
+        return split_runs(strings, count, self._characters, self._cut)
+
+    def _cut(self, run: str) -> RunPieces:
+        bounds: list[tuple[int, int]] = []
+        positions: list[int] = []
+        position = 0
+        words = [found.span() for found in _PARTS.finditer(run)]
+        for start, stop in words:
+            parts = self._parts(run, start, stop)
+            if len(parts) < 2 or self.params.preserve_original:
+                bounds.append((start, stop))
+                positions.append(position)
+            if len(parts) > 1:
+                bounds += parts
+                positions += range(position, position + len(parts))
+            position += max(1, len(parts))
+        return RunPieces(bounds, positions, position)
+
+    def _parts(self, run: str, start: int, stop: int) -> list[tuple[int, int]]:
+        """Bounds of the parts of an identifier."""
+        if not self.params.split_identifiers or run[start] in _SIGNS:
+            return []
+        edges = [start, stop]
+        for at in range(start + 1, stop):
+            before, here = run[at - 1], run[at]
+            after = run[at + 1] if at + 1 < stop else ""
+            numeric = (before in _DIGITS) != (here in _DIGITS)
+            if (
+                "_" in (before, here)
+                or (numeric and self.params.split_on_numerics)
+                or (is_capital(here) and is_small(before))
+                or (is_capital(before) and is_capital(here) and after and is_small(after))
+            ):
+                edges.append(at)
+        edges.sort()
+        return [(first, last) for first, last in pairwise(edges) if run[first] != "_"]
+
+
+# --- ``icu`` and ``icu/split``: words as Unicode and its dictionaries of languages find them
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+_COLONS: Final = re.compile("[:\ufe55\uff1a]")
+"""ICU joins the words around them, the reference does not."""
+
+_HANGUL: Final = re.compile("[\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff]")
+_JOINING: Final = re.compile(
+    "[^\\W\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u2189\u2460-\u249b\u2776-\u2793\u3200-\u33ff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
+)
+"""Letters of scripts whose words have spaces between them, decimal digits and underscores."""
+_IGNORED: Final = re.compile("[\u00ad\u0300-\u036f\u200d]+$")
+"""Marks and format characters at the end of a segment, which belong to the letter before."""
+
+
+@base_tokenizer("icu")
+class Icu(BaseTokenizer):
+    """Segments with a letter or a number; with ``/split`` their runs of letters and numbers.
+
+    Raises
+    ------
+    MissingDependencyError
+        icu4py is not installed.
+    """
+
+    def __init__(self, params: TextParams) -> None:
+        super().__init__(params)
+        self._splits = params.base_tokenizer.endswith("/split")
+        try:
+            from icu4py.breakers import WordBreaker
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"base_tokenizer={params.base_tokenizer!r} needs icu4py: pip install 'glaive[icu]'"
+            ) from error
+        self._breaker: Any = WordBreaker
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Cut texts at white space, and each distinct run by ICU."""
+        return split_runs(strings, count, not_space(), self._cut)
+
+    def _cut(self, run: str) -> RunPieces:
+        bounds: list[tuple[int, int]] = []
+        text = run.encode(errors="replace").decode()
+        at = 0
+        for segment in _joined(self._breaker(text, "en_US")):
+            for start, stop in _between(segment, _COLONS):
+                if self._splits:
+                    bounds += _words(segment, at, start, stop)
+                elif any(map(is_alphanumeric, segment[start:stop])):
+                    bounds.append((at + start, at + stop))
+            at += len(segment)
+        return RunPieces(bounds, range(len(bounds)), len(bounds))
+
+
+def _joined(segments: Iterable[str]) -> Iterator[str]:
+    """Segments, of which those of Hangul are joined with letters and numbers beside them.
+
+    ICU breaks there because it looks Korean up in a dictionary, the reference does not.
+    """
+    before = ""
+    for segment in segments:
+        edge = _IGNORED.sub("", before)[-1:], segment[:1]
+        if any(map(_HANGUL.match, edge)) and all(map(_JOINING.match, edge)):
+            before += segment
+            continue
+        if before:
+            yield before
+        before = segment
+    if before:
+        yield before
+
+
+def _between(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    """What stands between the characters of a pattern."""
+    edges = [0]
+    for found in pattern.finditer(text):
+        edges += found.span()
+    edges.append(len(text))
+    return [(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _words(segment: str, at: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """Runs of letters and numbers of a part of a segment that begins at ``at``."""
+    bounds: list[tuple[int, int]] = []
+    begin = -1
+    for place in range(start, stop + 1):
+        part = place < stop and is_alphanumeric(segment[place])
+        if part and begin < 0:
+            begin = place
+        elif not part and begin >= 0:
+            bounds.append((at + begin, at + place))
+            begin = -1
+    return bounds
+
+
+# --- ``jieba``: Chinese words by a dictionary, and the words in them --------------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+@base_tokenizer("jieba")
+class Jieba(BaseTokenizer):
+    """Words of the dictionary of the package jieba; positions are those of their first character.
+
+    ``jieba/NAME`` has the dictionary of that folder below ``LANCE_LANGUAGE_MODEL_HOME``.
+
+    Raises
+    ------
+    MissingDependencyError
+        jieba is not installed.
+    OptionError, StoreError
+        The folder of the dictionary, or a file that it names, cannot be read.
+    """
+
+    def __init__(self, params: TextParams) -> None:
+        super().__init__(params)
+        name = params.base_tokenizer.partition("/")[2] or "default"
+        self._dictionary = dictionary(name, os.environ.get("LANCE_LANGUAGE_MODEL_HOME"))
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Cut each distinct text."""
+        return split_runs(strings, count, all_characters(), self._cut)
+
+    def _cut(self, text: str) -> RunPieces:
+        readable = text.encode(errors="replace").decode()
+        words = list(self._dictionary.tokenize(readable, mode="search"))
+        bounds = [(start, stop) for _, start, stop in words]
+        return RunPieces(bounds, [start for start, _ in bounds], len(text))
+
+
+@cache
+def dictionary(name: str = "default", home: str | None = None) -> Any:
+    """Words and how often each occurs: takes about a second, once per process.
+
+    jieba itself would read what it kept in ``/tmp/jieba.cache``, whoever wrote it, by ``marshal``,
+    which trusts what it reads.
+
+    Parameters
+    ----------
+    name
+        Of a folder with ``dict.txt``, or with a ``config.json`` that names a dictionary (``main``)
+        and files of the user's words (``users``), by paths from that folder. The default is the
+        dictionary of the package where this folder is missing.
+    home
+        The folder of language models; ``lance/language_models`` among the user's data by default.
+    """
+    try:
+        import jieba
+    except ImportError as error:
+        raise MissingDependencyError(
+            "base_tokenizer='jieba' needs jieba: pip install 'glaive[jieba]'"
+        ) from error
+    jieba.setLogLevel(logging.WARNING)
+    made: Any = jieba.Tokenizer()
+    data = Path(home) if home else Path.home() / ".local/share/lance/language_models"
+    folder = data / "jieba" / name
+    # A name comes from an index, which may be a stranger's: it stays below the folder of models.
+    if not folder.is_dir() or name in ("", ".", "..") or Path(name).name != name:
+        if name != "default":
+            raise OptionError(
+                f"base_tokenizer 'jieba/{name}': Invalid directory path: {folder}. Put the "
+                "dictionary there, or set LANCE_LANGUAGE_MODEL_HOME to the folder of models"
+            )
+        main, users = made.get_dict_file(), []
+    else:
+        try:
+            config: dict[str, Any] = {}
+            if (folder / "config.json").exists():
+                config = json.loads((folder / "config.json").read_bytes())
+            main = BytesIO((folder / config.get("main", "dict.txt")).read_bytes())
+            users = [(folder / one).read_text("utf-8") for one in config.get("users", ())]
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(f"base_tokenizer 'jieba/{name}': {folder}: {error}") from error
+    with main:
+        made.FREQ, made.total = made.gen_pfdict(main)
+    made.initialized = True
+    for words in users:
+        made.load_userdict(StringIO(words))
+    return made
+
+
+# --- ``simple``: words are runs of letters and numbers ----------------------------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+@base_tokenizer("simple")
+class Simple(BaseTokenizer):
+    """Runs of letters and numbers."""
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Find them; one step of a kernel per character."""
+        return Pieces(strings.data, *find_tokens(strings, count, alphanumeric()))
+
+
+# --- ``whitespace``: words are what stands between white space of ASCII -----------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+@base_tokenizer("whitespace")
+class Whitespace(BaseTokenizer):
+    """Runs of characters other than white space."""
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Find them; one step of a kernel per character."""
+        return Pieces(strings.data, *find_tokens(strings, count, not_space()))
+
+
+# --- ``raw``: a text is one token -------------------------------------------------------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+
+@base_tokenizer("raw")
+class Raw(BaseTokenizer):
+    """The whole text, even an empty one."""
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """One token each."""
+        check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
+        ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1].astype(np.int64)
+        sizes = np.diff(ends).astype(np.uint32)
+        return Pieces(strings.data, ends[:-1], sizes, np.ones(count, np.int64))
+
+
+# --- ``ngram``: every few neighbouring characters of a text, white space included -------
+# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+
+_FEW_LENGTHS = 64
+"""Lengths of n-grams that a text of any size may have."""
+
+_MOST_TOKENS = 1 << 22
+"""Tokens of texts that are cut together, if there are more lengths."""
+
+
+@base_tokenizer("ngram")
+class NGram(BaseTokenizer):
+    """All n-grams of some lengths, all at position 0."""
+
+    def split(self, strings: Strings, count: int) -> Pieces:
+        """Those that begin at each character, the shortest first. Takes 20 bytes for each."""
+        check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
+        ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1].astype(np.int64)
+        first, last = int(ends[0]), int(ends[-1])
+        leads = as_array(strings.data)[first:last] & 0xC0 != 0x80
+        begins = first + np.flatnonzero(leads)
+        # Characters of each text: ``bounds[i]`` is where the characters of text i begin.
+        bounds = np.searchsorted(begins, ends)
+        shortest, longest = self.params.min_ngram_length, self._longest()
+        text = np.repeat(np.arange(count), np.diff(bounds))
+        at = np.arange(len(begins))
+        if self.params.prefix_only:
+            at = bounds[:-1][np.diff(bounds) > 0]
+            text = text[at]
+        # N-grams that begin at each character: as many as there are characters up to the end.
+        most = max(longest - shortest + 1, 0)
+        here = np.clip(bounds[text + 1] - at - shortest + 1, 0, most)
+        self._check(int(here.sum()), int(here.max(initial=0)), len(at))
+        owner = np.repeat(np.arange(len(at)), here)
+        before = np.cumsum(here) - here
+        stops = at[owner] + shortest + np.arange(len(owner)) - before[owner]
+        # The end of a text is the start of what follows it, or the end of all.
+        edges = np.append(begins, last)[stops]
+        edges = np.minimum(edges, ends[text[owner] + 1])
+        starts = begins[at[owner]]
+        sizes = (edges - starts).astype(np.uint32)
+        counts = np.bincount(text[owner], minlength=count).astype(np.int64)
+        return Pieces(strings.data, starts, sizes, counts, np.zeros(len(starts), np.uint32))
+
+    def _longest(self) -> int:
+        """Characters of the longest n-gram that is no token too long: each has a byte or more."""
+        limit = self.params.max_token_length
+        longest = self.params.max_ngram_length
+        return longest if limit is None else min(longest, limit - 1)
+
+    def _check(self, tokens: int, lengths: int, characters: int) -> None:
+        """Refuse lengths of a stranger's index by which texts have the square of their bytes."""
+        if lengths > _FEW_LENGTHS and tokens > _MOST_TOKENS:
+            raise UnsupportedFeatureError(
+                f"min_ngram_length={self.params.min_ngram_length} and "
+                f"max_ngram_length={self.params.max_ngram_length} make {tokens} tokens of "
+                f"{characters} characters; more than {_MOST_TOKENS} are supported only where each "
+                f"character begins at most {_FEW_LENGTHS}. Build the index again with a smaller "
+                "max_ngram_length, or with a max_token_length"
+            )

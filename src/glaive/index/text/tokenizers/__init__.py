@@ -1,1 +1,0 @@
-"""Tokenizers: how texts are cut into tokens, and what is done to these."""
