@@ -72,9 +72,6 @@ SINCE_2_2: dict[str, tuple[pa.DataType, Maker]] = {
     "map": (pa.map_(pa.string(), pa.int64()), lambda n: [(f"k{n}", n)]),
     "fixed_structs": (pa.list_(PAIR, 2), lambda n: [pair(n), pair(n + 1)]),
 }
-ONE_BY_ONE = {"fixed_structs"}
-"""Columns that are never read in bulk."""
-
 BULK_VERSIONS = {"2.1", "2.2"}
 OF_VERSION = {
     "0.1": COLUMNS,
@@ -136,12 +133,10 @@ def test_no_quicker_way_is_given_up_for_any_type_of_a_version(
     if place == "cold":
         forget(local)
     bulk = {BULK: FILES} if version in BULK_VERSIONS and place != "memory" else {}
-    names = [name for name in dataset.schema.names if name not in ONE_BY_ONE]
+    names = dataset.schema.names
     assert counts(dataset, columns=names) == bulk
     for name in names:
         assert counts(dataset, columns=["id"], filter=f"{name} is not null") == bulk
-    for name in ONE_BY_ONE.intersection(dataset.schema.names):
-        assert counts(dataset, columns=[name]) == {}
     assert counts(dataset, columns=["string"], filter="id >= 20 and float64 < 30") == bulk
     assert counts(dataset, columns=["id"], order_by=["float64"], limit=7) == {}
     if place == "cold":

@@ -199,7 +199,7 @@ class HeldStore(WrappedStore):
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
         """Open; what is in memory is read there."""
         held = self._held.get(path)
-        return super().open(path, size=size) if held is None else _HeldReader(self.full(path), held)
+        return super().open(path, size=size) if held is None else HeldReader(self.full(path), held)
 
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object."""
@@ -207,7 +207,7 @@ class HeldStore(WrappedStore):
         return super().get(path) if held is None else held
 
 
-class _HeldReader:
+class HeldReader:
     """An object in memory."""
 
     __slots__ = ("_data", "mapped", "path", "size")

@@ -7,7 +7,6 @@ in which they are decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -41,12 +40,6 @@ class FragmentRows(NamedTuple):
     position: int
     start: int
     stop: int
-
-
-class AllRows(tuple[FragmentRows, ...]):  # noqa: SLOT001  # a tuple takes no slots
-    """The plan of all rows, made once per snapshot; ``parts`` keeps how scans cut it, by leaves."""
-
-    parts: dict[frozenset[int], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ def plan_searched(snapshot: Snapshot, options: ScanOptions) -> Sequence[Fragment
 
 def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
     """All rows of all fragments, or of those with these ids."""
-    known: AllRows | None = snapshot.memo.get(AllRows)
+    known: tuple[FragmentRows, ...] | None = snapshot.memo.get(plan_all)
     if fragments is None and known is not None:
         return known
     positions = snapshot.positions_of(fragments)
@@ -93,11 +86,9 @@ def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[Fragm
         for at, rows in zip(positions, physical[list(positions)].tolist(), strict=True)
         if rows
     )
-    if fragments is not None:
-        return ranges
-    whole = snapshot.memo[AllRows] = AllRows(ranges)
-    whole.parts = {}
-    return whole
+    if fragments is None:
+        snapshot.memo[plan_all] = ranges
+    return ranges
 
 
 def _between(

@@ -163,12 +163,9 @@ class Query:
             yield batch
         self._report(run, before, rows)
 
-    def tables(self, *, keep_dictionaries: bool = False) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The rows of a scan without filter and order, in the portions that are read.
-
-        For ``keep_dictionaries`` see :func:`glaive.scan.run.stream.tables`.
-        """
-        return tables(self._run(None), keep_dictionaries=keep_dictionaries)
+    def tables(self) -> Iterator[pa.RecordBatch | pa.Table]:
+        """The rows of a scan without filter and order, in the portions that are read."""
+        return tables(self._run(None))
 
     def count(self, meter: Meter | None = None) -> int:
         """Rows of the result. Without filter, no data file is read."""

@@ -1,49 +1,48 @@
-"""Many small fragments read as one."""
+"""Many small fragments read as one.
+
+A file of a few rows costs far more to open than to decode; see :mod:`glaive.file.v2.small_files`.
+Whatever is out of the ordinary, damage included, is left to the reader of single files, which
+says what is wrong and where; how often is counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import integer_array, pack_flags
-from glaive.arrow.chunked import concat_arrays, join_batches
+from glaive.arrow.chunked import join_batches
 from glaive.arrow.widths import value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
+from glaive.file.v2.bound import PagedColumns
 from glaive.file.v2.small_files import (
     BULK_VERSIONS,
     MAX_BYTES,
     BulkReadError,
-    read_small_files,
+    SmallBatch,
     suits_bulk_reads,
 )
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
-from glaive.named_tuple import NamedTuple
+from glaive.io.pool import gather
+from glaive.io.store import read_many
 from glaive.scan.filter.search import Chunk, Late, Search, Selection
 from glaive.scan.options import Meter
-from glaive.scan.plan import AllRows, FragmentRows
+from glaive.scan.plan import FragmentRows
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import BoundProjection
+from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
 from glaive.types import Int64s
 
-if TYPE_CHECKING:
-    from glaive.file.v2.small_files import SmallBatch
-
-
-# --- Small files of compatible layout: which they are, and their bytes read in bulk -----
-# A file of a few rows costs far more to open than to decode; see
-# :mod:`glaive.file.v2.small_files`. Whatever is out of the ordinary, damage included, is left to
-# the reader of single files, which says what is wrong and where; how often is counted.
+# --- Small files of compatible layout: which they are, and their columns ----------------
 
 T = TypeVar("T")
 
@@ -71,14 +70,8 @@ def has_columns(source: BoundProjection, file: SingleFile) -> bool:
     return source.projection.leaves <= stored
 
 
-def column_of(file: SingleFile) -> dict[int, int]:
-    """Column of each field of a file."""
-    _, fields, columns = file.layout
-    return dict(zip(fields, columns, strict=True))
-
-
-def read_batch(snapshot: Snapshot, files: Sequence[SingleFile]) -> SmallBatch:
-    """Read files of a version, which have one layout, into one buffer.
+def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
+    """Read files of a version, which have one layout, and bind their columns as those of one.
 
     Raises
     ------
@@ -87,22 +80,16 @@ def read_batch(snapshot: Snapshot, files: Sequence[SingleFile]) -> SmallBatch:
     ObjectNotFoundError
         One of them is missing.
     """
+    snapshot, (_, fields, columns) = source.snapshot, files[0].layout
     store = snapshot.store
-    # Whole files are fetched here, so that all of those with checksums is compared.
     verify = snapshot.session.verification(store, "fetched")
     if verify == "always":
         raise BulkReadError("files are compared with their checksums")
-    # Here and not above: takes ask for small files where there are none.
-    from glaive.file.v2.small_files import SmallBatch
-    from glaive.io.store import read_many
-
     objects = read_many(store, [file.path for file in files], [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
-    batch = SmallBatch.of(objects, [file.rows for file in files])
-    if verify == "fetched":
-        batch.expect_checksums(objects.sizes)
-    return batch
+    batch = SmallBatch(objects, [file.rows for file in files], verify=verify != "never")
+    return batch.bind(source.projection.fields, dict(zip(fields, columns, strict=True)))
 
 
 def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:
@@ -133,23 +120,10 @@ R = TypeVar("R")
 _MAX_RUN_FRAGMENTS: Final = 1024
 """Fragments that are read at a time."""
 
-_MAX_PROJECTIONS: Final = 16
-"""Projections for which the parts of a plan of all rows are kept; beyond, all are let go."""
-
-
-class _Capacity(NamedTuple):
-    """Bytes on disk, and bytes decoded, about, that are read at a time.
-
-    Both, as a few bytes on disk can stand for any number of rows.
-    """
-
-    stored: int
-    decoded: int
-
-
-_USUAL: Final = _Capacity(8 * 1024 * 1024, 64 * 1024 * 1024)
-_LARGE: Final = _Capacity(16 * 1024 * 1024, 32 * 1024 * 1024)
-"""For those who keep as much waiting anyway: more files, of fewer rows."""
+_STORED_BYTES: Final = 8 * 1024 * 1024
+_DECODED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes on disk, and bytes decoded, about, that are read at a time: a few bytes on disk can stand
+for any number of rows."""
 
 _NUMBER: Final = 8
 """Bytes of a value of a system column."""
@@ -192,13 +166,11 @@ class SmallFragments:
                 yield from join_batches(table.slice(first, count))
             first += count
 
-    def tables(
-        self, run: ScanRun, *, keep_dictionaries: bool
-    ) -> Iterator[pa.RecordBatch | pa.Table]:
+    def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
         """See :class:`ScanPart`: one table."""
-        chunks = self._in_bulk(run, keep_dictionaries=keep_dictionaries)
+        chunks = self._in_bulk(run)
         if chunks is None:
-            yield from self._one_by_one.tables(run, keep_dictionaries=keep_dictionaries)
+            yield from self._one_by_one.tables(run)
         else:
             yield _as_table(run.source, chunks)
 
@@ -231,14 +203,11 @@ class SmallFragments:
             return
         yield from self._one_by_one.filter(search, work, stream=stream, window_rows=window_rows)
 
-    def chunks(
-        self, source: BoundProjection, *, keep_dictionaries: bool = False
-    ) -> list[list[pa.Array]]:
-        """Chunks of each field, deleted rows included; errors as :func:`read_small_files`."""
-        batch = read_batch(source.snapshot, self.files)
-        columns = column_of(self.files[0])
-        fields = source.projection.fields
-        return read_small_files(batch, fields, columns, keep_dictionaries=keep_dictionaries)
+    def arrays(self, source: BoundProjection) -> list[pa.Array]:
+        """An array of each field, deleted rows included; errors as :func:`bind_files`."""
+        bound, rows = bind_files(source, self.files), self.starts[-1]
+        checked = bound.in_proportion(rows)
+        return gather(lambda column: checked(column.read(0, rows)), bound.columns)
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
         """One flag per physical row: whether it is not deleted."""
@@ -251,17 +220,15 @@ class SmallFragments:
                     flags[first + live.deleted_between(0, live.rows)] = False
         return flags
 
-    def _in_bulk(
-        self, run: ScanRun, *, keep_dictionaries: bool = False
-    ) -> list[list[pa.Array]] | None:
+    def _in_bulk(self, run: ScanRun) -> list[list[pa.Array]] | None:
         """Chunks of each field, live rows only; None where files have to be read one by one."""
 
         def read() -> list[list[pa.Array]]:
-            chunks = self.chunks(run.source, keep_dictionaries=keep_dictionaries)
-            if not self.has_deletions:
-                return chunks
-            mask = _mask(self.live_flags(run.source))
-            return [pa.chunked_array(arrays).filter(mask).chunks for arrays in chunks]
+            arrays = self.arrays(run.source)
+            if self.has_deletions:
+                mask = _mask(self.live_flags(run.source))
+                arrays = [array.filter(mask) for array in arrays]
+            return [[array] for array in arrays]
 
         return in_bulk(run.meter, "scan of small fragments", len(self.ranges), read)
 
@@ -289,7 +256,7 @@ class _SmallSelection:
     def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
         """Read the fragments and search them; errors as :func:`read_small_files`."""
         source = search.run.source
-        arrays = [concat_arrays(chunks) for chunks in part.chunks(source)]
+        arrays = part.arrays(source)
 
         def system(name: str) -> Any:
             parts = [
@@ -333,67 +300,36 @@ def _mask(flags: NDArray[np.bool_]) -> Any:
 
 
 def _as_table(source: BoundProjection, chunks: Sequence[list[pa.Array]]) -> pa.Table:
-    """A table; the arrays say what types the columns have, as some may keep dictionaries."""
-    fields = [
-        field.with_type(arrays[0].type) if arrays else field
-        for field, arrays in zip(source.schema, chunks, strict=True)
-    ]
-    columns = [
-        pa.chunked_array(arrays, field.type) for arrays, field in zip(chunks, fields, strict=True)
-    ]
-    metadata: Any = source.schema.metadata
-    schema = pa.schema(fields, metadata)
-    return pa.Table.from_arrays(columns, schema=schema)
+    arrays: list[Any] = [own[0] for own in chunks]
+    return pa.Table.from_arrays(arrays, schema=source.schema)
 
 
-def cut_into_parts(
-    run: ScanRun, ranges: Sequence[FragmentRows], *, large: bool = False
-) -> Sequence[ScanPart]:
-    """Cut a plan into runs of small fragments and the ranges between them.
-
-    With ``large``, runs are as long as memory of a few pages allows.
-    """
+def cut_into_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
+    """Cut a plan into runs of small fragments and the ranges between them."""
     projection = run.source.projection
     special = projection.has_extension_types or projection.blob_contents
     suits = not special and suits_bulk_reads(projection.fields)
     if len(ranges) < MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
         return [FragmentWindows(ranges)]
-    if large or not isinstance(ranges, AllRows):  # hardly cut that way again
-        return list(_cut(run.source, ranges, _LARGE if large else _USUAL))
-    parts = ranges.parts.get(projection.leaves)
-    if parts is None:
-        if len(ranges.parts) >= _MAX_PROJECTIONS:
-            ranges.parts.clear()
-        parts = ranges.parts[projection.leaves] = list(_cut(run.source, ranges, _USUAL))
+    width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
+    max_rows = _DECODED_BYTES // max(_NUMBER, width + _NUMBER * len(projection.system))
+    parts: list[ScanPart] = []
+    first, at, end = 0, 0, len(ranges)
+    while at < end:
+        files = _run_of_files(run.source, ranges, at, max_rows)
+        if len(files) >= MIN_RUN_FRAGMENTS:
+            if first < at:
+                parts.append(FragmentWindows(ranges[first:at]))
+            first = at + len(files)
+            parts.append(SmallFragments(ranges[at:first], files))
+        at += max(1, len(files))
+    if first < end:
+        parts.append(FragmentWindows(ranges[first:]))
     return parts
 
 
-def _cut(
-    source: BoundProjection, ranges: Sequence[FragmentRows], capacity: _Capacity
-) -> Iterator[ScanPart]:
-    projection = source.projection
-    width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
-    width = max(_NUMBER, width + _NUMBER * len(projection.system))
-    max_rows = capacity.decoded // width
-    first, at, end = 0, 0, len(ranges)
-    while at < end:
-        files = _run_of_files(source, ranges, at, capacity.stored, max_rows)
-        if len(files) >= MIN_RUN_FRAGMENTS:
-            if first < at:
-                yield FragmentWindows(ranges[first:at])
-            first = at + len(files)
-            yield SmallFragments(ranges[at:first], files)
-        at += max(1, len(files))
-    if first < end:
-        yield FragmentWindows(ranges[first:])
-
-
 def _run_of_files(
-    source: BoundProjection,
-    ranges: Sequence[FragmentRows],
-    start: int,
-    max_bytes: int,
-    max_rows: int,
+    source: BoundProjection, ranges: Sequence[FragmentRows], start: int, max_rows: int
 ) -> list[SingleFile]:
     """The small files of the longest run from a range on."""
     files: list[SingleFile] = []
@@ -406,7 +342,7 @@ def _run_of_files(
             break
         size += file.size
         rows += file.rows
-        if files and (size > max_bytes or rows > max_rows):
+        if files and (size > _STORED_BYTES or rows > max_rows):
             break
         files.append(file)
     return files
@@ -416,12 +352,6 @@ def _run_of_files(
 # Opening a file, even a small one, costs far more than finding a row in it. The small files
 # that a take meets for the first time are read whole, in bulk; see
 # :mod:`glaive.file.v2.small_files`. Those it meets again are opened, and stay so.
-
-_MIN_FILES: Final = 4
-"""Small files that are worth reading in bulk."""
-
-_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Bytes read at a time."""
 
 
 def take_small(
@@ -447,7 +377,7 @@ def take_small(
     # In other stores requests wait for each other unless they are made side by side.
     if special or not snapshot.store.is_local:
         return []
-    if len(positions) < _MIN_FILES or not suits_bulk_reads(projection.fields):
+    if not suits_bulk_reads(projection.fields):
         return []
     numbers: list[int] = []
     files: list[SingleFile] = []
@@ -458,35 +388,28 @@ def take_small(
         if file.layout == files[0].layout if files else has_columns(source, file):
             numbers.append(at)
             files.append(file)
-    if len(files) < _MIN_FILES:
+    if len(files) < MIN_SMALL_FILES:
         return []
-    taken, number = [], np.searchsorted(positions, fragment)
-    batch_of: Any = np.cumsum([file.size for file in files]) // _MAX_BATCH_BYTES
+    file_of = np.full(len(positions), -1, np.int64)
+    file_of[numbers] = np.arange(len(files))
+    number = file_of[np.searchsorted(positions, fragment)]
+    taken = []
+    batch_of: Any = np.cumsum([file.size for file in files]) // _STORED_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(batch_of)) + 1).tolist(), len(files)]
     for first, last in pairwise(cuts):
-        file_number = np.full(len(positions), -1, np.int64)
-        file_number[numbers[first:last]] = np.arange(last - first)
-        file_of = file_number[number]
-        chosen = np.flatnonzero(file_of >= 0)
-        arrays = _take(source, files[first:last], file_of[chosen], row[chosen], meter)
+        chosen = np.flatnonzero((number >= first) & (number < last))
+        work = partial(_take, source, files[first:last], number[chosen] - first, row[chosen])
+        arrays = in_bulk(meter, "take from small fragments", last - first, work)
         if arrays is not None:
             taken.append((chosen, arrays))
     return taken
 
 
 def _take(
-    source: BoundProjection, files: list[SingleFile], file: Int64s, row: Int64s, meter: Meter
-) -> list[pa.Array] | None:
-    """Row ``row[i]`` of file ``file[i]``; None where they have to be read file by file."""
-    # Here and not above: takes from few fragments do not load it.
-    from glaive.file.v2.small_files import take_small_files
-
-    def take() -> list[pa.Array]:
-        rows = np.array([each.rows for each in files])
-        if bool((row >= rows[file]).any()) or int(row.min()) < 0:
-            raise BulkReadError("a row is beyond its file")
-        batch = read_batch(source.snapshot, files)
-        fields = source.projection.fields
-        return take_small_files(batch, fields, column_of(files[0]), file, row)
-
-    return in_bulk(meter, "take from small fragments", len(files), take)
+    source: BoundProjection, files: list[SingleFile], file: Int64s, row: Int64s
+) -> list[pa.Array]:
+    """Row ``row[i]`` of file ``file[i]``."""
+    counts = np.array([each.rows for each in files])
+    if bool((row >= counts[file]).any()) or int(row.min()) < 0:
+        raise BulkReadError("a row is beyond its file")
+    return bind_files(source, files).take((np.cumsum(counts) - counts)[file] + row)

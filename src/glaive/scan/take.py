@@ -31,7 +31,7 @@ from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import NOBODY, Meter
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.views import BoundProjection
+from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
 from glaive.types import Flags, Int64s
 
 _Chunk = list[pa.Array]
@@ -138,10 +138,11 @@ def take_physical(
     if not deleted:
         joined, positions = source.joined_before(), fragments
         if joined is None or not joined.holds(fragments):
-            from glaive.scan.small import take_small  # not loaded where all are joined
-
             positions = distinct(fragments)
-            small = take_small(source, positions, fragments, rows, meter)
+            if len(positions) >= MIN_SMALL_FILES:
+                from glaive.scan.small import take_small  # not loaded where there is no need
+
+                small = take_small(source, positions, fragments, rows, meter)
             joined = None if small else source.joined(positions)
         if joined is not None:
             arrays = joined.take(fragments, rows, meter)

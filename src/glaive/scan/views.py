@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from glaive.scan.joined import JoinedFragments
 
 
+MIN_SMALL_FILES = 4
+"""Small files that takes meet for the first time which are worth reading in bulk."""
+
 _MIN_PREFETCHED_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
 

@@ -364,19 +364,17 @@ def rewrite(
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
-    # Writers of such pages accept dictionary-encoded strings as they were read.
-    keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
     query = make_query(Views(dataset.snapshot), reading)
     # Opened as the scan opens it, so that it is opened once.
     if plan.checksums is None and _has_checksums(query.source.snapshot, old):
         plan = replace(plan, checksums=True)
-    batches = coalesced(query.tables(keep_dictionaries=keep_dictionaries))
+    batches = coalesced(query.tables())
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # fail before the rows are written
         for fragment in old:
             dataset.snapshot.check_rows(fragment)
             check_at_once(fragment.physical_rows, manifest.where)
-    new = write_fragments(plan, batches, keep_dictionaries=keep_dictionaries)
+    new = write_fragments(plan, batches)
     new = [fragment for fragment in new if fragment.physical_rows]
     if stable:
         new = _with_lineage(dataset, old, new)

@@ -652,7 +652,7 @@ def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
 
     def signature(page: PageReader) -> PageSignature | None:
         lists = isinstance(page, MiniBlockReader) and page.layout.rep is not None
-        return page.page_signature() if lists else None
+        return page.page_signature() if lists and page.mapped_end is not None else None
 
     return list(pages) if len(pages) < 2 else _joined(pages, signature)
 
@@ -662,14 +662,7 @@ def join_files(pages: Sequence[PageReader]) -> list[PageReader]:
 
     Over-reads of kernels end before the memory of a file does: see ``file/v2/bound.py``.
     """
-
-    def signature(page: PageReader) -> PageSignature | None:
-        found = page.page_signature()
-        if isinstance(page, MiniBlockReader) and found is not None:
-            return PageSignature(page.layout.signature, found.join)  # wherever it is mapped
-        return found
-
-    return _joined(_separate(pages), signature)
+    return _joined(_separate(pages), lambda page: page.page_signature())
 
 
 def _joined(

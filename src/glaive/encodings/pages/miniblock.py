@@ -92,17 +92,13 @@ class MiniBlockPage(MiniBlockReader):
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
     def page_signature(self) -> PageSignature | None:
-        """Equal encodings; with lists also one mapping, and small dictionaries."""
-        layout, page = self.layout, self.page
-        if layout.rep is None:
-            return PageSignature(layout.signature, PageRun)
-        if page.at_hand is None:
-            return None
-        if layout.dictionary is not None and (
+        """Equal encodings; with lists also small dictionaries."""
+        layout, ranges = self.layout, self.page.ranges
+        if (
+            layout.rep is not None
+            and layout.dictionary is not None
             # Indices are shifted by the position of their dictionary among all of them.
-            (layout.value.number_bits or 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
+            and ((layout.value.number_bits or 0) < 32 or ranges[2].size > MAX_JOINED_DICTIONARY)
         ):
             return None
-        pairs = zip(page.at_hand, page.ranges, strict=True)
-        origins = {buffer.address - part.offset for buffer, part in pairs if part.size}
-        return PageSignature((layout.signature, *origins), PageRun) if len(origins) == 1 else None
+        return PageSignature(layout.signature, PageRun)

@@ -1,7 +1,7 @@
 """Dictionary-encoded text that stays encoded while it is copied into other pages.
 
-A compaction reads dictionary-encoded text and writes it the same way. Such a column is passed
-on as an Arrow dictionary although its field is plain text, which saves decoding the text and
+An ingest reads dictionary-encoded text of Parquet and writes it the same way. Such a column is
+passed on as an Arrow dictionary although its field is plain text, which saves decoding the text and
 finding the items again.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
@@ -9,7 +9,6 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, offset_bits
-from glaive.arrow.chunked import dictionary_encoded
-from glaive.encodings.levels import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.file.v2.columns import Node
-from glaive.types import Where
 
 
 def can_pass_through(kind: pa.DataType) -> bool:
@@ -61,21 +56,6 @@ def with_items_of(array: Any, kind: pa.DataType) -> Any:
     if items.type.equals(kind):
         return array
     return pa.DictionaryArray.from_arrays(array.indices, items.cast(kind), safe=False)
-
-
-def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:
-    """The array of a top-level leaf with one dictionary; ``None`` where its pages have none."""
-    if not isinstance(leaf.values, Dictionary) or not can_pass_through(node.type):
-        return None
-    from glaive.file.v2.unshred import unshred_flat
-
-    kind: Any = node.type
-    kept = replace(node, type=pa.dictionary(pa.int32(), kind))
-    array: Any = unshred_flat(kept, leaf, where)
-    distinct = dictionary_encoded(array.dictionary)
-    if len(distinct.dictionary) == len(array.dictionary):
-        return array
-    return _with_items(array, np.asarray(distinct.indices), distinct.dictionary)
 
 
 def _with_items(array: Any, number: Any, items: Any) -> Any:

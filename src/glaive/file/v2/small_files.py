@@ -1,9 +1,9 @@
-"""The same columns of many small files, read as one.
+"""The same columns of many small files, opened as one file.
 
 A file of a few rows costs more to open than to decode: tables, footers and messages are
 looked at one by one. Here all files of a batch lie in one buffer. Footers and tables are
 checked with array operations; the metadata of a column, which most files of a dataset have
-in common byte by byte, is parsed once; and pages with equal signatures are read as one.
+in common byte by byte, is parsed once; and neighbouring pages of equal signatures are a run.
 
 Whatever is out of the ordinary is refused with :class:`BulkReadError`, and left to the reader
 of single files, as is damage: it says what is wrong and where.
@@ -11,39 +11,31 @@ of single files, as is damage: it says what is wrong and where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import integer_array, inverse_permutation
-from glaive.arrow.chunked import concat_arrays, has_dictionary
+from glaive.arrow.chunked import has_dictionary
 from glaive.dataclass import dataclass
-from glaive.encodings.levels import Leaf
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import Fetch, PageBytes, PageParts, PageReader, PageSignature
+from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
-from glaive.errors import CorruptFileError
-from glaive.file.v2.columns import Node, column_tree
+from glaive.file.v2.bound import FieldColumns, PagedColumns
+from glaive.file.v2.columns import Column, column_tree
 from glaive.file.v2.container import parse_page_layout
-from glaive.file.v2.unshred import unshred, unshred_flat
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
-from glaive.format.footer import MAGIC, TRAILER, FileChecksums, FileFooter, trailing_size
+from glaive.format.footer import MAGIC, TRAILER, FileFooter, trailing_size
 from glaive.format.pb import encodings21_pb2, file2_pb2
-from glaive.io.checksums import Expected, check
-from glaive.io.pool import gather
 from glaive.io.store import JoinedObjects
+from glaive.io.wrapped import HeldReader
 from glaive.memory import as_array
 from glaive.types import ByteRange, Int64s, Where
-
-# --- Which files are small, and which of their columns are read from many of them at once
-# Takes ask this; what reads them, :mod:`glaive.file.v2.small_files`, is loaded where there are
-# any.
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
@@ -54,103 +46,13 @@ _PROFILES = [
 BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
 """Format versions of files that are read in bulk: those whose pages have layouts."""
 
-FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
+_FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
 """The same as footers have them."""
-
-
-class BulkReadError(Exception):
-    """Files have to be read one by one; the message says why, in one of few ways."""
-
-
-def suits_bulk_reads(fields: Sequence[Field]) -> bool:
-    """Whether columns of these fields are read from many files at once."""
-    return not any(
-        field.is_packed or BLOB in field.metadata or _is_list_of_fixed(field)
-        for top in fields
-        for field in top.walk()
-    )
-
-
-def _is_list_of_fixed(field: Field) -> bool:
-    """Whether a field is a fixed-size list whose items are no plain values."""
-    return bool(field.children) and field.logical_type.startswith("fixed_size_list")
-
-
-# --- Checksums of many small files in one buffer, compared where they came over a network
-# A step per file and buffer: each was fetched with a request of its own, which costs far more.
 
 _WHERE = Where("small files")
 
-
-class _Page(Protocol):
-    @property
-    def ranges(self) -> tuple[ByteRange, ...]:
-        """The buffers of the page."""
-
-
-def small_checksums(
-    data: pa.Buffer, bases: Int64s, sizes: Sequence[int], footers: Any
-) -> list[FileChecksums | None]:
-    """The checksums of files of some ``sizes`` that begin at ``bases``; None where there are none.
-
-    Raises
-    ------
-    BulkReadError
-        Those of the metadata differ, or there may be some that are damaged.
-    """
-    found: list[FileChecksums | None] = []
-    parts = (footers[part].tolist() for part in ("metadata", "columns", "buffers"))
-    for base, whole, start, count, buffers in zip(bases.tolist(), sizes, *parts, strict=True):
-        at = base + start
-        before = data.slice(at - TRAILER, TRAILER).to_pybytes() if start >= TRAILER else b""
-        size = trailing_size(before)
-        if size is None or size > start:
-            if buffers > 1:  # the schema is one of them, and perhaps damaged checksums are
-                raise BulkReadError("a file has more than a schema and pages")
-            found.append(None)
-            continue
-        try:
-            checksums = FileChecksums.parse(data.slice(at - size, size), count, where=_WHERE.path)
-            if checksums is not None:
-                metadata = data.slice(at, whole - start)
-                check(Expected(checksums.metadata, "metadata of a file", _WHERE), metadata)
-        except CorruptFileError as damage:
-            raise BulkReadError("a checksum differs") from damage
-        found.append(checksums)
-    return found
-
-
-def compare_pages(
-    data: pa.Buffer,
-    bases: Int64s,
-    checksums: Sequence[FileChecksums | None],
-    column: int,
-    pages: Sequence[_Page],
-    which: Sequence[int],
-) -> None:
-    """Compare the buffers of a column, which has one page in each file.
-
-    Raises
-    ------
-    BulkReadError
-        Some differ.
-    """
-    for base, own, number in zip(bases.tolist(), checksums, which, strict=True):
-        if own is None:
-            continue
-        ranges, expected = pages[number].ranges, own.of_column(column)
-        if len(expected) != len(ranges):
-            raise BulkReadError("a checksum differs")
-        try:
-            for (offset, size), checksum in zip(ranges, expected, strict=True):
-                buffer = data.slice(base + offset, size)
-                check(Expected(checksum, "page buffer", _WHERE), buffer)
-        except CorruptFileError as damage:
-            raise BulkReadError("a checksum differs") from damage
-
-
 _MOST_EXPANDED = 256 * 1024 * 1024
-"""Bytes that items of dictionaries may take in the values of one column, about."""
+"""Bytes that items of dictionaries may take in the values of one field, about."""
 
 _MOST_BYTES = 2**63 - 1
 """Of any file; sums of offset and size may be more than a number of 64 bits."""
@@ -174,39 +76,14 @@ _FOOTER = np.dtype(
 """The footer of a file; see :mod:`glaive.format.footer`."""
 
 
-def read_small_files(
-    batch: SmallBatch,
-    fields: Sequence[Field],
-    column_of: Mapping[int, int],
-    *,
-    keep_dictionaries: bool = False,
-) -> list[list[pa.Array]]:
-    """Read whole columns of files that have the same columns.
+class BulkReadError(Exception):
+    """Files have to be read one by one; the message says why, in one of few ways."""
 
-    Parameters
-    ----------
-    fields, column_of
-        As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
-    keep_dictionaries
-        Whether text keeps the dictionaries of its pages, joined to one; see
-        :mod:`glaive.file.v2.dictionary_passthrough`.
 
-    Returns
-    -------
-    list of lists of arrays
-        Chunks per field, in the order of the files.
-
-    Raises
-    ------
-    BulkReadError
-        The files must be read one by one: a column has several pages, or values that are far
-        larger than what is stored.
-    """
-    if not fields:  # nothing to be read, but rows to be relied on
-        columns = (column for column in column_of.values() if column >= 0)
-        batch.pages(min(columns, default=None))
-    nodes = [column_tree(field, column_of) for field in fields]
-    return gather(partial(batch.read, keep_dictionaries=keep_dictionaries), nodes)
+def suits_bulk_reads(fields: Sequence[Field]) -> bool:
+    """Whether columns of these fields are read from many files at once."""
+    members = [field for top in fields for field in top.walk()]
+    return not any(field.is_packed or BLOB in field.metadata for field in members)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -225,11 +102,6 @@ class SmallPage:
     opened: PageReader
     signature: PageSignature | None
     dictionary: tuple[int, int, bool, float]
-
-    @property
-    def items(self) -> int:
-        """Items of the dictionary."""
-        return self.opened.num_dictionary_items if isinstance(self.opened, MiniBlockPage) else 0
 
 
 @lru_cache(maxsize=4096)
@@ -266,32 +138,32 @@ def _dictionary(
     return start, size, message.dictionary.HasField("general"), message.num_items / items
 
 
-@dataclass(slots=True)
 class SmallBatch:
-    """Files back to back in one buffer, each from one of ``bases`` on."""
+    """Files back to back in one buffer, each from one of ``bases`` on.
 
-    data: pa.Buffer
-    bases: Int64s
-    rows: Int64s
-    footers: NDArray[Any]
-    checksums: list[FileChecksums | None] = field(default_factory=list)
+    Parameters
+    ----------
+    files
+        The bytes of all files.
+    rows
+        Rows of each, as the manifest says.
+    verify
+        Whether bytes are compared with checksums, where files have some.
 
-    @classmethod
-    def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch:
-        """Check the footers of files, which have so many rows each, as the manifest says.
+    Raises
+    ------
+    BulkReadError
+        A footer is damaged, or that of another format; or there are checksums to compare with.
+    """
 
-        Raises
-        ------
-        BulkReadError
-            A footer is damaged, or that of another format.
-        """
-        raw, bases, sizes = files
+    def __init__(self, files: JoinedObjects, rows: Sequence[int], *, verify: bool) -> None:
+        self.data, bases, sizes = files
         if min(sizes) < FileFooter.SIZE:
             raise BulkReadError("a file is too short")
         ends = np.array(sizes) - FileFooter.SIZE
-        data = as_array(raw)
+        data = as_array(self.data)
         at = (np.array(bases) + ends)[:, None] + np.arange(FileFooter.SIZE)
-        footers = data[at].view(_FOOTER)[:, 0]
+        footers: NDArray[Any] = data[at].view(_FOOTER)[:, 0]
         capacity, tables = ends.astype(np.uint64), footers["table"]
         # Each is bounded by itself before they are added up.
         sound = (
@@ -303,112 +175,88 @@ class SmallBatch:
             & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= capacity)
         )
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
-        if not sound.all() or not versions <= FOOTER_VERSIONS:
+        if not sound.all() or not versions <= _FOOTER_VERSIONS:
             raise BulkReadError("a footer is damaged or of another format")
-        return cls(raw, np.array(bases), np.array(rows), footers)
+        self.bases, self.rows, self.footers = np.array(bases), np.array(rows), footers
+        if verify and (bool((footers["buffers"] > 1).any()) or self._has_checksums()):
+            raise BulkReadError("files are compared with their checksums")
 
-    def expect_checksums(self, sizes: Sequence[int]) -> None:
-        """Compare metadata with their checksums now, and pages when they are looked up.
+    def _has_checksums(self) -> bool:
+        """Whether checksums end where the metadata of some file begins."""
+        starts = footers = self.footers["metadata"].astype(np.int64)
+        ends = (self.bases + starts)[footers >= TRAILER].tolist()
+        before = (self.data.slice(end - TRAILER, TRAILER).to_pybytes() for end in ends)
+        return any(trailing_size(one) is not None for one in before)
+
+    def bind(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> PagedColumns:
+        """The columns of all files as those of one, whose rows are theirs in order.
+
+        Parameters
+        ----------
+        fields, column_of
+            As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
 
         Raises
         ------
         BulkReadError
-            Some differ.
+            The files must be read one by one: a column has several pages, or values that are far
+            larger than what is stored.
         """
-        self.checksums = small_checksums(self.data, self.bases, sizes, self.footers)
+        reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
+        if not fields:  # nothing to be read, but rows to be relied on
+            self._pages(min((one for one in column_of.values() if one >= 0), default=None), 1)
+        columns = []
+        for field in fields:
+            node = column_tree(field, column_of)
+            leaves = [
+                (self._pages(leaf.column, leaf.entries_per_row), leaf.entries_per_row)
+                for leaf in node.leaves()
+            ]
+            self._check_capacity([found for found, _ in leaves])
+            apart = has_dictionary(field.to_arrow().type)  # of each page: it is part of the result
+            parts = [self._column(*found, apart=apart).grouped(size) for found, size in leaves]
+            columns.append(FieldColumns(node, parts, rows, reader))
+        return PagedColumns(columns, rows, reader)
 
-    def read(self, node: Node, *, keep_dictionaries: bool = False) -> list[pa.Array]:
-        """A top-level field of all files; ``keep_dictionaries`` as for :func:`read_small_files`."""
-        if not node.children:
-            return self._flat(node, keep_dictionaries=keep_dictionaries)
-        leaves = [self.column(leaf) for leaf in node.leaves()]
-        self._check_capacity(leaves)
-        values = []
-        for at, rows in enumerate(self.rows.tolist()):
-            alone = [self.alone(at, pages[which[at]]) for pages, which in leaves]
-            values.append(unshred(node, alone, rows, _WHERE))
-        return values
+    def _column(self, pages: list[SmallPage], which: Int64s, *, apart: bool) -> Column:
+        """A column of runs of neighbouring pages, and of pages that are read alone.
 
-    def _flat(self, node: Node, *, keep_dictionaries: bool) -> list[pa.Array]:
-        """A field without lists and structs: runs of pages, then those that are read alone."""
-        from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
-
-        pages, which = self.column(node)
-        # The items of dictionaries stay apart where they are part of the result.
-        runs, alone = self.runs(pages, which, apart=has_dictionary(node.type))
-        all_of_it = len(runs) == 1 and not len(alone)
-        if not (keep_dictionaries and can_pass_through(node.type) and all_of_it):
-            self._check_capacity([(pages, which)])
-        values: list[Any] = [None] * len(which)
-        for files, run in runs:
-            leaf = at_hand(run.read(0, run.rows))
-            array = (
-                dictionary_array(node, leaf, _WHERE) if keep_dictionaries and all_of_it else None
-            )
-            if array is None:
-                array = unshred_flat(node, leaf, _WHERE)
-            if all_of_it:
-                return [array]
-            counts = self.rows[files]
-            firsts = (np.cumsum(counts) - counts).tolist()
-            for at, first, count in zip(files.tolist(), firsts, counts.tolist(), strict=True):
-                values[at] = array.slice(first, count)
-        for at in alone.tolist():
-            values[at] = unshred_flat(node, self.alone(at, pages[which[at]]), _WHERE)
-        return values
-
-    def runs(
-        self, pages: Sequence[SmallPage], which: Int64s, *, apart: bool = False
-    ) -> tuple[list[tuple[Int64s, PageReader]], Int64s]:
-        """Read pages with equal signatures as one.
-
-        Parameters
-        ----------
-        pages, which
-            As :meth:`pages` gives them.
-        apart
-            Whether pages with dictionaries are to be read alone.
-
-        Returns
-        -------
-        runs, alone
-            The files of each run, ascending, and a reader of their rows; and the files whose
-            pages are to be read alone.
+        With ``apart``, pages with dictionaries are.
         """
         numbers: dict[PageSignature, int] = {}
-        code = np.full(len(pages), -1)
-        for at, page in enumerate(pages):
-            if page.signature is not None and not (apart and page.items):
-                code[at] = numbers.setdefault(page.signature, len(numbers))
-        runs = []
-        for signature, number in numbers.items():
-            distinct = np.flatnonzero(code == number)
-            files = np.flatnonzero(code[which] == number)
-            own = [pages[at] for at in distinct.tolist()]
-            mine = distinct.searchsorted(which[files])
-            ranges = np.array([page.ranges for page in own], np.int64)[mine]
-            parts = PageParts(
-                [page.opened for page in own],
-                mine,
-                self.data,
-                ranges[:, :, 0] + self.bases[files][:, None],
-                ranges[:, :, 1],
-                _WHERE,
-                partial(_where, files),
-            )
-            runs.append((files, signature.join(parts)))
-        return runs, np.flatnonzero(code[which] < 0)
+        code = np.array(
+            [
+                -1 - at
+                if page.signature is None or (apart and page.dictionary[3])
+                else numbers.setdefault(page.signature, len(numbers))
+                for at, page in enumerate(pages)
+            ]
+        )[which]
+        cuts = [0, *(np.flatnonzero((np.diff(code) != 0) | (code[1:] < 0)) + 1).tolist(), len(code)]
+        return Column(
+            [self._run(pages, which, first, stop) for first, stop in pairwise(cuts)], _WHERE
+        )
 
-    def column(self, leaf: Node) -> tuple[list[SmallPage], Int64s]:
-        """The pages of a leaf's column; see :meth:`pages`."""
-        if leaf.entries_per_row != 1:
-            raise BulkReadError("a column has several entries per row")
-        return self.pages(leaf.column)
+    def _run(self, pages: list[SmallPage], which: Int64s, first: int, stop: int) -> PageReader:
+        """The pages of some files as one."""
+        page = pages[which[first]]
+        if page.signature is None or stop - first == 1:
+            base = int(self.bases[first])
+            buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
+            return open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
+        distinct, number = np.unique(which[first:stop], return_inverse=True)
+        own = [pages[at] for at in distinct.tolist()]
+        ranges = np.array([one.ranges for one in own], np.int64)[number]
+        starts, sizes = ranges[:, :, 0] + self.bases[first:stop, None], ranges[:, :, 1]
+        opened = [one.opened for one in own]
+        parts = PageParts(opened, number, self.data, starts, sizes, _WHERE, partial(_where, first))
+        joined: PageReader = page.signature.join(parts)
+        return joined
 
-    def pages(self, column: int | None) -> tuple[list[SmallPage], Int64s]:
+    def _pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
         """The pages of a column without repetitions, and which of them each file has.
 
-        They have the rows of their files.
+        They have so many ``entries`` for each row of their files.
         """
         footers, bases = self.footers, self.bases
         if column is None or not bool((footers["columns"] > column).all()):
@@ -433,10 +281,8 @@ class SmallBatch:
         page_of = np.array(which)
         ends = np.array([page.end for page in pages], np.uint64)[page_of]
         rows = np.array([page.rows for page in pages], np.uint64)[page_of]
-        if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
+        if not bool(((ends <= footers["metadata"]) & (rows == self.rows * entries)).all()):
             raise BulkReadError("a page is beyond its file, or has other rows")
-        if self.checksums:
-            compare_pages(self.data, self.bases, self.checksums, column, pages, which)
         return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
@@ -454,88 +300,7 @@ class SmallBatch:
         if total > _MOST_EXPANDED:
             raise BulkReadError("values are far larger than their dictionaries")
 
-    def alone(self, at: int, page: SmallPage, rows: Int64s | None = None) -> Leaf:
-        """Read the page of one file: all of it, or the rows at some positions."""
-        base = int(self.bases[at])
-        buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
-        opened = open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
-        return at_hand(opened.read(0, page.rows) if rows is None else opened.take(rows))
 
-
-def at_hand(step: Fetch[Leaf] | Leaf) -> Leaf:
-    """What a page says, all of whose bytes are in memory."""
-    if isinstance(step, Fetch):
-        raise BulkReadError("a page needs further reads")
-    return step
-
-
-def _where(files: Int64s, page: int) -> Where:
-    """The place of one of the pages of some files, for messages."""
-    return replace(_WHERE, note=f"file {files[page]}")
-
-
-# --- Take rows of many small files at once; see :mod:`glaive.file.v2.small_files` -------
-
-
-def take_small_files(
-    batch: SmallBatch,
-    fields: Sequence[Field],
-    column_of: Mapping[int, int],
-    file: Int64s,
-    row: Int64s,
-) -> list[pa.Array]:
-    """Row ``row[i]`` of file number ``file[i]`` for every i, in any order; one array per field.
-
-    Every file must have at least one requested row. The other parameters and the errors are
-    those of :func:`read_small_files`.
-    """
-    return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
-
-
-def _take(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
-    """A top-level field."""
-    if not node.children:
-        return _flat(batch, node, file, row)
-    leaves = [batch.column(leaf) for leaf in node.leaves()]
-    done = []
-    for at, some in _by_file(file, np.arange(len(file))):
-        alone = [batch.alone(at, pages[which[at]], row[some]) for pages, which in leaves]
-        done.append((some, unshred(node, alone, len(some), _WHERE)))
-    return _in_order(done)
-
-
-def _flat(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
-    """A field without lists and structs: runs of joined pages, then pages that are read alone."""
-    pages, which = batch.column(node)
-    runs, alone = batch.runs(pages, which)
-    done: list[tuple[Int64s, pa.Array]] = []
-    for files, run in runs:
-        counts, first_row = batch.rows[files], np.full(len(which), -1)
-        first_row[files] = np.cumsum(counts) - counts
-        chosen = np.flatnonzero(first_row[file] >= 0)
-        leaf = at_hand(run.take(first_row[file[chosen]] + row[chosen]))
-        done.append((chosen, unshred_flat(node, leaf, _WHERE)))
-    for at, positions in _by_file(file, np.flatnonzero(np.isin(file, alone))):
-        leaf = batch.alone(at, pages[which[at]], row[positions])
-        done.append((positions, unshred_flat(node, leaf, _WHERE)))
-    return _in_order(done)
-
-
-def _by_file(file: Int64s, chosen: Int64s) -> Iterator[tuple[int, Int64s]]:
-    """Each file among the chosen rows, with the positions of its rows."""
-    order = chosen[np.argsort(file[chosen], kind="stable")]
-    numbers = file[order]
-    cuts = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
-    for some in np.split(order, cuts):
-        if len(some):
-            yield int(file[some[0]]), some
-
-
-def _in_order(done: list[tuple[Int64s, pa.Array]]) -> pa.Array:
-    """Join parts by the positions of their values."""
-    if len(done) == 1:
-        return done[0][1]  # the only part has all positions, in order
-    order = np.concatenate([positions for positions, _ in done])
-    whole: Any = concat_arrays([array for _, array in done])
-    taken: pa.Array = whole.take(integer_array(inverse_permutation(order)))
-    return taken
+def _where(first: int, page: int) -> Where:
+    """The place of one of the pages of neighbouring files, for messages."""
+    return replace(_WHERE, note=f"file {first + page}")

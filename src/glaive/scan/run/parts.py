@@ -89,10 +89,8 @@ class ScanPart(SearchedPart, Protocol):
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
         """Live rows in bounded memory; no batch spans two fragments."""
 
-    def tables(
-        self, run: ScanRun, *, keep_dictionaries: bool
-    ) -> Iterator[pa.RecordBatch | pa.Table]:
-        """Live rows in the portions that are read; strings may keep their dictionaries."""
+    def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Live rows in the portions that are read."""
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
         """Live rows column by column: the chunks of each, in order."""
@@ -122,8 +120,8 @@ class FragmentWindows:
                 yield batch
                 passed.add(bound, batch.nbytes)
 
-    def tables(self, run: ScanRun, *, keep_dictionaries: bool) -> Iterator[pa.RecordBatch]:
-        """See :class:`ScanPart`. Strings are decoded."""
+    def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        """See :class:`ScanPart`."""
         return self.batches(run)
 
     def columns(self, run: ScanRun) -> Iterator[ColumnChunks]:

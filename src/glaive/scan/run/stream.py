@@ -16,15 +16,13 @@ from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import BoundProjection, bare_batch
 
 
-def plan_parts(
-    run: ScanRun, ranges: Sequence[FragmentRows], *, large: bool = False
-) -> Sequence[ScanPart]:
-    """The parts of the plan of a scan without filter; ``large`` as for :func:`cut_into_parts`."""
+def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
+    """The parts of the plan of a scan without filter."""
     if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
         return [FragmentWindows(ranges)]
     from glaive.scan.small import cut_into_parts
 
-    return cut_into_parts(run, ranges, large=large)
+    return cut_into_parts(run, ranges)
 
 
 def stream(run: ScanRun) -> Iterator[pa.RecordBatch]:
@@ -36,18 +34,17 @@ def stream(run: ScanRun) -> Iterator[pa.RecordBatch]:
     return rebatch(_batches(run), run.options)
 
 
-def tables(run: ScanRun, *, keep_dictionaries: bool) -> Iterator[pa.RecordBatch | pa.Table]:
+def tables(run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
     """The rows of a scan as they are read, in order: for callers that do not mind sizes of batches.
 
     Runs of small fragments are tables. Memory: that of :func:`stream`, or about 50 MB for
-    such a run. With ``keep_dictionaries``, strings may have a dictionary; see
-    :mod:`glaive.file.v2.dictionary_passthrough`.
+    such a run.
     """
     if not run.source.projection.outputs:
         yield from _batches(run)
         return
-    for part in plan_parts(run, plan_scan(run.source.snapshot, run.options).ranges, large=True):
-        yield from part.tables(run, keep_dictionaries=keep_dictionaries)
+    for part in plan_parts(run, plan_scan(run.source.snapshot, run.options).ranges):
+        yield from part.tables(run)
 
 
 def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator[pa.RecordBatch]:
