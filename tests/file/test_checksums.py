@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.cli.verify import command
+from glaive.cli.maintenance import verify as command
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.dataset.writing.rows import commit_plan

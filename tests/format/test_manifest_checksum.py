@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.cli.verify import command
+from glaive.cli.maintenance import verify as command
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.footer import ManifestFooter
 from glaive.format.manifest import SIZE, decode_manifest

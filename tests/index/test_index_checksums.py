@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.cli.verify import command
+from glaive.cli.maintenance import verify as command
 from glaive.errors import CorruptFileError
 from glaive.file.files import compare_file
 from glaive.io.local import LocalStore

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from tests.historical import EXPECTED, FURTHER, copied, needs_further, rows_of
 
 import glaive
-from glaive.cli.repair import command as repair
-from glaive.cli.verify import command
+from glaive.cli.maintenance import repair
+from glaive.cli.maintenance import verify as command
 from glaive.errors import CorruptFileError, GlaiveError
 
 os.environ.setdefault("LANCE_LOG", "error")

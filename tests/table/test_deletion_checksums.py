@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.cli.verify import command
+from glaive.cli.maintenance import verify as command
 from glaive.errors import CorruptFileError
 from glaive.format.deletions import BITMAP_FROM
 from glaive.format.transaction import Transaction

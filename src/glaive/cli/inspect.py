@@ -17,16 +17,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from glaive.cli.options import storage_option, storage_pairs
-from glaive.cli.output import (
-    examples,
-    human_bytes,
-    human_count,
-    replacing,
-    say,
-    visible,
-    width_of_output,
-)
+from glaive.cli.options import command, storage_option, storage_pairs
+from glaive.cli.output import human_bytes, human_count, replacing, say, visible, width_of_output
 from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
@@ -587,14 +579,12 @@ def write_page(
     return len(data)
 
 
-@click.command(
-    "inspect",
-    epilog=examples(
-        "glaive inspect flights.lance --columns carrier",
-        "glaive inspect flights.lance/data/0.lance --pages",
-        "glaive inspect flights.lance --json | jq '.fragments[].files[].layout.size'",
-        "glaive inspect flights.lance --html flights.html",
-    ),
+@command(
+    "glaive inspect flights.lance --columns carrier",
+    "glaive inspect flights.lance/data/0.lance --pages",
+    "glaive inspect flights.lance --json | jq '.fragments[].files[].layout.size'",
+    "glaive inspect flights.lance --html flights.html",
+    opens=None,
 )
 @click.argument("path", metavar="FILE_OR_DATASET")
 @storage_option
@@ -619,14 +609,13 @@ def write_page(
     help="Read the metadata of this many data files of a dataset, the first ones; 0: none.",
 )
 @click.option("--version", type=int, help="The version of a dataset; the newest when omitted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with everything.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="OUT",
     help="Write an HTML page that draws files to scale, instead of printing.",
 )
-def command(
+def inspect(
     path: str,
     *,
     storage_options: tuple[str, ...],

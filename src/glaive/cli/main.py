@@ -1,4 +1,4 @@
-"""The ``glaive`` command and its sub-commands, one module each.
+"""The ``glaive`` command and its sub-commands, which other modules have by topic.
 
 A sub-command is imported when it is called, so that ``glaive --help`` does not import Arrow or
 Spark. A ``GlaiveError`` is printed as one line, and the indented ones below it, with exit code 1.
@@ -21,37 +21,49 @@ import click
 from glaive.cli.output import examples, in_lines, leave_unprinted, public, say, write_out_others
 from glaive.errors import GlaiveError
 
-COMMANDS = {
-    "adviser": "Try encodings of each column: bytes, and time to read.",
-    "branch": "List, create or delete branches.",
-    "cleanup": "Delete old versions and files that nothing uses.",
-    "compact": "Merge small files and remove deleted rows.",
-    "convert": "Convert between Lance, Parquet, CSV, JSON and Arrow files.",
-    "count": "Count the rows of a dataset.",
-    "demo": "Convert real files to datasets with Spark, and read them back.",
-    "diff": "Compare two versions of a dataset.",
-    "doctor": "Check the installation: versions, kernels, Java, access to a store.",
-    "head": "Print the first rows of a dataset.",
-    "history": "List the commits of a dataset, with operation, rows, tags and message.",
-    "index": "List, build, update or drop indices.",
-    "ingest": "Write CSV, JSON, Parquet and other files to a dataset.",
-    "inspect": "Show the layout of a file or dataset in bytes.",
-    "ls": "List the datasets in a folder.",
-    "namespace": "Serve a directory as a catalogue, or list its tables.",
-    "pipeline": "Run the steps that a file names, on Spark; plan, status, report.",
-    "repair": "Make the newest sound version the current one.",
-    "restore": "Make an older version the current one.",
-    "scan": "Print or export rows of a dataset.",
-    "schema": "Print the columns of a dataset.",
-    "search": "Search texts or nearest vectors.",
-    "show": "Show a dataset on one screen: size, columns, versions, advice.",
-    "tag": "List, create, move or delete tags.",
-    "take": "Print rows by position.",
-    "verify": "Check all files of all versions.",
-    "versions": "List the versions of a dataset.",
-    "warmup": "Compile all kernels, so that later processes start fast.",
+_MODULES = {
+    "rows": {
+        "count": "Count the rows of a dataset.",
+        "head": "Print the first rows of a dataset.",
+        "scan": "Print or export rows of a dataset.",
+        "schema": "Print the columns of a dataset.",
+        "search": "Search texts or nearest vectors.",
+        "take": "Print rows by position.",
+    },
+    "versions": {
+        "branch": "List, create or delete branches.",
+        "diff": "Compare two versions of a dataset.",
+        "history": "List the commits of a dataset, with operation, rows, tags and message.",
+        "ls": "List the datasets in a folder.",
+        "namespace": "Serve a directory as a catalogue, or list its tables.",
+        "restore": "Make an older version the current one.",
+        "show": "Show a dataset on one screen: size, columns, versions, advice.",
+        "tag": "List, create, move or delete tags.",
+        "versions": "List the versions of a dataset.",
+    },
+    "maintenance": {
+        "adviser": "Try encodings of each column: bytes, and time to read.",
+        "cleanup": "Delete old versions and files that nothing uses.",
+        "compact": "Merge small files and remove deleted rows.",
+        "doctor": "Check the installation: versions, kernels, Java, access to a store.",
+        "index": "List, build, update or drop indices.",
+        "repair": "Make the newest sound version the current one.",
+        "verify": "Check all files of all versions.",
+        "warmup": "Compile all kernels, so that later processes start fast.",
+    },
+    "files": {
+        "convert": "Convert between Lance, Parquet, CSV, JSON and Arrow files.",
+        "ingest": "Write CSV, JSON, Parquet and other files to a dataset.",
+    },
+    "inspect": {"inspect": "Show the layout of a file or dataset in bytes."},
+    "pipeline": {
+        "demo": "Convert real files to datasets with Spark, and read them back.",
+        "pipeline": "Run the steps that a file names, on Spark; plan, status, report.",
+    },
 }
-"""Name and summary of every sub-command; the name is also that of its module."""
+"""Name and summary of every sub-command, by module."""
+
+COMMANDS = {name: said for commands in _MODULES.values() for name, said in commands.items()}
 
 
 class _VisibleFormatter(logging.Formatter):
@@ -73,7 +85,8 @@ class Commands(click.Group):
         """Return the command of this name; only this one is imported."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"glaive.cli.{cmd_name}").command
+        home = next(module for module, commands in _MODULES.items() if cmd_name in commands)
+        command: click.Command = getattr(importlib.import_module(f"glaive.cli.{home}"), cmd_name)
         return command
 
     def resolve_command(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from glaive.cli.output import examples
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -14,49 +17,61 @@ if TYPE_CHECKING:
 _DIGITS = 20
 """Of the largest number of 64 bits."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=(
+        "An option of the object store, such as region=eu-west-1, or what a dataset may read "
+        "elsewhere, such as allow_external_blobs=s3://media; may be repeated."
+    ),
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON objects, one per line."
+)
+version_option = click.option(
+    "--version",
+    metavar="NUMBER|TAG",
+    help="The version: its number, a tag, or branch:number; the newest when omitted.",
+)
+columns_option = click.option("--columns", help="Columns, as 'carrier,flight'; all when omitted.")
+filter_option = click.option(
+    "--filter", "condition", help="Rows for which this SQL expression is true."
+)
 
 
-def dataset_argument(function: F) -> F:
-    """The argument DATASET, and options for its store."""
-    return storage_option(click.argument("dataset")(function))
+def command(
+    *lines: str, opens: bool | None = True, versioned: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function: it gets ``--json``, DATASET and ``--storage-option``.
 
+    Parameters
+    ----------
+    lines
+        Examples.
+    opens
+        Whether the function gets the dataset opened, and not its place and the options of its
+        store. None: there is no DATASET.
+    versioned
+        Whether it is opened at a ``--version``.
+    """
 
-def storage_option(function: F) -> F:
-    """The option ``--storage-option``."""
-    return click.option(
-        "--storage-option",
-        "storage_options",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help=(
-            "An option of the object store, such as region=eu-west-1, or what a dataset may read "
-            "elsewhere, such as allow_external_blobs=s3://media; may be repeated."
-        ),
-    )(function)
+    def made(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def call(**given: Any) -> None:
+            if opens:
+                place, version = given.pop("dataset"), given.pop("version", None)
+                function(opened(place, version, given.pop("storage_options")), **given)
+            else:
+                function(**given)
 
+        call = json_option(version_option(call) if versioned else call)
+        if opens is not None:
+            call = click.argument("dataset")(storage_option(call))
+        return click.command(function.__name__, epilog=examples(*lines))(call)
 
-def json_option(function: F) -> F:
-    """The option ``--json``."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON objects, one per line."
-    )(function)
-
-
-def version_option(function: F) -> F:
-    """The option ``--version``: a number, a tag, or a branch with a number."""
-    return click.option(
-        "--version",
-        metavar="NUMBER|TAG",
-        help="The version: its number, a tag, or branch:number; the newest when omitted.",
-    )(function)
-
-
-def columns_option(function: F) -> F:
-    """The option ``--columns``."""
-    return click.option("--columns", help="Columns, such as 'carrier,flight'; all when omitted.")(
-        function
-    )
+    return made
 
 
 def names_of(columns: str | None) -> list[str] | None:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,6 +22,19 @@ from glaive.errors import GlaiveError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+KINDS = {
+    ".arrow": "arrow",
+    ".csv": "csv",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".json": "json",
+    ".jsonl": "json",
+    ".lance": "lance",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+"""Formats of files by the ends of their names."""
 
 PIPE_WIDTH = 200
 
@@ -164,15 +177,40 @@ def print_json(value: object) -> None:
     say(json_line(value))
 
 
-def print_facts(facts: dict[str, object], *, as_json: bool) -> None:
+def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
     """Print names and values, one pair per line; or one JSON object."""
     if as_json:
         print_json(facts)
         return
     width = max(map(len, facts))
     for name, value in facts.items():
-        text = human_count(value) if type(value) is int else str(value)
-        say(f"{name.replace('_', ' '):<{width}}  {text}")
+        say(f"{name.replace('_', ' '):<{width}}  {_cell(name, value) or 'none'}")
+
+
+def print_records(
+    rows: Sequence[Mapping[str, Any]], titles: Sequence[str] | Mapping[str, str], *, as_json: bool
+) -> None:
+    """Print rows as JSON, or those of their keys that have a title as a table."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    named = titles if isinstance(titles, Mapping) else {title: title for title in titles}
+    print_table([*named.values()], [[_cell(key, row.get(key)) for key in named] for row in rows])
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={one}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, int) and "version" not in key:
+        return human_bytes(value) if "bytes" in key else human_count(value)
+    return str(value)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,20 +1,26 @@
-"""``glaive convert``: between Lance and other files, and between format versions."""
+"""Commands for files of other formats: ``convert``, and ``ingest`` for many at once."""
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import click
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from glaive.cli.options import names_of, storage_option, storage_pairs
-from glaive.cli.output import examples, number_of, print_json, public, replacing, say
+from glaive.cli.options import command, names_of, pairs_of, storage_option, storage_pairs
+from glaive.cli.output import KINDS, json_line, number_of, print_json, public, replacing, say
 from glaive.dataset.writing.source import lost_values
 from glaive.errors import FormatError
+
+if TYPE_CHECKING:
+    from glaive.ingestion import DriftRule, IngestMode, IngestResult
 
 # --- The columns of several files that ``glaive convert`` reads as one ------------------
 
@@ -101,28 +107,14 @@ def _may_lack(kind: Any) -> Any:
     return kind
 
 
-KINDS = {
-    ".arrow": "arrow",
-    ".csv": "csv",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".json": "json",
-    ".jsonl": "json",
-    ".lance": "lance",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-}
-
 _BATCH_BYTES = 64 << 20
 
 
-@click.command(
-    "convert",
-    epilog=examples(
-        "glaive convert flights.parquet flights.lance",
-        "glaive convert flights.lance flights.csv --filter \"carrier = 'UA'\"",
-        "glaive convert old.lance new.lance --format-version 2.2",
-    ),
+@command(
+    "glaive convert flights.parquet flights.lance",
+    "glaive convert flights.lance flights.csv --filter \"carrier = 'UA'\"",
+    "glaive convert old.lance new.lance --format-version 2.2",
+    opens=None,
 )
 @click.argument("source")
 @click.argument("target")
@@ -133,8 +125,7 @@ _BATCH_BYTES = 64 << 20
 @click.option("--filter", "condition", help="Rows of a Lance dataset, as an SQL expression.")
 @click.option("--format-version", help="Format version of a Lance target, such as 2.1.")
 @click.option("--overwrite", is_flag=True, help="Replace a target that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(
+def convert(
     source: str,
     target: str,
     *,
@@ -212,8 +203,6 @@ def _reader(
     if kind != "lance" and not Path(source).exists():
         raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
     if kind == "lance":
-        import pyarrow as pa
-
         from glaive.dataset.open import dataset as open_dataset
 
         opened = open_dataset(source, storage_options=storage)
@@ -228,9 +217,6 @@ def _reader(
         whole = [name for name in schema.names if columns is None or name in columns]
         stored = {name: schema.field(name) for name in whole}
         return reader, pa.schema([stored.get(field.name, field) for field in reader.schema])
-    import pyarrow as pa
-    import pyarrow.dataset as pads
-
     files: Any = pads.dataset
     found = _files_of(source)
     if not found:
@@ -295,7 +281,6 @@ def _unreadable(source: str, kind: str, error: Exception) -> FormatError:
 
 def _csv_of(found: list[str]) -> Any:
     """The format; values go on in the next line where the beginning of a file has such."""
-    import pyarrow.dataset as pads
     from pyarrow import csv
 
     from glaive.ingestion.formats.csv import checked_quotes
@@ -308,16 +293,16 @@ def _csv_of(found: list[str]) -> Any:
 def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Rows of some files; all their names are in the schema."""
     import pyarrow as pa
-    from pyarrow import json
+    from pyarrow import json as arrow_json
 
     from glaive.ingestion.formats.json import open_lines, with_all_nulls
 
-    parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     for path in found:
         try:
             with open_lines(path) as source:
                 lines: Any = source
-                yield from map(with_all_nulls, json.open_json(lines, parse_options=parsing))
+                yield from map(with_all_nulls, arrow_json.open_json(lines, parse_options=parsing))
         except pa.ArrowInvalid as error:
             late = "unexpected field" in str(error)
             hint = ". Names are looked for in the first megabyte of a file: order lines so that "
@@ -328,8 +313,6 @@ def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 def _parquet_batches(found: list[str], schema: pa.Schema, first: str) -> Iterator[pa.RecordBatch]:
     """Rows of some files with the columns and types of a schema: null where a file has none."""
-    import pyarrow as pa
-
     from glaive.ingestion.formats.parquet import parquet_batches
     from glaive.ingestion.sources import local_file
 
@@ -378,8 +361,6 @@ def _files_of(source: str) -> list[str]:
 
 def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterator[pa.RecordBatch]:
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
-    import pyarrow as pa
-
     from glaive.arrow.validation import damaged_text
     from glaive.io.failures import as_store_errors
 
@@ -397,8 +378,6 @@ def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterato
 
 def _invalid(column: Any) -> str | None:
     """What is wrong with a column of a file of Arrow: its offsets are as in memory, any at all."""
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_time(kind) or pa.types.is_date(kind):  # such as 24:00, which does no harm
         column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
@@ -420,8 +399,6 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
 
     with replacing(Path(target)) as unfinished:
         if kind in ("arrow", "csv"):
-            import pyarrow as pa
-
             from glaive.exporting.job import format_named
 
             made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
@@ -459,7 +436,202 @@ class _JsonLines:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         from glaive.arrow.conditions import exact_rows
-        from glaive.cli.output import json_line
 
         for row in exact_rows(batch):
             self._out.write(json_line(row) + "\n")
+
+
+# --- ``ingest``: many files, in tasks, here or on Spark ----------------------------------
+
+MODES = ["create", "append", "overwrite", "merge"]
+
+
+class _FormatName(click.ParamType):
+    """The name of a format; those that exist are looked up when they are needed."""
+
+    name = "format"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All names, for the help."""
+        return f"[{'|'.join(_formats())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is such a format."""
+        if value not in _formats():
+            self.fail(f"{value!r} is not one of {', '.join(_formats())}.", param, ctx)
+        return str(value)
+
+
+def _formats() -> list[str]:
+    from glaive.ingestion import FORMATS
+
+    return list(FORMATS)
+
+
+@command(
+    "glaive ingest flights.csv flights.lance --null NA",
+    "glaive ingest 'logs/**/*.jsonl.gz' logs.lance --mode append --job-id logs-2026-11",
+    "glaive ingest items.parquet items.lance --vector embedding:128:float16",
+    "glaive ingest photos/ photos.lance --format images --bad-records broken.lance",
+    "glaive ingest s3://in/2026/ s3://out/t.lance --format csv --master spark://host:7077",
+    opens=None,
+)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("dataset")
+@storage_option
+@click.option("--format", type=_FormatName(), help="Derived from the file names when omitted.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="create",
+    show_default=True,
+    help="What to do with a dataset that exists.",
+)
+@click.option("--merge-keys", help="For merge: the columns that identify a row, such as 'id'.")
+@click.option("--schema", help="Columns and types, such as 'id bigint, at timestamp'.")
+@click.option("--null", help="CSV: the text that means null, such as NA.")
+@click.option(
+    "--vector",
+    "vectors",
+    multiple=True,
+    metavar="COLUMN:DIM[:TYPE]",
+    help="Store a column of lists as fixed-size vectors; may be repeated.",
+)
+@click.option(
+    "--schema-drift",
+    type=click.Choice(["fail", "widen", "add"]),
+    default="fail",
+    show_default=True,
+    help="Columns that differ between files: an error, wider types, or added columns too.",
+)
+@click.option(
+    "--bad-records", metavar="DATASET", help="Put records that cannot be read aside, not fail."
+)
+@click.option("--job-id", help="Name of the job: the same command again goes on where it stopped.")
+@click.option(
+    "--master", help="Run on this Spark, such as spark://host:7077; else in this process."
+)
+@click.option(
+    "--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the format, such as sep=;; may be repeated.",
+)
+def ingest(
+    sources: tuple[str, ...],
+    dataset: str,
+    *,
+    storage_options: tuple[str, ...],
+    format: str | None,  # the name of the option
+    mode: str,
+    merge_keys: str | None,
+    schema: str | None,
+    null: str | None,
+    vectors: tuple[str, ...],
+    schema_drift: str,
+    bad_records: str | None,
+    job_id: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write the rows of SOURCE... as one new version of DATASET.
+
+    SOURCE is a file, a folder, a pattern (** matches across folders) or a URI of an object store.
+    The work is cut into tasks, which run on the cores of this machine or on Spark; one commit at
+    their end makes the version.
+    """
+    reader_options: dict[str, object] = dict(pairs_of("--option", options))
+    if null is not None:
+        reader_options["null"] = null
+    keywords: dict[str, Any] = {
+        "format": format,
+        "mode": cast("IngestMode", mode),
+        "schema": schema,
+        "vectors": vectors,
+        "schema_drift": cast("DriftRule", schema_drift),
+        "merge_keys": names_of(merge_keys),
+        "job_id": job_id,
+        "bad_records": bad_records,
+        "reader_options": reader_options,
+        "storage_options": storage_pairs(storage_options),
+    }
+    started = time.perf_counter()
+    if master is not None or conf:
+        result = _on_spark(list(sources), dataset, master, pairs_of("--conf", conf), keywords)
+    else:
+        result = _here(list(sources), dataset, keywords)
+    seconds, shown = time.perf_counter() - started, public(dataset)
+    if as_json:
+        summary = {
+            "dataset": shown,
+            "version": result.version,
+            "rows": result.rows,
+            "files": result.files,
+            "bad_records": result.bad_records,
+            "job_id": result.job_id,
+            "repeated": result.repeated,
+            "seconds": round(seconds, 3),
+        }
+        say(json.dumps(summary))
+    elif result.repeated:
+        say(f"{shown}: job {result.job_id} was done before: version {result.version}")
+    else:
+        aside = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
+        say(
+            f"{shown}: version {result.version}, {number_of(result.rows, 'row')} from "
+            f"{number_of(result.files, 'file')}{aside}, {seconds:.1f} s"
+        )
+
+
+def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestResult:
+    """Run the tasks in this process, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from glaive.ingestion import ingest
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        bar = bars.add_task(f"Write {escape(public(dataset))}", total=None)
+
+        def progress(done: int, count: int) -> None:
+            bars.update(bar, completed=done, total=count)
+
+        return ingest(sources, dataset, progress=progress, **keywords)
+
+
+def _on_spark(
+    sources: list[str],
+    dataset: str,
+    master: str | None,
+    conf: dict[str, str],
+    keywords: dict[str, Any],
+) -> IngestResult:
+    """Run the tasks on Spark, without its log."""
+    from rich.console import Console
+
+    from glaive.cli.progress import Steps, start_spark
+    from glaive.io.failures import spilling
+    from glaive.spark import ingest
+
+    steps = Steps(Console(stderr=True))
+    settings = {"spark.log.level": "ERROR"} | conf
+    with spilling("the log of Spark"):
+        handle, log = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")  # of this user alone
+    os.close(handle)
+    spark = start_spark(steps, master, "glaive ingest", Path(log), settings)
+    try:
+        return steps.run(f"Write {dataset}", lambda: ingest(spark, sources, dataset, **keywords))
+    finally:
+        spark.stop()
+        Path(log).unlink(missing_ok=True)
