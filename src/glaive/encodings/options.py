@@ -16,6 +16,7 @@ from typing import Any, Literal
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.errors import OptionError
+from glaive.plugins import added
 
 PREFIX = "lance-encoding:"
 
@@ -51,7 +52,7 @@ class EncodingOptions:
         Of a packed struct: the options of each member.
     """
 
-    compression: Literal["lz4", "zstd", "none", "fsst", "balanced"] | None = None
+    compression: str | None = None
     compression_level: int | None = None
     rle_threshold: float | None = None
     bss: Literal["off", "on", "auto"] = "auto"
@@ -66,7 +67,14 @@ class EncodingOptions:
     @property
     def scheme(self) -> Scheme | None:
         """The requested general compression, if any."""
-        return self.compression if self.compression in ("lz4", "zstd") else None
+        known: dict[str | None, Scheme] = {"lz4": "lz4", "zstd": "zstd"}
+        return known.get(self.compression)
+
+    @property
+    def extension(self) -> Any:
+        """The encoding of another package that is asked for by its name, if any."""
+        name = self.compression
+        return None if name is None or name in _COMPRESSIONS else added("encodings")[name]
 
     @property
     def is_balanced(self) -> bool:
@@ -91,8 +99,13 @@ class _Key:
     valid: str
 
 
-def _one_of(*values: str) -> _Key:
+_COMPRESSIONS = ("lz4", "zstd", "none", "fsst", "balanced")
+
+
+def _one_of(*values: str, extensions: str = "") -> _Key:
     def parse(text: str) -> str:
+        if text.lower() not in values and extensions and text in added(extensions):
+            return text
         if text.lower() not in values:
             raise ValueError(text)
         return text.lower()
@@ -123,7 +136,7 @@ def _share(*, above_zero: bool) -> _Key:
 _LEVEL = _integer(-131_072, 22)
 
 _KEYS: dict[str, _Key] = {
-    "compression": _one_of("lz4", "zstd", "none", "fsst"),
+    "compression": _one_of(*_COMPRESSIONS[:-1], extensions="encodings"),
     "compression-level": _LEVEL,
     "rle-threshold": _share(above_zero=False),
     "bss": _one_of("off", "on", "auto"),
@@ -135,7 +148,7 @@ _KEYS: dict[str, _Key] = {
     "structural-encoding": _one_of("miniblock", "fullzip", "sparse"),
 }
 
-_GIVEN_KEYS = _KEYS | {"compression": _one_of("lz4", "zstd", "none", "fsst", "balanced")}
+_GIVEN_KEYS = _KEYS | {"compression": _one_of(*_COMPRESSIONS, extensions="encodings")}
 """What can be given to the writer."""
 
 _OF_THE_TYPE = (

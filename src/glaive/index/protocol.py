@@ -22,6 +22,7 @@ from glaive.format.pb import table_pb2
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.named_tuple import NamedTuple
+from glaive.plugins import added
 from glaive.table.index_coverage import kind_name
 
 # --- Queries that scalar indices answer: conditions on values, and tests that need more than that
@@ -509,7 +510,7 @@ _HOMES: Final = {
     "vector": "vector.vector_index",
     "zonemap": "scalar.zones",
 }
-"""Modules by kind. One that is not listed is found after all modules were imported."""
+"""Modules by kind."""
 
 K = TypeVar("K", bound=type[IndexKind])
 
@@ -531,7 +532,8 @@ def index_kinds() -> dict[str, IndexKind]:
             folder = import_module(folder_info.name)
             for module in iter_modules(folder.__path__, f"{folder.__name__}."):
                 import_module(module.name)
-    return {name: _MADE.setdefault(name, cls()) for name, cls in sorted(_REGISTERED.items())}
+    kinds = sorted({**added("indices"), **_REGISTERED}.items())
+    return {name: _MADE.setdefault(name, cls()) for name, cls in kinds}
 
 
 def kind_by_name(name: str) -> IndexKind | None:
@@ -540,10 +542,10 @@ def kind_by_name(name: str) -> IndexKind | None:
     if known is not None:
         return known
     home = _HOMES.get(name)
-    if home is None:
-        return index_kinds().get(name)
-    import_module(f"glaive.index.{home}")
-    return _MADE.setdefault(name, _REGISTERED[name]())
+    if home is not None:
+        import_module(f"glaive.index.{home}")
+    cls = _REGISTERED.get(name) or added("indices").get(name)
+    return None if cls is None else _MADE.setdefault(name, cls())
 
 
 def kind_of(

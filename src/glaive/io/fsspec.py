@@ -359,7 +359,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         of this machine.
     """
     try:
-        import fsspec  # noqa: F401
+        import fsspec  # noqa: F401  # whether it is there
     except ImportError:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"

@@ -19,6 +19,7 @@ from glaive.io.location import (
 )
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.io.store import ObjectStore
+from glaive.plugins import added
 
 _unnamed = count(1)
 """Numbers of the locations in memory without a name."""
@@ -72,6 +73,10 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
     prefix, plus, inner = scheme.partition("+")
     if prefix == "fsspec" and plus:
         return connect_fsspec(f"{inner}://{rest}", options)
+    connect = added("stores").get(scheme)
+    if connect is not None:
+        store: ObjectStore = connect(text, options)
+        return store
     if is_known(scheme):
         return connect_fsspec(text, options)
     raise OptionError(

@@ -69,6 +69,9 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     """Choose the encoding with the fewest bytes that ``wanted`` allows."""
     if wanted.compression == "none":
         return Flat(stats.block.bits)
+    if wanted.extension is not None:
+        proposal = wanted.extension.propose(stats)
+        return Flat(stats.block.bits) if proposal is None else proposal[1]
     cheapest = estimate(stats, wanted)[1]
     scheme = wanted.scheme
     if scheme is None:

@@ -20,6 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import broadcast
+from glaive.plugins import added
 
 AGGREGATES = frozenset(
     """
@@ -199,6 +200,9 @@ def find(name: str) -> Function:
 
     known = functions()
     named = known.get(name.lower())
+    if named is None:
+        added("functions")  # importing them registers them
+        named = _REGISTERED.get(name.lower())
     if named is None and name.lower().startswith(_GEOMETRY):
         there = ", ".join(one for one in known if one.startswith(_GEOMETRY))
         raise FilterError(

@@ -1038,6 +1038,30 @@ class Delta(_message.Message):
 Global___Delta: _TypeAlias = Delta  # noqa: Y015
 
 @_typing.final
+class Extension(_message.Message):
+    """An encoding that another package adds; glaive only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    configuration: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        configuration: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Extension: _TypeAlias = Extension  # noqa: Y015
+
+@_typing.final
 class CompressiveEncoding(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1056,6 +1080,7 @@ class CompressiveEncoding(_message.Message):
     VARIABLE_PACKED_STRUCT_FIELD_NUMBER: _builtins.int
     RANGE_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
+    EXTENSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def flat(self) -> Global___Flat: ...
     @_builtins.property
@@ -1086,6 +1111,8 @@ class CompressiveEncoding(_message.Message):
     def range(self) -> Global___Range: ...
     @_builtins.property
     def delta(self) -> Global___Delta: ...
+    @_builtins.property
+    def extension(self) -> Global___Extension: ...
     def __init__(
         self,
         *,
@@ -1104,12 +1131,13 @@ class CompressiveEncoding(_message.Message):
         variable_packed_struct: Global___VariablePackedStruct | None = ...,
         range: Global___Range | None = ...,
         delta: Global___Delta | None = ...,
+        extension: Global___Extension | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["byte_stream_split", b"byte_stream_split", "compression", b"compression", "constant", b"constant", "delta", b"delta", "dictionary", b"dictionary", "fixed_size_list", b"fixed_size_list", "flat", b"flat", "fsst", b"fsst", "general", b"general", "inline_bitpacking", b"inline_bitpacking", "out_of_line_bitpacking", b"out_of_line_bitpacking", "packed_struct", b"packed_struct", "range", b"range", "rle", b"rle", "variable", b"variable", "variable_packed_struct", b"variable_packed_struct"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["byte_stream_split", b"byte_stream_split", "compression", b"compression", "constant", b"constant", "delta", b"delta", "dictionary", b"dictionary", "extension", b"extension", "fixed_size_list", b"fixed_size_list", "flat", b"flat", "fsst", b"fsst", "general", b"general", "inline_bitpacking", b"inline_bitpacking", "out_of_line_bitpacking", b"out_of_line_bitpacking", "packed_struct", b"packed_struct", "range", b"range", "rle", b"rle", "variable", b"variable", "variable_packed_struct", b"variable_packed_struct"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_stream_split", b"byte_stream_split", "compression", b"compression", "constant", b"constant", "delta", b"delta", "dictionary", b"dictionary", "fixed_size_list", b"fixed_size_list", "flat", b"flat", "fsst", b"fsst", "general", b"general", "inline_bitpacking", b"inline_bitpacking", "out_of_line_bitpacking", b"out_of_line_bitpacking", "packed_struct", b"packed_struct", "range", b"range", "rle", b"rle", "variable", b"variable", "variable_packed_struct", b"variable_packed_struct"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_stream_split", b"byte_stream_split", "compression", b"compression", "constant", b"constant", "delta", b"delta", "dictionary", b"dictionary", "extension", b"extension", "fixed_size_list", b"fixed_size_list", "flat", b"flat", "fsst", b"fsst", "general", b"general", "inline_bitpacking", b"inline_bitpacking", "out_of_line_bitpacking", b"out_of_line_bitpacking", "packed_struct", b"packed_struct", "range", b"range", "rle", b"rle", "variable", b"variable", "variable_packed_struct", b"variable_packed_struct"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_compression: _TypeAlias = _typing.Literal["flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct", "range", "delta"]  # noqa: Y015
+    _WhichOneofReturnType_compression: _TypeAlias = _typing.Literal["flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct", "range", "delta", "extension"]  # noqa: Y015
     _WhichOneofArgType_compression: _TypeAlias = _typing.Literal["compression", b"compression"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_compression) -> _WhichOneofReturnType_compression | None: ...
 
