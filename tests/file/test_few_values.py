@@ -1,19 +1,16 @@
-"""A few values are written directly: the file is the same as by the general path."""
+"""Pages of a few values: the file is the same, however many parts they come in."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from types import FrameType
 
 import pyarrow as pa
 import pytest
 
 from glaive import write_dataset
-from glaive.encodings.writing.small_pages import encode_small
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
@@ -62,26 +59,9 @@ def written(tmp_path: Path, tables: Sequence[pa.Table], version: str) -> bytes:
     return store.get(f"{len(tables)}.lance").to_pybytes()
 
 
-def in_general(tmp_path: Path, table: pa.Table, version: str) -> bytes:
-    """Only arrays that come in one part are written directly."""
+def in_parts(tmp_path: Path, table: pa.Table, version: str) -> bytes:
+    """The same rows in two parts."""
     return written(tmp_path, [table.slice(0, 1), table.slice(1)], version)
-
-
-def direct_pages(write: Callable[[], object]) -> list[bool]:
-    """Whether each call of ``encode_small`` in this thread returned a page."""
-    returned: list[bool] = []
-
-    def note(frame: FrameType, event: str, result: object) -> None:
-        if event == "return" and frame.f_code is encode_small.__code__:
-            returned.append(result is not None)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        write()
-    finally:
-        sys.setprofile(before)
-    return returned
 
 
 @pytest.mark.sampled(every=2)
@@ -93,7 +73,7 @@ def test_the_bytes_are_the_same(tmp_path: Path, name: str, version: str) -> None
     table = pa.table(
         {"first": pa.array([[0]] * len(column)), "it": column, "last": ["z"] * len(column)}
     )
-    assert written(tmp_path, [table], version) == in_general(tmp_path, table, version)
+    assert written(tmp_path, [table], version) == in_parts(tmp_path, table, version)
 
 
 @pytest.mark.parametrize("key", ["structural-encoding", "minichunk-size"])
@@ -101,33 +81,7 @@ def test_options_of_a_column_are_not_ignored(tmp_path: Path, key: str) -> None:
     value = {"structural-encoding": "miniblock", "minichunk-size": "128"}[key]
     field = pa.field("it", pa.int64(), metadata={f"lance-encoding:{key}": value})
     table = pa.table([pa.array(range(10))], schema=pa.schema([field]))
-    assert written(tmp_path, [table], "2.2") == in_general(tmp_path, table, "2.2")
-
-
-@pytest.mark.parametrize("scheme", ["fsst", "zstd"])
-def test_a_wanted_compression_of_text_is_not_ignored(tmp_path: Path, scheme: str) -> None:
-    words = pa.table({"it": [f"text number {number} of some" for number in range(90)]})
-    schema = pa.schema([words.field(0).with_metadata({"lance-encoding:compression": scheme})])
-    asked = words.cast(schema)
-    # So few bytes are not worth zstd; symbols are made if they are wanted.
-    direct = direct_pages(lambda: written(tmp_path, [asked], "2.2"))
-    assert direct == [scheme == "zstd"]
-
-
-def texts(count: int, length: int = 30) -> pa.Table:
-    return pa.table({"it": [f"{number:0{length}}" for number in range(count)]})
-
-
-def test_texts_are_written_directly_while_there_is_nothing_to_choose(tmp_path: Path) -> None:
-    def is_direct(table: pa.Table) -> bool:
-        return direct_pages(lambda: written(tmp_path, [table], "2.2")) == [True]
-
-    assert is_direct(texts(99))
-    assert is_direct(pa.table({"it": ["a", "b"] * 50}))  # fewer bytes than lie between two buffers
-    assert not is_direct(texts(100))  # perhaps a dictionary
-    assert is_direct(texts(16, 251))
-    assert not is_direct(texts(17, 251))  # more bytes than a chunk has
-    assert not is_direct(texts(3, 256))  # wide values have another layout
+    assert written(tmp_path, [table], "2.2") == in_parts(tmp_path, table, "2.2")
 
 
 def test_equal_texts_are_stored_once(tmp_path: Path) -> None:
@@ -142,13 +96,3 @@ def test_few_values_are_read_back(tmp_path: Path, name: str) -> None:
     dataset = write_dataset(table, tmp_path / "t")
     assert dataset.to_table().equals(table)
     assert dataset.take([len(table) - 1])["it"].equals(table["it"].slice(len(table) - 1))
-
-
-def test_only_few_values_are_written_directly(tmp_path: Path) -> None:
-    table = pa.table({"few": [1, 2], "list": [[1], [2]], "text": ["a", "b"]})
-    many = pa.table({"many": range(5_000)})
-    assert direct_pages(lambda: written(tmp_path, [table], "2.2")) == [True, True]
-    assert direct_pages(lambda: in_general(tmp_path, table, "2.2")) == []
-    assert direct_pages(lambda: written(tmp_path, [many], "2.2")) == [False]
-    assert direct_pages(lambda: written(tmp_path, [table], "2.0")) == []
-    assert direct_pages(lambda: written(tmp_path, [table], "2.3")) == []

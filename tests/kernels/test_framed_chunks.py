@@ -41,7 +41,7 @@ def test_values_are_packed_into_chunks_in_one_pass(
         widths = chunk_widths(values, count, bits)
     with force_tier(tier):
         framed = frame_inline(values, count, bits, value_width)
-    (data,) = framed.data
+    data = framed.data
     assert data.equals(expected)
     assert framed.sizes.tolist() == chunk_sizes.tolist()
     assert framed.widths.tolist() == widths.tolist()

@@ -18,8 +18,6 @@ Specification: "Chunks" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
@@ -341,16 +339,10 @@ _FRAME = 16
 
 
 class FramedChunks(NamedTuple):
-    """Chunks of up to 1,024 values back to back, in one part or several, and the bytes of each."""
+    """Chunks of up to 1,024 values back to back, and the bytes of each."""
 
-    data: tuple[pa.Buffer, ...]
+    data: pa.Buffer
     sizes: Int64s
-
-    @classmethod
-    def joined(cls, parts: Sequence[FramedChunks]) -> FramedChunks:
-        """The chunks of all, without a copy of them."""
-        data = tuple(buffer for part in parts for buffer in part.data)
-        return cls(data, np.concatenate([part.sizes for part in parts]))
 
     @property
     def widths(self) -> Int64s:
@@ -379,7 +371,7 @@ def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int
         parts = [(packed, sizes)]
         none = np.zeros(chunks, np.int64)
         data, sizes = assemble_chunks(none, [], parts, value_width=value_width)
-        return FramedChunks((data,), sizes)
+        return FramedChunks(data, sizes)
     sizes = np.empty(chunks, np.int64)
     target = allocate(chunks * (_FRAME + BLOCK * word_bits // 8))
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -387,4 +379,4 @@ def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int
         address(values), count, word_bits, value_width, FILL, address(target), address(sizes),
         address(scratch),
     )  # fmt: skip
-    return FramedChunks((target.slice(0, size),), sizes)
+    return FramedChunks(target.slice(0, size), sizes)

@@ -9,14 +9,13 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import (
     Block,
@@ -44,28 +43,18 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.packed_struct import Member, PackedStruct, VariablePackedStruct
 from glaive.encodings.writing.choice import (
-    MIN_GAIN,
     choose_dictionary,
     fixed_encoding,
     mini_text_encoding,
     with_packed_runs,
     zip_text_encoding,
 )
-from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats
-from glaive.encodings.writing.small_pages import MINIBLOCK_MAX_VALUE, encode_tiny_page
-from glaive.encodings.writing.string_stats import (
-    UNIQUE_SHARE,
-    PageSymbols,
-    VariableStats,
-    likely_items,
-    sample_distinct,
-    spread_rows,
-)
+from glaive.encodings.writing.fixed_stats import FixedStats
+from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, likely_items
 from glaive.errors import SchemaError
-from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.chunks import FramedChunks
 from glaive.kernels.strings import as_offsets
-from glaive.memory import as_array, as_buffer
+from glaive.memory import as_array
 from glaive.types import UInt16s
 
 # --- Write a page of packed structs: mini-blocks for rows of a fixed width, else full-zip
@@ -155,6 +144,12 @@ LARGE_CHUNK_VALUE = 16 * 1024 * 1024
 """Bytes; wider values go to full-zip pages even when mini-blocks are requested: eight of them
 may have to fit into a chunk, which has 32 KiB before 2.2."""
 
+MINIBLOCK_MAX_VALUE = 256
+"""Bytes; wider values go to full-zip pages."""
+
+PLAIN_BYTES = 1024
+"""Values of a fixed width with more bytes are worth choosing an encoding for."""
+
 _SCALAR_SAMPLE = 64
 """Values compared with the first one before the whole page is."""
 
@@ -166,6 +161,7 @@ def encode_page(
     options: PageOptions,
     wanted: EncodingOptions = AUTOMATIC,
     symbols: PageSymbols | None = None,
+    plain_bytes: int = PLAIN_BYTES,
 ) -> EncodedPage | None:
     """Encode the visible values of a leaf and their levels as one page.
 
@@ -175,18 +171,18 @@ def encode_page(
         The encoding options of the column.
     symbols
         FSST symbols that the pages of the column share.
+    plain_bytes
+        Bytes of values of a fixed width up to which these are stored as in memory.
 
     Returns
     -------
     EncodedPage or None
         None when the page has more levels than its layout can hold: split it.
     """
-    tiny = encode_tiny_page(array, levels, rows, options, wanted)
-    if tiny is not None:
-        return tiny
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
-    if options.scalar_constants:
+    is_few = array.nbytes <= plain_bytes and _has_no_options(array.type, wanted)
+    if options.scalar_constants and (not is_few or array.null_count):
         scalar = single_value(array)
         if scalar is not None:
             return _constant(scalar, levels, rows, options)
@@ -198,7 +194,7 @@ def encode_page(
         )
     stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
     dictionary = None
-    if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
+    if not is_few and (wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary)):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
@@ -213,7 +209,12 @@ def encode_page(
         nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
         block, bare = replace(block, items=nothing), True
     if not bare and _in_chunks(widest, options, wanted):
-        encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
+        framed: FramedChunks | None = None
+        encoding: ValueEncoding
+        if is_few:
+            encoding = Flat(leaf_bits(array.type) or 0)
+        else:
+            encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options, framed)
@@ -231,6 +232,13 @@ def encode_page(
         rep=levels.rep,
         definition=levels.definition,
     )
+
+
+def _has_no_options(kind: pa.DataType, wanted: EncodingOptions) -> bool:
+    """Whether values have a fixed width, and no options say how they are stored."""
+    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or leaf_bits(kind) is None:
+        return False
+    return wanted.structural_encoding is None and wanted.minichunk_size is None
 
 
 def _lacks_items(block: FixedList) -> bool:
@@ -488,79 +496,3 @@ def _dictionary_bytes(leaf: Any) -> tuple[int, int]:
 
 def _index_bytes(count: int, items: int) -> int:
     return count * max(items - 1, 1).bit_length() // 8
-
-
-# --- Pages out of several arrays that are packed one by one, without being joined -------
-# Rows often come in windows, of which several fill a page. Joining them copies all values into
-# fresh memory. Bit-packed chunks do not depend on each other, so where the values of a page would
-# be packed anyway, each array is, and the page is written in parts.
-#
-# Specification: "Writer choices" in ``docs/format/pages.md``.
-
-
-def can_be_windows(arrays: Sequence[pa.Array]) -> bool:
-    """Whether there are several arrays of numbers or times, without nulls, of whole chunks each.
-
-    The last one may have any number of values.
-    """
-    kind = arrays[0].type
-    return (
-        len(arrays) > 1
-        and pa.types.is_primitive(kind)
-        and int(kind.bit_width) in WORD_BITS
-        and not any(array.null_count or array.type != kind for array in arrays)
-        and not any(len(array) % BLOCK for array in arrays[:-1])
-    )
-
-
-def encode_windows(
-    arrays: Sequence[pa.Array], options: PageOptions, wanted: EncodingOptions
-) -> EncodedPage | None:
-    """Encode arrays for which :func:`can_be_windows` holds as one page of packed values.
-
-    Returns
-    -------
-    EncodedPage or None
-        None where their values, joined, may be encoded in another way.
-    """
-    if wanted != AUTOMATIC:
-        return None
-    blocks: list[FixedWidth] = []
-    for array in arrays:
-        block = block_from_array(array)
-        if not isinstance(block, FixedWidth) or block.bits not in WORD_BITS:
-            return None
-        blocks.append(block)
-    bits, rows = blocks[0].bits, sum(block.count for block in blocks)
-    if single_value(arrays[0]) is not None or (
-        bits in options.dictionary_bits and _may_repeat(blocks, rows)
-    ):
-        return None
-    value_width = 4 if options.large_chunks else 2
-    stats = [FixedStats(block, value_width) for block in blocks]
-    if not stats[0].is_likely_packed():
-        return None
-    parts: list[FramedChunks] = []
-    for own in stats:
-        parts.append(own.frame(value_width))
-        if own.runs is not None:
-            return None
-    framed = FramedChunks.joined(parts)
-    if int(framed.sizes.sum()) > (1 - MIN_GAIN) * (rows * bits // 8):
-        return None
-    layers, large = (Layer.ALL_VALID_ITEM,), options.large_chunks
-    return encode_framed_page(framed, InlineBitpacking(bits), layers, rows, large_chunks=large)
-
-
-def _may_repeat(blocks: Sequence[FixedWidth], rows: int) -> bool:
-    """Whether values repeat in a sample of all blocks, so that a dictionary may save bytes."""
-    wanted, first = spread_rows(rows), 0
-    sample: list[NDArray[Any]] = []
-    for block in blocks:
-        stop = first + block.count
-        begin, end = np.searchsorted(wanted, (first, stop)).tolist()
-        sample.append(as_array(block.values, f"<u{block.bits // 8}")[wanted[begin:end] - first])
-        first = stop
-    values = FixedWidth(as_buffer(np.concatenate(sample)), blocks[0].bits, len(wanted))
-    sampled, seen = sample_distinct(values)
-    return seen < UNIQUE_SHARE * sampled

@@ -676,8 +676,6 @@ class ArraysWriter(FileV2Writer):
 
     page_url: ClassVar[str] = "/lance.encodings.ArrayEncoding"
     keeps_dictionaries: ClassVar[bool] = False
-    writes_small_pages: ClassVar[bool] = False
-    packs_windows: ClassVar[bool] = False
 
     _structs: dict[int, int]
     """Rows of each struct column."""

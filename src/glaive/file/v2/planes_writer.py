@@ -27,8 +27,6 @@ class PlanesWriter(FileV2Writer):
 
     page_url: ClassVar[str] = "/lance.encodings23.PlanarLayout"
     keeps_dictionaries: ClassVar[bool] = False
-    writes_small_pages: ClassVar[bool] = False
-    packs_windows: ClassVar[bool] = False
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
         """One page per leaf: where levels do not fit a page, sparse structure does."""

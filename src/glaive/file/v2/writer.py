@@ -26,7 +26,6 @@ from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.encodings.options import EncodingOptions, read_metadata, read_options
 from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
 from glaive.errors import CapacityError, GlaiveError, OptionError, SchemaError
 from glaive.file.blobs import BlobOptions, PendingBlobs, pending_page
 from glaive.file.protocol import FormatProfile, WrittenFile, unfinished
@@ -273,23 +272,15 @@ Symbols = Mapping[int, "PageSymbols"]
 
 @dataclass(frozen=True, slots=True)
 class PageJob:
-    """Arrays that become a page of each column of their field.
-
-    Several arrays are those for which :func:`can_be_windows` holds.
+    """An array that becomes a page of each column of its field.
 
     A context manager: encode within it. Other threads may wait for the symbols of the first
     page of a column; they continue when it ends, even with an error.
     """
 
     queue: PageQueue
-    arrays: Sequence[pa.Array]
+    array: pa.Array
     symbols: Symbols
-
-    @property
-    def array(self) -> pa.Array:
-        """All rows."""
-        joined: pa.Array = concat_arrays(self.arrays)
-        return joined
 
     def __enter__(self) -> None:
         return None
@@ -305,15 +296,13 @@ class PageQueue:
     """Pending arrays of one top-level field.
 
     ``per_row`` is the number of entries of a row in the first of its columns. ``bits`` are
-    those of a value (see :func:`value_bits`), and ``width`` its bytes where values can be stored
-    as in memory (see :func:`glaive.encodings.writing.page.whole_bytes`).
+    those of a value (see :func:`value_bits`).
     """
 
     node: Node
     budget: int
     per_row: int
     bits: int | None
-    width: int
     arrays: list[pa.Array] = dataclasses.field(default_factory=list)
     waiting: int = 0
     written: int = 0
@@ -328,7 +317,7 @@ class PageQueue:
         """Remove arrays of about a page each; a short rest stays unless it is the last."""
         from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
 
-        for arrays in self._pages(last=last):
+        for array in self._pages(last=last):
             first = self._symbols is None
             if self._symbols is None:
                 text_ids = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
@@ -336,14 +325,14 @@ class PageQueue:
             symbols = {
                 field_id: PageSymbols(shared, first) for field_id, shared in self._symbols.items()
             }
-            yield PageJob(self, arrays, symbols)
+            yield PageJob(self, array, symbols)
 
-    def _pages(self, *, last: bool) -> Iterator[Sequence[pa.Array]]:
+    def _pages(self, *, last: bool) -> Iterator[pa.Array]:
         """Divide large arrays and join small ones; an array that fills a page is not copied."""
         arrays, waiting = self.arrays, self.waiting
         self.arrays, self.waiting = [], 0
         if last and len(arrays) == 1 and waiting < self.budget:
-            yield arrays
+            yield arrays[0]
             return
         from glaive.encodings.writing.page import page_count
 
@@ -352,39 +341,22 @@ class PageQueue:
         for array in arrays:
             weight = self._weight(array)
             if group and size + weight > self.budget * 3 // 2:
-                yield from self._joined(group)
+                yield from _joined(group)
                 group, size = [], 0
             group.append(array)
             size += weight
             if size >= self.budget:
-                if len(group) > 1 and round(size / self.budget) < 2 and self._stay_apart(group):
-                    yield group
-                    group, size = [], 0
-                    continue
                 for joined in _joined(group):
                     share = size if len(group) == 1 else self._weight(joined)
                     count = page_count(joined, max(1, round(share / self.budget)))
                     step = -(-len(joined) // count)
                     for first in range(0, len(joined), step):
-                        yield [joined.slice(first, step)]
+                        yield joined.slice(first, step)
                 group, size = [], 0
         if group and (last or size >= self.budget // 2):
-            yield from self._joined(group)
+            yield from _joined(group)
         elif group:
             self.arrays, self.waiting = group, size
-
-    def _joined(self, arrays: list[pa.Array]) -> Iterator[Sequence[pa.Array]]:
-        """The arrays of one page, or pages of one each if they do not fit into one."""
-        if self._stay_apart(arrays):
-            yield arrays
-        else:
-            yield from ([array] for array in _joined(arrays))
-
-    def _stay_apart(self, arrays: list[pa.Array]) -> bool:
-        """Whether arrays need not be joined to become a page."""
-        from glaive.encodings.writing.page import can_be_windows
-
-        return self.node.kind == "leaf" and can_be_windows(arrays)
 
     def _weight(self, array: pa.Array) -> int:
         """Bytes of an array, at least a bit per row: levels take memory, too."""
@@ -470,12 +442,6 @@ class FileV2Writer:
     See :mod:`glaive.file.v2.dictionary_passthrough`.
     """
 
-    writes_small_pages: ClassVar[bool] = True
-    """Whether a few values become a page as :func:`encode_small` makes it."""
-
-    packs_windows: ClassVar[bool] = True
-    """Whether a page may be packed out of several arrays; see :func:`encode_windows`."""
-
     def __init__(
         self,
         store: ObjectStore,
@@ -499,17 +465,18 @@ class FileV2Writer:
         column_of, nodes = self._trees(schema)
         self._column_of = column_of
         self._queues = []
-        for node, (bits, width) in zip(nodes, _value_sizes(schema), strict=True):
+        for node, kind in zip(nodes, schema.to_arrow().types, strict=True):
+            bits = value_bits(kind)
             if bits is None:
                 leaves = list(node.leaves())
                 size, per_row = page_bytes * len(leaves), leaves[0].entries_per_row
             else:
                 size, per_row = page_bytes, 1
-            self._queues.append(PageQueue(node, size, per_row, bits, width))
+            self._queues.append(PageQueue(node, size, per_row, bits))
         self._columns: list[Any] = [file2_pb2.ColumnMetadata.FromString(_COLUMN) for _ in column_of]
         self._rows = 0
         self._is_whole = True
-        self._plain_bytes = MAX_TINY_BYTES
+        self._page_options: dict[str, int] = {}
         self._global_ranges: list[ByteRange] = []
         function = checksum_function() if checksums else None
         self._checksums = None if function is None else ChecksumsOf(len(column_of), function)
@@ -589,7 +556,7 @@ class FileV2Writer:
         Values of a fixed width without nulls, if the whole column is written at once; for files
         whose columns cost more to encode than to read.
         """
-        self._plain_bytes = size
+        self._page_options = {"plain_bytes": size}
 
     def add_global_buffer(self, data: bytes) -> int:
         """Append bytes that belong to no column; returns the number of the buffer."""
@@ -619,32 +586,11 @@ class FileV2Writer:
     # ------------------------------------------------------------------ pages
 
     def _flush(self, queues: Sequence[PageQueue], *, last: bool) -> None:
-        if sum([queue.waiting for queue in queues]) < _MIN_PARALLEL_BYTES:
-            for queue in queues:
-                if not (last and self._write_small(queue)):
-                    self._write_pages(map(self._encode, queue.jobs(last=last)))
-            return
         jobs = (job for queue in queues for job in queue.jobs(last=last))
-        self._write_pages(ordered_map(self._encode, jobs))
-
-    def _write_small(self, queue: PageQueue) -> bool:
-        """Write the last page of a plain column directly, if it has only a few values."""
-        node, arrays = queue.node, queue.arrays
-        if (
-            not self.writes_small_pages
-            or len(arrays) != 1
-            or node.kind != "leaf"
-            or is_blob(node.field)
-        ):
-            return False
-        if not queue.width and is_passed_through(arrays[0].type, node.type):
-            return False
-        wanted = self._wanted[node.field.id]
-        page = encode_small(arrays[0], self._profile, wanted, self._plain_bytes, queue.width)
-        if page is None or node.column is None:
-            return False
-        self._append(node.column, page, queue.written)
-        return True
+        if sum([queue.waiting for queue in queues]) < _MIN_PARALLEL_BYTES:
+            self._write_pages(map(self._encode, jobs))
+        else:
+            self._write_pages(ordered_map(self._encode, jobs))
 
     def _write_pages(self, encoded: Iterable[tuple[PageQueue, list[Columns]]]) -> None:
         for queue, pages in encoded:
@@ -656,12 +602,6 @@ class FileV2Writer:
     def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
         with job:
             node = job.queue.node
-            if self.packs_windows and len(job.arrays) > 1 and node.column is not None:
-                from glaive.encodings.writing.page import encode_windows
-
-                page = encode_windows(job.arrays, self._profile, self._wanted[node.field.id])
-                if page is not None:
-                    return job.queue, [[(node.column, page)]]
             wanted = self._wanted.get(node.field.id) if self.keeps_dictionaries else None
             array = decode_or_keep(job.array, node.type, wanted)
             return job.queue, list(self._encode_rows(node, array, job.symbols))
@@ -691,7 +631,15 @@ class FileV2Writer:
         from glaive.encodings.writing.page import encode_page
 
         wanted = self._wanted[leaf.node.field.id]
-        return encode_page(leaf.values, leaf.levels, leaf.rows, self._profile, wanted, symbols)
+        return encode_page(
+            leaf.values,
+            leaf.levels,
+            leaf.rows,
+            self._profile,
+            wanted,
+            symbols,
+            **self._page_options,
+        )
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
@@ -750,12 +698,6 @@ def _has_blobs(schema: LanceSchema) -> bool:
 def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
     column_of = number_columns(schema.fields)
     return column_of, [column_tree(field, column_of) for field in schema.fields]
-
-
-@lru_cache(maxsize=_CACHED_SCHEMAS)
-def _value_sizes(schema: LanceSchema) -> Sequence[tuple[int | None, int]]:
-    """Bits of a value of each column, and its bytes if it can be stored as in memory."""
-    return [(value_bits(kind), whole_bytes(kind)) for kind in schema.to_arrow().types]
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
