@@ -384,7 +384,7 @@ def test_no_value_of_json_is_left_out_because_its_name_comes_late(
     source.write_text("\n".join([*lines, late]))
     result = call("convert", str(source), str(target))
     assert (result.exit_code, target.exists()) == (1, False)
-    assert "a.json: JSON parse error: unexpected field" in result.stderr
+    assert "a.json, line 60001: JSON parse error: unexpected field" in result.stderr
     source.write_text("\n".join([late, *lines]))
     assert call("convert", str(source), str(target)).exit_code == 0
     assert glaive.dataset(target).count_rows() == 60_001

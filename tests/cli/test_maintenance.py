@@ -311,8 +311,7 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     again = call("convert", source, middle)
     assert again.exit_code == 1
     assert call("convert", source, middle, "--overwrite").exit_code == 0
-    names = glaive.dataset(back).to_table()["name"].to_pylist()
-    assert names == ["a", "b", "" if ending == "csv" else None]
+    assert glaive.dataset(back).to_table()["name"].to_pylist() == ["a", "b", None]
     assert not list(tmp_path.glob(".*"))
 
 
@@ -445,10 +444,10 @@ def test_hidden_files_beside_json_are_not_read(call: Call, tmp_path: Path) -> No
     (tmp_path / "in" / ".DS_Store").write_bytes(b"[" * 1000)
     words = ("convert", str(tmp_path / "in"), str(tmp_path / "b.csv"), "--from", "json")
     assert call(*words).exit_code == 0
-    (tmp_path / "in" / "b.json").write_bytes(b"[" * 1000)
+    (tmp_path / "in" / "b.json").write_bytes(b"no JSON")
     refused = call(*words, "--overwrite")
     assert refused.exit_code == 1
-    assert "b.json: JSON is nested deeper than 64 levels" in refused.stderr
+    assert "b.json, line 1: " in refused.stderr
 
 
 @pytest.mark.spec("rel-25")
@@ -562,8 +561,7 @@ def test_convert_says_what_it_cannot_do(call: Call, things: str, tmp_path: Path)
     for broken in (lines[:1], lines):
         bad.write_text("\n".join(["a,b", *broken, "3"]))
         said = call("convert", str(bad), str(tmp_path / "bad.lance")).stderr
-        assert said.startswith(f"Error: {bad}: ")
-        assert "glaive ingest --bad-records" in said
+        assert said.startswith(f"Error: {bad}, line {len(broken) + 2}: ")
     source = str(tmp_path / "a.parquet")
     assert "only rows of a Lance" in call("convert", source, "b.lance", "--filter", "a = 1").stderr
     missing = call("convert", source, str(tmp_path / "b.lance"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
-from glaive.ingestion.formats.parquet import Parquet, can_be_described
+from glaive.ingestion.formats import Parquet
 from glaive.ingestion.sources import Rejects, list_sources
 
 ROWS = 30_000
@@ -91,21 +89,6 @@ def test_row_groups_may_have_different_items(tmp_path: Path) -> None:
 PLAIN: dict[str, Any] = {"compression": "none", "write_statistics": False}
 
 
-def patched(path: str, old: bytes, new: bytes) -> None:
-    data = Path(path).read_bytes()
-    assert data.count(old) >= 1
-    Path(path).write_bytes(data.replace(old, new))
-
-
-def test_items_that_a_file_has_twice_do_not_confuse_the_others(tmp_path: Path) -> None:
-    table = pa.table({"few": ["aaaa", "bbbb", "cccc", "dddd"] * (ROWS // 4)})
-    path = written(tmp_path / "a.parquet", table, **PLAIN)
-    patched(path, b"bbbb", b"aaaa")
-    glaive.ingest(path, str(tmp_path / "t.lance"))
-    expected = pa.table({"few": ["aaaa", "aaaa", "cccc", "dddd"] * (ROWS // 4)})
-    assert glaive.dataset(tmp_path / "t.lance").to_table() == expected
-
-
 def test_numbers_of_items_that_do_not_exist_are_damage(tmp_path: Path) -> None:
     table = pa.table({"few": ["aaaa", "bbbb", "cccc"] * (ROWS // 3)})
     path = written(tmp_path / "a.parquet", table, **PLAIN)
@@ -115,63 +98,6 @@ def test_numbers_of_items_that_do_not_exist_are_damage(tmp_path: Path) -> None:
     Path(path).write_bytes(data.replace(numbers, b"\xff\xff\xff"))
     with pytest.raises(glaive.errors.FormatError, match="row group 0 is damaged"):
         glaive.ingest(path, str(tmp_path / "t.lance"))
-
-
-def test_headers_of_pages_that_are_damaged_never_crash(tmp_path: Path) -> None:
-    table = pa.table({"few": ["aaaa", "bbbb"] * (ROWS // 2)})
-    path = Path(written(tmp_path / "a.parquet", table, **PLAIN))
-    data, outcomes = path.read_bytes(), set()
-    for at in range(4, 24):
-        for byte in (0, 0x1C, 0x15, 0x7F, 0xFF):
-            path.write_bytes(data[:at] + bytes([byte]) + data[at + 1 :])
-            try:
-                rows = sum(map(len, batches(str(path), table.schema)))
-                outcomes.add("read" if rows <= ROWS else "too many")
-            except glaive.errors.FormatError:
-                outcomes.add("refused")
-    assert outcomes == {"read", "refused"}
-
-
-FOOTERS = """
-import sys
-from glaive.errors import GlaiveError
-from glaive.ingestion.formats.parquet import Parquet
-from glaive.ingestion.sources import Rejects
-from glaive.ingestion.sources import list_sources
-
-path = sys.argv[1]
-whole = open(path, "rb").read()
-first = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-for at in range(first, len(whole) - 8):
-    for value in (whole[at] ^ 1, whole[at] + 1 & 255, whole[at] ^ 16):
-        with open(path, "wb") as file:
-            file.write(whole[:at] + bytes([value]) + whole[at + 1 :])
-        source, (listed,) = Parquet({}), list_sources([path])
-        try:
-            schema = source.schema(listed)
-            for piece in source.pieces(listed, 100):
-                list(source.read(piece, schema, Rejects(keep=True)))
-        except (GlaiveError, UnicodeDecodeError):  # the latter of names, which the caller reads
-            pass
-print("survived", len(whole) - 8 - first)
-"""
-
-
-@pytest.mark.spec("rel-23")
-def test_a_footer_that_is_damaged_anywhere_ends_no_process(tmp_path: Path) -> None:
-    table = pa.table({"a": ["x", None] * 20})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20, compression="none")
-    arguments = [sys.executable, "-c", FOOTERS, str(tmp_path / "a.parquet")]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("survived"), done.stderr[:300]
-
-
-def test_whether_columns_can_be_described_is_asked_without_reading(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", pa.table({"few": texts(pa.string())}))
-    footer = pq.ParquetFile(path).metadata
-    assert footer.num_row_groups == 4
-    assert can_be_described(footer, range(4), Path(path).stat().st_size)
-    assert not can_be_described(footer, [], Path(path).stat().st_size)
 
 
 def test_a_column_of_nulls_is_ingested(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 from pathlib import Path
 from time import process_time
 
@@ -11,31 +9,8 @@ import pytest
 
 import glaive
 from glaive.errors import FormatError
-from glaive.ingestion.formats.options import byte_pieces
+from glaive.ingestion.lines import byte_pieces
 from glaive.ingestion.sources import SourceFile
-
-
-@pytest.mark.nightly(reason="unpacks a large record")
-@pytest.mark.sampled(every=3)
-@pytest.mark.spec("rel-24")
-@pytest.mark.parametrize(
-    ("name", "start", "end"),
-    [("a.csv.gz", b"a,b\n1,", b"\n"), ("a.json.gz", b'{"a":"', b'"}\n'), ("a.txt.gz", b"", b"\n")],
-)
-def test_a_record_of_a_small_compressed_file_is_not_unpacked_without_end(
-    tmp_path: Path, name: str, start: bytes, end: bytes
-) -> None:
-    def written(mebibytes: int) -> Path:
-        with gzip.open(tmp_path / name, "wb", 1) as file:
-            file.write(start)
-            for _ in range(mebibytes):
-                file.write(b"a" * (1 << 20))
-            file.write(end)
-        return tmp_path / name
-
-    assert glaive.ingest(written(20), tmp_path / "t.lance").rows == 1
-    with pytest.raises(FormatError, match=rf"{name}: more than 128 MiB without a line end"):
-        glaive.ingest(written(300), tmp_path / "u.lance")
 
 
 @pytest.mark.spec("rel-25")
@@ -69,19 +44,9 @@ def test_types_that_do_not_go_together_are_noticed_before_each_record_is_parsed(
     assert process_time() - began < 10  # a call of the parser for each record: a minute
 
 
-@pytest.mark.sampled(every=2)
-@pytest.mark.spec("rel-24", "rel-25")
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
-def test_a_file_of_holes_is_refused(tmp_path: Path, name: str) -> None:
-    (source := tmp_path / name).write_text('{"a":1}\n')
-    os.truncate(source, 1 << 43)
-    with pytest.raises(FormatError, match="expected bytes, found holes in"):
-        glaive.ingest(source, tmp_path / "t.lance")
-
-
 @pytest.mark.spec("rel-24")
 def test_a_size_that_a_server_states_makes_a_limited_number_of_ranges() -> None:
     file = SourceFile("https://host/", "a.csv", 1 << 62, None)
-    pieces = byte_pieces(file, 128 << 20, whole=False)
+    pieces = byte_pieces(file, 128 << 20)
     assert len(pieces) == 10_000
     assert sum(piece.size for piece in pieces) == 1 << 62

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glaive.ingestion.formats.parquet import Parquet, parquet_batches
-from glaive.ingestion.sources import Rejects, list_sources, local_file
+from glaive.ingestion.formats import Parquet
+from glaive.ingestion.sources import Rejects, list_sources
 
 
 @pytest.mark.nightly(reason="parses large rows")
@@ -31,13 +31,3 @@ def test_large_rows_come_in_batches_of_64_mib(tmp_path: Path, dictionary: Any) -
                for numbers, texts, _ in found
                for number, text in zip(numbers, texts, strict=True))  # fmt: skip
     assert max(size for _, _, size in found) <= 66 << 20
-
-
-def test_whole_files_are_read_in_batches_of_64_mib_too(tmp_path: Path) -> None:
-    texts = pa.array([f"{number:03}" + "x" * (1 << 20) for number in range(150)])
-    path = str(tmp_path / "a[1].parquet")  # no pattern
-    pq.write_table(pa.table({"text": texts, "id": range(150)}), path, compression="zstd")
-    batches = list(parquet_batches(local_file(path), ["id", "none", "text"]))
-    assert {tuple(batch.schema.names) for batch in batches} == {("id", "text")}
-    assert [number for batch in batches for number in batch["id"].to_pylist()] == list(range(150))
-    assert max(batch.nbytes for batch in batches) <= 66 << 20

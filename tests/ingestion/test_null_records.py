@@ -53,16 +53,6 @@ def test_lists_of_nulls_have_all_of_these(tmp_path: Path) -> None:
     assert glaive.dataset(converted).to_table().to_pylist() == rows
 
 
-@pytest.mark.spec("rel-23")
-@pytest.mark.parametrize("text", ["null", '{"a": 1}\n null\n', '{"a": {}} null', "\ufeffnull"])
-def test_convert_refuses_a_null_record(tmp_path: Path, text: str) -> None:
-    source = tmp_path / "a.json"
-    source.write_text(text)
-    result = CliRunner().invoke(cli, ["convert", str(source), str(tmp_path / "t.lance")])
-    assert result.exit_code == 1
-    assert "a record is null, not an object" in result.output
-
-
 def test_convert_takes_nulls_within_records(tmp_path: Path) -> None:
     source = tmp_path / "a.json"
     source.write_text('{"a": [\n null,\n 1], "b": "} null", "c": {}, "d": null}\n')

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import glaive
-from glaive.cli.main import cli
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import LOCAL
 from glaive.errors import CorruptFileError
@@ -75,10 +73,3 @@ def test_a_parquet_file_of_holes_is_not_read_whole_to_be_converted(tmp_path: Pat
     os.truncate(source / "a.parquet", 2 * MOST_HOLES)
     with pytest.raises(CorruptFileError, match=r"holes in 134217728 bytes.*a\.parquet"):
         convert_parquet(str(tmp_path / "t"), str(source), None, {}, LOCAL)
-
-
-def test_json_of_holes_is_not_read_whole_to_be_converted(tmp_path: Path) -> None:
-    (source := tmp_path / "a.json").write_text('{"a": 1}\n')
-    os.truncate(source, 2 * MOST_HOLES)
-    result = CliRunner().invoke(cli, ["convert", str(source), str(tmp_path / "t.lance")])
-    assert "found holes in 134217728 bytes" in result.stderr

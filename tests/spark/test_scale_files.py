@@ -28,7 +28,7 @@ from glaive.dataset.rows import RowsByFragment, delete_rows_tasks
 from glaive.dataset.versions.cleanup import CleanupTask
 from glaive.dataset.versions.refs import copy_tasks
 from glaive.dataset.writing.plan import WriteOptions
-from glaive.ingestion.formats.registry import format_named
+from glaive.ingestion.formats import format_named
 from glaive.ingestion.plan import Reconciled, Sources, plan_ingest
 from glaive.ingestion.sources import SourceFile
 from glaive.io.local import LocalStore

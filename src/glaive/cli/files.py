@@ -28,7 +28,17 @@ _TYPED = ("arrow", "parquet")
 """Formats that state types: in others, values are parsed as those of the first file, or refused."""
 
 
-def columns_of(found: list[str], kind: Any, wanted: list[str] | None) -> pa.Schema:
+def schema_of(path: str, kind: str) -> pa.Schema:
+    """Return the columns of a file."""
+    if kind == "arrow":
+        return pads.dataset([path], format="arrow").schema
+    from glaive.ingestion.formats import format_named
+    from glaive.ingestion.sources import local_file
+
+    return format_named(kind, {}).schema(local_file(path))
+
+
+def columns_of(found: list[str], kind: str, wanted: list[str] | None) -> pa.Schema:
     """The columns of the first file, then those that only others have.
 
     Parameters
@@ -45,13 +55,12 @@ def columns_of(found: list[str], kind: Any, wanted: list[str] | None) -> pa.Sche
     FormatError
         Values of a file would lose something as those of the type that a column has.
     """
-    files: Any = pads.dataset
-    first: pa.Schema = files(found[:1], format=kind).schema
+    first = schema_of(found[0], kind)
     fields = list(first)
     places = {field.name: at for at, field in enumerate(fields)}
     for path in found[1:]:
         known = len(fields)
-        for field in files([path], format=kind).schema:
+        for field in schema_of(path, kind):
             at = places.get(field.name)
             if at is None:
                 fields.append(field.with_nullable(True))
@@ -140,10 +149,10 @@ def convert(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
+    Batch by batch, in one process without Spark. Files of a folder give their
     rows once each, also where links lead to them, but not those in folders behind links; the result
     has the columns of all of them, and columns for folders such as day=1. A name that JSON has only
-    beyond a megabyte is an error, and so is a type of Parquet or Arrow whose values that of the
+    beyond 4 MiB is an error, and so is a type of Parquet or Arrow whose values that of the
     first file does not hold as they are.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
@@ -215,124 +224,73 @@ def _reader(
         reader = scanner.to_reader()
         schema = opened.schema  # made again each time, with a look at all columns
         whole = [name for name in schema.names if columns is None or name in columns]
-        stored = {name: schema.field(name) for name in whole}
-        return reader, pa.schema([stored.get(field.name, field) for field in reader.schema])
-    files: Any = pads.dataset
+        known = {name: schema.field(name) for name in whole}
+        return reader, pa.schema([known.get(field.name, field) for field in reader.schema])
     found = _files_of(source)
     if not found:
         raise click.ClickException(f"{source} has no files")
-    from glaive.ingestion.formats.json import check_files
     from glaive.ingestion.task import completed, folder_columns, folder_values
 
-    if kind == "json":
-        check_files(found)
-    as_read = _csv_of(found) if kind == "csv" else kind
     try:
-        given = columns_of(found, as_read, columns)
+        given = columns_of(found, kind, columns)
         places = places_of(source, found)
         others = {field.name: field for field in folder_columns(places, given.names)}
         folders = {field.name.lower() for field in folder_columns(places)}
         shared = {name for name in given.names if name.lower() in folders}  # a file may lack them
-        own = None
+        if unknown := [name for name in columns or () if name not in (*given.names, *others)]:
+            raise FormatError(f"{source}: there is no column {unknown[0]!r}")
+        own = given.names
         if columns is not None:  # without a column of its own, a file of Parquet has no rows
-            own = [name for name in columns if name not in others] or given.names[:1]
-        stored = files(found, schema=given, format=as_read).scanner(columns=own).projected_schema
-        _ = stored.names
+            own = [name for name in columns if name not in others] or own[:1]
+        metadata: Any = given.metadata
+        stored = pa.schema([given.field(name) for name in own], metadata)
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
     except pa.ArrowInvalid as error:
-        raise _unreadable(source, kind, error) from error
-    if kind == "json" and len(found) > 1:
-        check_files(found, len(given))  # each row has the columns of all files
-
-    # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
-    # names of JSON that come late in a file.
-    def rows(paths: list[str]) -> Iterable[pa.RecordBatch]:
-        if kind == "parquet":
-            return _parquet_batches(paths, stored, found[0])
-        if kind == "json":
-            return (batch.select(stored.names) for batch in _json_batches(paths, given))
-        scanner = files(paths, schema=given, format=as_read).scanner(columns=own)
-        reader: pa.RecordBatchReader = scanner.to_reader()  # which begins to read at once
-        return reader
+        raise FormatError(f"{source}: {error}") from error
 
     wanted = [*stored.names, *others] if columns is None else columns
     if (others.keys() | shared).isdisjoint(wanted):
-        batches = _sound(rows(found), source, kind)
+        batches = _sound(
+            (row for path in found for row in _rows(path, kind, given, stored)), source, kind
+        )
         return pa.RecordBatchReader.from_batches(stored, batches), stored
-    metadata: Any = stored.metadata
     schema = pa.schema([others.get(name) or stored.field(name) for name in wanted], metadata)
-    names = [
-        files([path], format=as_read).schema.names if shared else given.names for path in found
-    ]
+    names = [schema_of(path, kind).names if shared else given.names for path in found]
     complete = (
         part
         for path, place, own in zip(found, places, names, strict=True)
-        for batch in rows([path])
+        for batch in _rows(path, kind, given, stored)
         for part in completed(batch, schema, folder_values(*place, schema, own)).to_batches()
     )
     return pa.RecordBatchReader.from_batches(schema, _sound(complete, source, kind)), schema
 
 
-def _unreadable(source: str, kind: str, error: Exception) -> FormatError:
-    aside = ". glaive ingest --bad-records DATASET puts such records aside" * (kind == "csv")
-    return FormatError(f"{source}: {error}{aside}")
+def _rows(path: str, kind: str, given: pa.Schema, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows of a file with the columns and types of a schema: null where it has none."""
+    if kind == "arrow":
+        yield from pads.dataset([path], schema=stored, format="arrow").scanner().to_reader()
+        return
+    from glaive.ingestion.formats import format_named
+    from glaive.ingestion.sources import Piece, Rejects, local_file
 
-
-def _csv_of(found: list[str]) -> Any:
-    """The format; values go on in the next line where the beginning of a file has such."""
-    from pyarrow import csv
-
-    from glaive.ingestion.formats.csv import checked_quotes
-    from glaive.ingestion.sources import local_file
-
-    quoted = checked_quotes(map(local_file, found))
-    return pads.CsvFileFormat(parse_options=csv.ParseOptions(newlines_in_values=quoted))
-
-
-def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of some files; all their names are in the schema."""
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
-    from glaive.ingestion.formats.json import open_lines, with_all_nulls
-
-    parsing = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-    for path in found:
-        try:
-            with open_lines(path) as source:
-                lines: Any = source
-                yield from map(with_all_nulls, arrow_json.open_json(lines, parse_options=parsing))
-        except pa.ArrowInvalid as error:
-            late = "unexpected field" in str(error)
-            hint = ". Names are looked for in the first megabyte of a file: order lines so that "
-            raise FormatError(
-                f"{path}: {error}{f'{hint}one with all names comes first' if late else ''}"
-            ) from error
-
-
-def _parquet_batches(found: list[str], schema: pa.Schema, first: str) -> Iterator[pa.RecordBatch]:
-    """Rows of some files with the columns and types of a schema: null where a file has none."""
-    from glaive.ingestion.formats.parquet import parquet_batches
-    from glaive.ingestion.sources import local_file
-
-    for path in found:
-        for batch in parquet_batches(local_file(path), schema.names):
-            have = dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns: list[Any] = []
-            for field in schema:
-                values: Any = have.get(field.name)
-                try:
-                    columns.append(
-                        pa.nulls(len(batch), field.type)
-                        if values is None
-                        else values.cast(field.type)
-                    )
-                except pa.ArrowException as error:
-                    raise FormatError(
-                        f"{path}: column {field.name} is not {field.type} as in {first}: {error}"
-                    ) from error
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    file = local_file(path)
+    wanted = given if kind == "json" else stored  # a member that no column has is an error
+    whole = Piece(file, 0, None, file.size)
+    for rows in format_named(kind, {}).read(whole, wanted, Rejects(keep=False)):
+        have = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns: list[Any] = []
+        for field in stored:
+            values: Any = have.get(field.name)
+            try:
+                columns.append(
+                    pa.nulls(len(rows), field.type) if values is None else values.cast(field.type)
+                )
+            except pa.ArrowException as error:
+                raise FormatError(
+                    f"{path}: column {field.name} is not {field.type} as in other files: {error}"
+                ) from error
+        yield from pa.Table.from_arrays(columns, schema=stored).to_batches()
 
 
 def _files_of(source: str) -> list[str]:
@@ -373,7 +331,7 @@ def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterato
                     raise FormatError(f"{source} is damaged: {fault}")
                 yield batch
     except pa.ArrowInvalid as error:
-        raise _unreadable(source, kind, error) from error
+        raise FormatError(f"{source}: {error}") from error
 
 
 def _invalid(column: Any) -> str | None:

@@ -29,7 +29,7 @@ from glaive.exporting.folder import (
     finish,
     read_mark,
 )
-from glaive.ingestion.formats.options import known_options, option
+from glaive.ingestion.sources import known_options, option
 from glaive.io.store import ObjectStore, Sink
 from glaive.io.uri import open_store
 

@@ -1,6 +1,6 @@
 """Files of other formats become rows of a dataset: plan, picklable tasks, one commit."""
 
-from glaive.ingestion.formats.registry import FORMATS
+from glaive.ingestion.formats import FORMATS
 from glaive.ingestion.job import ingest
 from glaive.ingestion.plan import DriftRule, IngestMode
 from glaive.ingestion.sources import BAD_RECORDS

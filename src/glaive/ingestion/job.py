@@ -34,7 +34,6 @@ from glaive.ingestion.commit import (
     version_of,
     written_fragments,
 )
-from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.plan import (
     TASK_BYTES,
     DriftRule,
@@ -46,7 +45,7 @@ from glaive.ingestion.plan import (
     parse_columns,
     plan_ingest,
 )
-from glaive.ingestion.sources import source_names
+from glaive.ingestion.sources import known_options, source_names
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,

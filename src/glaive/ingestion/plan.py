@@ -20,7 +20,7 @@ from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write
 from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, sized
 from glaive.format.manifest import Manifest
-from glaive.ingestion.formats.registry import format_named, format_of
+from glaive.ingestion.formats import format_named, format_of
 from glaive.ingestion.sources import (
     BAD_RECORDS,
     Piece,

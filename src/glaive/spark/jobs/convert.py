@@ -16,7 +16,7 @@ from glaive.dataset.writing.rows import commit_plan
 from glaive.dataset.writing.source import lost_values
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
 from glaive.format.fragment import FragmentList
-from glaive.ingestion.formats.parquet import open_parquet
+from glaive.ingestion.formats import open_parquet
 from glaive.ingestion.sources import folder_of
 from glaive.ingestion.task import completed, folder_columns, folder_values
 from glaive.io.store import ObjectStore

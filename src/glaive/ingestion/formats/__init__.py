@@ -1,1 +1,0 @@
-"""Formats of source files, a file each."""
