@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -60,24 +60,19 @@ OFFSET_BYTES = 8
 """Bytes of an offset at most."""
 
 _APART: Final = 4
-"""Reads of segments for each page, from which on leaves are taken from page by page."""
+"""Reads of segments for each page, from which on ranges of several segments are preferred."""
 
 _FEW_LEAVES: Final = 2
 """Leaves whose pages make no more at a time than may be made: each has half as its limit."""
-
-_SEGMENT_BYTES: Final = 16_384
-"""Bytes of the file for each read of a segment, from which on a read costs less than a copy."""
 
 
 class FieldColumns(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_apart",
         "_counts_leaves",
         "_cuts",
         "_flat",
-        "_joins_pages",
         "_pages",
         "_preferred_cuts",
         "_shapes",
@@ -99,12 +94,9 @@ class FieldColumns(BoundField):
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
         # Where pages of many leaves end at different rows, segments of each leaf are far more
-        # than pages: leaves are then read page by page. Their pages are joined, which copies the
-        # values: ranges are only read so where values are few, about a page's rows at once.
+        # than pages: ranges are then read about a page's rows at once, and their pages joined.
         pages, segments = sum(len(column.starts) for column in present), len(cuts) * len(present)
-        self._apart = segments > _APART * pages
-        self._joins_pages = self._apart and reader.size < _SEGMENT_BYTES * segments
-        if self._joins_pages:
+        if segments > _APART * pages:
             preferred = {0, rows, *cuts[:: segments // pages]}
         else:
             # Joined pages may be divided anywhere: the column with most cuts decides.
@@ -154,14 +146,7 @@ class FieldColumns(BoundField):
             return self._no_rows()
         if stop <= cuts[first + 1]:
             return self._read_segment(start, stop)
-        if self._joins_pages:
-            return self._by_leaf(stop - start, lambda column: column.read(start, stop))
-        steps, checked = [], Proportion(stop - start, self.reader.size, self._where).array
-        while start < stop:
-            end = min(stop, cuts[first + 1])
-            steps.append(and_then(self._read_segment(start, end), checked))
-            start, first = end, first + 1
-        return join(steps, concat_arrays)
+        return self._by_page(stop - start, lambda column: column.read(start, stop))
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
@@ -207,7 +192,7 @@ class FieldColumns(BoundField):
         ]
         return build(self.node, resolved, rows, self._where)
 
-    def _by_leaf(
+    def _by_page(
         self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
     ) -> Fetch[pa.Array] | pa.Array:
         """Each leaf page by page: its pages are not divided where those of others end."""
@@ -217,7 +202,11 @@ class FieldColumns(BoundField):
             if column is None:
                 steps.append(None)
                 continue
-            resolve = partial(self._resolve_page, at, proportion)
+            if self._flat:
+                finish: Any = [self._finish_flat, proportion.array]
+                pages = [reduce(and_then, finish, leaf) for _, leaf in parts(column)]
+                return join(pages, concat_arrays)
+            resolve: Any = partial(self._resolve_page, at, proportion)
             pages = [and_then(leaf, partial(resolve, count)) for count, leaf in parts(column)]
             steps.append(join(pages, list))
         return join(steps, partial(self._finish_leaves, rows))
@@ -336,28 +325,15 @@ class FieldColumns(BoundField):
             if len(rows) == 0:
                 return self._no_rows()
             return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
-        if self._apart:
-            is_ascending = bool((rows[1:] >= rows[:-1]).all())
-            order = None if is_ascending else np.argsort(rows, kind="stable")
-            ascending = rows if order is None else rows[order]
-            step = self._by_leaf(len(rows), lambda column: column.take(ascending))
-            return and_then(step, lambda array: _restore(order, [array]))
         segments = np.searchsorted(self._cuts, rows, side="right") - 1
         first = int(segments[0])
         if (segments == first).all():
             return self._take_segment(rows, first)
-        order = np.argsort(segments, kind="stable")
-        sorted_segments = segments[order]
-        bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
-        parts = np.split(rows[order], bounds)
-        numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
-        checked = Proportion(len(rows), self.reader.size, self._where).array
-        steps = [
-            and_then(self._take_segment(part, at), checked)
-            for part, at in zip(parts, numbers, strict=True)
-        ]
-        in_order = bool((order[1:] > order[:-1]).all())
-        return join(steps, partial(_restore, None if in_order else order))
+        is_ascending = bool((rows[1:] >= rows[:-1]).all())
+        order = None if is_ascending else np.argsort(rows, kind="stable")
+        ascending = rows if order is None else rows[order]
+        step = self._by_page(len(rows), lambda column: column.take(ascending))
+        return and_then(step, partial(_restore, order))
 
     def take_within(self, segment: int, rows: Int64s) -> pa.Array:
         """``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
@@ -399,11 +375,8 @@ def _text_bytes(leaf: Leaf) -> int:
     return int(ends[-1]) - int(ends[0])
 
 
-def _restore(order: Int64s | None, arrays: list[pa.Array]) -> Any:
-    joined: Any = concat_arrays(arrays)
-    if order is None:
-        return joined
-    return joined.take(integer_array(inverse_permutation(order)))
+def _restore(order: Int64s | None, array: Any) -> Any:
+    return array if order is None else array.take(integer_array(inverse_permutation(order)))
 
 
 # --- The same column of several mapped files as one column, whose rows are theirs in order
