@@ -22,7 +22,7 @@ with suppress(ImportError):  # its types have to be registered first: it fails w
 
 settings.register_profile("fast", max_examples=10, deadline=None)
 settings.register_profile("few", max_examples=5, deadline=None)
-settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
+settings.register_profile("nightly", max_examples=800, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Of every session that tests, examples and commands start.
