@@ -21,8 +21,7 @@ from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import FALSE, IsOneOf, comparable_decimals, float_order
 from glaive.arrow.widths import row_bytes
 from glaive.errors import FilterError
-from glaive.expr.rows import count_rows, map_constants, repeat
-from glaive.expr.sizes import check_list_items, largest
+from glaive.expr.rows import check_list_items, count_rows, largest, map_constants, repeat
 from glaive.kernels.offsets import contains
 from glaive.kernels.strings import Strings
 

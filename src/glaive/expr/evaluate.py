@@ -25,8 +25,16 @@ from glaive.expr.compare import among, compare, distinct, like, list_spans
 from glaive.expr.constants import ConstantList
 from glaive.expr.functions import registry
 from glaive.expr.parse import add_interval
-from glaive.expr.rows import broadcast, repeat, row_values
-from glaive.expr.sizes import bytes_of, check_bytes, check_held, scalar_bytes, varies
+from glaive.expr.rows import (
+    broadcast,
+    bytes_of,
+    check_bytes,
+    check_held,
+    repeat,
+    row_values,
+    scalar_bytes,
+    varies,
+)
 from glaive.expr.tree import Node
 from glaive.format.field import split_path
 

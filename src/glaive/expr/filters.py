@@ -30,7 +30,7 @@ from glaive.expr.constants import ConstantList, as_column
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
 from glaive.expr.parse import parse, render
-from glaive.expr.sizes import MAX_HELD_BYTES, scalar_bytes, varies
+from glaive.expr.rows import MAX_HELD_BYTES, scalar_bytes, varies
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
 from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
@@ -776,8 +776,7 @@ def _tree_of(
     if isinstance(source, str):
         return parse(source), source
     if isinstance(source, pc.Expression):
-        from glaive.expr.convert import from_arrow
-        from glaive.expr.pyarrow_filters import held_constants
+        from glaive.expr.convert import from_arrow, held_constants
 
         return held_constants(from_arrow(source), Names(schema, system, "")), ""
     if isinstance(source, bytes):

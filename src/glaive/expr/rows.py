@@ -1,23 +1,220 @@
-"""Constants as arrays, and the only place where expressions loop over rows in Python.
-
-Functions use kernels of Arrow, numpy and the package datafusion. What has no kernel calls
-:func:`map_rows` or :func:`row_values`, at a microsecond or more per row, and mentions it in the
-docstring of its module. :func:`map_distinct` and :func:`map_constants` call Python once per
-distinct value.
-"""
+"""Constants as arrays, the bytes of values, and the only place with loops over rows in Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
 
 import numpy as np
 
-from glaive.arrow.chunked import concat_arrays, dictionary_encoded
+from glaive.arrow.chunked import concat_arrays, dictionary_encoded, weight
 from glaive.arrow.conditions import NO_PYTHON_VALUE
-from glaive.errors import CapacityError
-from glaive.expr.functions.untyped import pa
-from glaive.expr.sizes import check_bytes, check_values, scalar_bytes, values_within
+from glaive.arrow.widths import row_bytes
+from glaive.errors import CapacityError, FilterError, GlaiveError
+from glaive.types import MAX_OFFSET
+
+# --- pyarrow as ``Any``: functions here take values of any type, which its stubs do not allow
+
+pa: Any = import_module("pyarrow")
+"""``pyarrow``."""
+
+pc: Any = import_module("glaive.arrow.compute")
+"""``pyarrow.compute``, once a function of it is used."""
+
+
+# --- Check the bytes of an expression's values before they are computed -----------------
+# A constant of a megabyte for a million rows would take a terabyte, and 32-bit offsets would
+# overflow. More than ``MAX_BATCH_BYTES`` for several rows raise ``CapacityError`` with the number
+# of parts to split the rows into; see :func:`glaive.arrow.chunked.in_parts`.
+
+MAX_BATCH_BYTES: Final = 2**26
+"""Bytes of values computed at a time for several rows; several threads may do so at once."""
+
+MAX_VALUE_BYTES: Final = 2**28
+"""Bytes of one value that functions such as ``lpad`` and ``repeat`` expand from a short one."""
+
+
+MAX_HELD_BYTES: Final = 2**30
+"""Bytes of computed arguments that wait for the others of their functions, in one thread."""
+
+
+MAX_VALUES: Final = 2**22
+"""Values within lists, maps and structs of several rows that a function takes at a time."""
+
+
+MAX_LIST_ITEMS: Final = 2**24
+"""Items of lists of several rows that have positions and flags in memory at a time."""
+
+
+MAX_VALUES_OF_A_ROW: Final = 2**25
+"""Those of one row, of both: over a gigabyte. A file need not have a byte for each."""
+
+
+def check_held(maker: str, size: int, rows: int) -> None:
+    """Check that computed arguments of so many bytes may be in memory, of this call and outer ones.
+
+    Raises
+    ------
+    CapacityError
+        There are too many rows.
+    FilterError
+        There is one row.
+    """
+    if size <= MAX_HELD_BYTES:
+        return
+    what = f"the arguments of {maker}, and of what it is an argument of, take {size} bytes"
+    raise _too_much(what, rows, -(-size // MAX_BATCH_BYTES), MAX_HELD_BYTES)
+
+
+def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
+    """Check that values of ``size`` bytes in total may be made for so many rows.
+
+    Parameters
+    ----------
+    maker
+        Name of the function that makes them, for the message.
+    kind
+        The type of the values; a single value of a large type may have any size.
+
+    Raises
+    ------
+    CapacityError
+        There are too many rows, or the value of a single row does not fit one array.
+    """
+    if size <= MAX_BATCH_BYTES:
+        return
+    if rows > 1:
+        raise CapacityError(
+            f"{maker} makes {size} bytes for {rows} rows, at most {MAX_BATCH_BYTES} at a time",
+            parts=min(rows, -(-size // MAX_BATCH_BYTES)),
+        )
+    if size > MAX_OFFSET and has_offsets(kind):
+        raise CapacityError(
+            f"{maker} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
+            "Cast an argument to a large type: arrow_cast(x, 'LargeUtf8')"
+        )
+
+
+def check_values(count: int, rows: int) -> None:
+    """Check that a function may take so many values within lists, maps and structs at once.
+
+    Errors as for :func:`check_held`.
+    """
+    if count > (MAX_VALUES if rows > 1 else MAX_VALUES_OF_A_ROW):
+        what = f"a function takes {count} values of lists and structs"
+        raise _too_much(what, rows, -(-count // MAX_VALUES), MAX_VALUES_OF_A_ROW)
+
+
+def check_list_items(count: int, rows: int) -> None:
+    """Check that so many items of lists may have positions in memory at once.
+
+    A function has up to a dozen numbers of 8 bytes for each, of whatever type the items are.
+    Errors as for :func:`check_held`.
+    """
+    if count > (MAX_LIST_ITEMS if rows > 1 else MAX_VALUES_OF_A_ROW):
+        what = f"a function or a comparison takes {count} items of lists"
+        raise _too_much(what, rows, -(-count // MAX_LIST_ITEMS), MAX_VALUES_OF_A_ROW)
+
+
+def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
+    """The error that has rows cut into parts; of one row, that which says how much is supported."""
+    if rows > 1:
+        return CapacityError(f"{what} for {rows} rows", parts=min(rows, parts))
+    return FilterError(f"{what} for one row; at most {most} are supported")
+
+
+def values_within(array: Any) -> int:
+    """Values that lists, maps and structs have; others count as none, structs as three more."""
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return values_within(array.storage)
+    if types.is_struct(kind):
+        members = sum(values_within(array.field(at)) for at in range(kind.num_fields))
+        return int(len(array) * (3 + kind.num_fields) + members)
+    if types.is_fixed_size_list(kind):
+        first, count = array.offset * kind.list_size, len(array) * kind.list_size
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        first = array.offsets[0].as_py()
+        count = array.offsets[len(array)].as_py() - first
+    else:
+        return 0
+    if types.is_map(kind):
+        parts, each = [array.keys, array.items], 5
+    else:
+        parts, each = [array.values], 1
+    within = sum(values_within(part.slice(first, count)) for part in parts)
+    return int(count * each + within)
+
+
+def check_item_bytes(maker: str, lists: Any, added: int) -> None:
+    """Check that ``added`` bytes may be added to lists for each item.
+
+    A single row may have any size, as not all of its items need get such a value.
+    """
+    rows, items = len(lists), weight(lists) or len(lists.values)
+    if added and rows > 1:
+        check_bytes(maker, items * (1 + added), rows)
+
+
+def scalar_bytes(value: Any) -> int:
+    """Bytes of a constant per row; 0 for types of a few bytes."""
+    if not value.is_valid or not varies(value.type):
+        return 0
+    if isinstance(value, pa.StringScalar | pa.BinaryScalar):
+        return int(value.as_buffer().size)
+    return int(pa.repeat(value, 1).nbytes)
+
+
+def bytes_of(argument: Any, rows: int) -> int:
+    """Bytes of the values of an array, or of a constant repeated for so many rows."""
+    if isinstance(argument, pa.Scalar):
+        return scalar_bytes(argument) * rows
+    weighed = weight(argument)
+    if not pa.types.is_nested(argument.type):
+        return weighed or int(argument.nbytes)
+    # Offsets count items, of which one may have many bytes, or none.
+    return max(weighed, int(argument.nbytes))
+
+
+def largest(argument: Any) -> int:
+    """Bytes of the largest value of an array, or of a constant; nulls of no type have one, too."""
+    if isinstance(argument, pa.Scalar):
+        return max(scalar_bytes(argument), fixed_bytes(argument.type))
+    sizes = row_bytes(argument, null=1)
+    return sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
+
+
+@lru_cache(maxsize=256)
+def fixed_bytes(kind: Any) -> int:
+    """Bytes that each value of a type takes, whatever it is, null included."""
+    types = pa.types
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size) * fixed_bytes(kind.value_type)
+    if types.is_struct(kind):
+        return sum(fixed_bytes(kind.field(at).type) for at in range(kind.num_fields))
+    fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    return int(kind.bit_width) // 8 if fixed else 0
+
+
+@lru_cache(maxsize=256)
+def has_offsets(kind: Any) -> bool:
+    """Whether arrays of a type have 32-bit offsets, at any depth."""
+    types = pa.types
+    if kind is None or types.is_string(kind) or types.is_binary(kind):
+        return True
+    if types.is_list(kind) or types.is_map(kind):
+        return True
+    return any(has_offsets(kind.field(at).type) for at in range(kind.num_fields))
+
+
+@lru_cache(maxsize=256)
+def varies(kind: Any) -> bool:
+    """Whether values of a type may have more than a few bytes."""
+    types = pa.types
+    plain = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)
+    return not (plain or types.is_interval(kind))
 
 
 def is_constant(argument: Any) -> bool:

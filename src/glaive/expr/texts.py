@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import map_distinct
+from glaive.expr.rows import map_distinct, pa, pc
 
 _INTEGER = "^[+-]?0*[0-9]{1,20}$"
 _FLOAT = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"

@@ -14,7 +14,7 @@ from glaive.errors import FilterError
 from glaive.expr import coerce
 from glaive.expr.coerce import is_list, is_number
 from glaive.expr.functions.registry import Call, Resolve, Types
-from glaive.expr.functions.untyped import pa
+from glaive.expr.rows import pa
 
 Rule = Callable[[Call, int], tuple[Any, Any]]
 """From a call and the number of an argument to (type to cast to, type it counts as)."""

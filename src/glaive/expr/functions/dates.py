@@ -13,7 +13,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, is_string, refuse, signature
 from glaive.expr.functions.library import compute
 from glaive.expr.functions.registry import Call, Types, function
-from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.rows import pa, pc
 
 is_kind = pa.types
 

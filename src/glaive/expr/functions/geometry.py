@@ -16,8 +16,7 @@ from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType,
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_string, refuse
 from glaive.expr.functions.registry import Call, Resolve, Types, function
-from glaive.expr.functions.untyped import pa
-from glaive.expr.rows import broadcast, count_rows, is_constant
+from glaive.expr.rows import broadcast, count_rows, is_constant, pa
 
 # --- Arrays of geometries as shapes of shapely, which computes with them ----------------
 # shapely is the extra ``geo``; nothing else imports it. Bytes are checked before it sees them.

@@ -26,9 +26,17 @@ from glaive.expr.casts import bracketed
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.strings import whole_letters
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants, row_values
-from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes
+from glaive.expr.rows import (
+    MAX_VALUE_BYTES,
+    broadcast,
+    check_bytes,
+    count_rows,
+    is_constant,
+    map_constants,
+    pa,
+    pc,
+    row_values,
+)
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.offsets import find_members
 from glaive.memory import as_buffer

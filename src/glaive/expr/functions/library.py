@@ -14,9 +14,17 @@ from uuid import uuid4
 
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.registry import Call, Types, function
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows
-from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, check_values, largest, values_within
+from glaive.expr.rows import (
+    MAX_VALUE_BYTES,
+    broadcast,
+    check_bytes,
+    check_values,
+    count_rows,
+    largest,
+    pa,
+    pc,
+    values_within,
+)
 
 _NAMES: Final = """
     ascii chr concat_ws decode digest encode find_in_set initcap levenshtein lpad md5 overlay

@@ -17,9 +17,17 @@ from glaive.expr.compare import comparable, compare, same
 from glaive.expr.functions.coercion import INTEGER, check_count, is_string, refuse, unify
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, function
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows, is_constant, repeat
-from glaive.expr.sizes import bytes_of, check_bytes, check_list_items
+from glaive.expr.rows import (
+    broadcast,
+    bytes_of,
+    check_bytes,
+    check_list_items,
+    count_rows,
+    is_constant,
+    pa,
+    pc,
+    repeat,
+)
 
 is_kind = pa.types
 

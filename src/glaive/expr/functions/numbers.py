@@ -16,7 +16,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.coercion import FLOAT, NUMBER, check_count, like_first, signature
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, function
-from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.rows import pa, pc
 
 is_kind = pa.types
 

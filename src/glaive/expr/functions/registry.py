@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
-from glaive.expr.functions.untyped import pa
-from glaive.expr.rows import broadcast
+from glaive.expr.rows import broadcast, pa
 from glaive.plugins import added
 
 AGGREGATES = frozenset(

@@ -23,9 +23,17 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.library import compute
 from glaive.expr.functions.registry import function
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import bytes_of, check_bytes, scalar_bytes
+from glaive.expr.rows import (
+    broadcast,
+    bytes_of,
+    check_bytes,
+    count_rows,
+    is_constant,
+    map_rows,
+    pa,
+    pc,
+    scalar_bytes,
+)
 
 _LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
 _OTHER_LOWER = "[İΣ]"

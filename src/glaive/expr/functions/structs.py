@@ -13,8 +13,7 @@ from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature, unify
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, find, function
-from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import array_of, broadcast, broadcast_all, count_rows
+from glaive.expr.rows import array_of, broadcast, broadcast_all, count_rows, pa, pc
 
 is_kind = pa.types
 
