@@ -21,7 +21,7 @@ import pytest
 import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
-from glaive.dataset.pylance_members import ArrowNamed
+from glaive.dataset.pylance_members import ArrowNamed, PylanceMembers
 from glaive.encodings.registry import (
     array_encodings,
     page_layouts,
@@ -120,7 +120,7 @@ def test_public_methods_of_the_dataset_only_delegate() -> None:
 
 def test_the_dataset_is_one_class() -> None:
     own, *others = glaive.LanceDataset.__mro__
-    assert (own, others) == (glaive.LanceDataset, [ArrowNamed, object])
+    assert (own, others) == (glaive.LanceDataset, [PylanceMembers, ArrowNamed, object])
     assert set(vars(ArrowNamed)) <= {"__module__", "__doc__", "__dict__", "__weakref__"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sqlite3
@@ -187,84 +186,6 @@ def test_a_file_of_an_earlier_run_that_is_copied_keeps_its_blobs(tmp_path: Path,
     assert calls == [1, 2, 2]
     found = glaive.dataset(tmp_path / "t").read_blobs("image", indices=[0, 1])
     assert [value for _, value in found] == [bytes([1]) * size, bytes([2]) * size]
-
-
-@pytest.mark.sampled(every=2)
-@pytest.mark.spec("rel-42")
-@pytest.mark.parametrize(
-    ("change", "calls_again"),
-    [
-        ({}, 1),
-        ({"base_id": 0}, 2),
-        ({"fields": [0]}, 2),
-        ({"column_indices": [99]}, 2),
-        ({"file_minor_version": 0}, 2),
-        ("another", 2),
-        ({"fields": []}, None),
-        ({"column_indices": []}, None),
-    ],
-)
-def test_a_file_of_a_checkpoint_is_taken_only_if_it_holds_the_new_columns(
-    tmp_path: Path, change: Any, calls_again: int | None
-) -> None:
-    kept = tmp_path / "results"
-    dataset = glaive.write_dataset({"a": [1, 2, 3, 4]}, tmp_path / "t", max_rows_per_file=2)
-    calls: list[int] = []
-
-    @batch_udf(output_schema=pa.schema([("doubled", pa.int64())]), checkpoint_file=kept)
-    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-        calls.append(len(batch))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        read: Any = batch["a"].to_pylist()
-        return pa.RecordBatch.from_pydict({"doubled": [2 * value for value in read]})
-
-    with pytest.raises(KeyboardInterrupt):
-        dataset.add_columns(doubled, read_columns=["a"])
-    if change == "another":  # file of the dataset
-        first = dataset.manifest.fragment(0).files[0]
-        change = {"path": first.path, "file_size_bytes": first.size}
-    with closing(sqlite3.connect(kept)) as connection, connection:
-        ((text,),) = connection.execute("SELECT file FROM files").fetchall()
-        said = json.dumps(json.loads(text) | change)
-        connection.execute("UPDATE files SET file = ?", (said,))
-    if calls_again is None:
-        with pytest.raises(OptionError, match="no description of the data file of fragment 0"):
-            dataset.add_columns(doubled, read_columns=["a"])
-        return
-    dataset.add_columns(doubled, read_columns=["a"])
-    assert len(calls) == 2 + calls_again
-    expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
-    assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected
-
-
-@pytest.mark.spec("rel-42")
-def test_a_file_of_a_checkpoint_with_the_rows_of_another_fragment_is_not_taken(
-    tmp_path: Path,
-) -> None:
-    kept, calls = tmp_path / "results", list[int]()
-    dataset = glaive.write_dataset({"a": [1, 2]}, tmp_path / "t")
-    for value in (3, 4):
-        dataset = glaive.write_dataset({"a": [value]}, tmp_path / "t", mode="append")
-
-    @batch_udf(output_schema=pa.schema([("doubled", pa.int64())]), checkpoint_file=kept)
-    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-        calls.append(len(batch))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        read: Any = batch["a"].to_pylist()
-        return pa.RecordBatch.from_pydict({"doubled": [2 * value for value in read]})
-
-    with pytest.raises(KeyboardInterrupt):
-        dataset.add_columns(doubled, read_columns=["a"])
-    with closing(sqlite3.connect(kept)) as connection, connection:
-        first, second = connection.execute("SELECT rowid, file FROM files").fetchall()
-        for (row, _), (_, text) in ((first, second), (second, first)):
-            connection.execute("UPDATE files SET file = ? WHERE rowid = ?", (text, row))
-    dataset.add_columns(doubled, read_columns=["a"])
-    assert calls == [2, 1, 1, 2, 1, 1]
-    expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
-    assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected
 
 
 @pytest.mark.spec("sec-7")

@@ -16,7 +16,6 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
     MAX_ROWS_AT_ONCE,
     RowValues,
-    concatenate_row_ids,
     decode_row_ids,
     decode_versions,
     encode_row_ids,
@@ -244,17 +243,6 @@ def test_ids_of_billions_of_rows_are_made_one_by_one(
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.spec("rel-25")
-def test_a_range_with_holes_is_told_as_the_runs_between_them() -> None:
-    ids = np.delete(np.arange(100, 10_000, dtype=np.uint64), [0, 7, 8, 9_000])
-    listed = np.array([5, 3], np.uint64)
-    data = concatenate_row_ids([encode_row_ids(ids), encode_row_ids(listed)], where="m")
-    values = RowValues.of_row_ids(data, len(ids) + 2, where="m")
-    runs = [array.tolist() for array in values.runs()]
-    assert runs == [[0, 6, 8997], [6, 8997, 9896], [101, 109, 9101]]
-    assert list(values.listed_rows()) == [(9896, 9898)]
 
 
 def test_versions_of_billions_of_rows_are_made_one_by_one() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
+from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
 from glaive.dataset.keywords import (
     FileKeywords,
     IndexKeywords,
@@ -23,7 +24,7 @@ from glaive.dataset.keywords import (
     VectorKeywords,
     WriteKeywords,
 )
-from glaive.dataset.pylance_members import ArrowNamed, class_for_arrow, with_pylance_members
+from glaive.dataset.pylance_members import ArrowNamed, PylanceMembers, class_for_arrow
 from glaive.dataset.version import (
     OpenDataset,
     OpenedVersion,
@@ -95,8 +96,8 @@ Target = str | os.PathLike[str] | OpenDataset
 """The target of a commit."""
 
 
-@with_pylance_members
-class LanceDataset(ArrowNamed):
+@refuse_members(REFUSED_MEMBERS)
+class LanceDataset(PylanceMembers, ArrowNamed):
     """One version of a dataset. :func:`glaive.dataset` opens one and explains the parameters.
 
     Safe to share between threads; can be pickled, and is opened again at the same version.
@@ -131,7 +132,7 @@ class LanceDataset(ArrowNamed):
         if serialized_manifest is not None and version is None:
             version = version_of_manifest(serialized_manifest)
         if namespace_client is not None or table_id is not None:
-            from glaive.dataset.namespaces import find_table
+            from glaive.table.manifest_store.registers import find_table
 
             found = find_table(namespace_client, table_id, uri, storage_options, manifest_store)
             uri, storage_options = found.uri, found.storage_options
@@ -1260,7 +1261,7 @@ class LanceDataset(ArrowNamed):
         VersionNotFoundError, RefNotFoundError
             There is no such version, tag or branch.
         """
-        from glaive.dataset.versions.references import resolve
+        from glaive.table.refs import resolve
 
         return self.holding(self._at.at_reference(resolve(self.store, self.manifest, version)))
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
 from glaive.errors import OptionError
 
 if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
     from glaive.file.files import LanceFileSession
 
 
@@ -60,31 +60,6 @@ def class_for_arrow(name: str) -> Any:
         Of the class in pyarrow.dataset. The class with this ``__class__`` has no slots.
     """
     return property(partial(_shown, name), doc="The class.")
-
-
-D = TypeVar("D", bound=type)
-
-
-def with_pylance_members(cls: D) -> D:
-    """Class decorator: the members of this module, and those that are refused by name."""
-    members: tuple[Any, ...] = (
-        _ds,
-        _uri,
-        _storage_options,
-        _default_scan_options,
-        storage_options_accessor,
-        filter,
-        sort_by,
-        join,
-        join_asof,
-        new_file_session,
-        from_pydantic_model,
-    )
-    for member in members:
-        named: Any = member.fget if isinstance(member, property) else member
-        setattr(cls, named.__name__, member)
-    refuse_members(REFUSED_MEMBERS)(cls)
-    return cls
 
 
 def manifest_needs_migration(dataset: Any) -> bool:
@@ -174,33 +149,6 @@ class _Inner:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-@property  # type: ignore[misc]  # becomes one of the class
-def _ds(self: Any) -> _Inner:
-    """The dataset, with the methods of pylance's inner one."""
-    return _Inner(self)
-
-
-@property  # type: ignore[misc]  # becomes one of the class
-def _uri(self: Any) -> str:
-    return str(self.uri)
-
-
-@property  # type: ignore[misc]  # becomes one of the class
-def _storage_options(self: Any) -> Mapping[str, str] | None:
-    given: Mapping[str, str] | None = self.storage_options
-    return given
-
-
-@property  # type: ignore[misc]  # becomes one of the class
-def _default_scan_options(self: Any) -> dict[str, Any] | None:
-    return dict(self.opened.scan_defaults) or None
-
-
-@_default_scan_options.setter
-def _default_scan_options(self: Any, options: Mapping[str, Any] | None) -> None:
-    self._at = replace(self._at, scan_defaults=dict(options or {}))
-
-
 class _StorageOptions:
     """Storage options as clients ask for them."""
 
@@ -212,98 +160,119 @@ class _StorageOptions:
         return dict(self._options)
 
 
-@property  # type: ignore[misc]  # becomes one of the class
-def storage_options_accessor(self: Any) -> _StorageOptions | None:
-    """The storage options as an object; ``None`` if none were given."""
-    options = self.storage_options
-    return None if options is None else _StorageOptions(options)
-
-
-def filter(self: Any, expression: Any) -> Any:
-    """The dataset with a filter, as a pyarrow dataset."""
-    return self.to_pyarrow_dataset().filter(expression)
-
-
-def sort_by(self: Any, sorting: Any, **kwargs: Any) -> Any:
-    """All rows, sorted, in memory, as a pyarrow dataset."""
-    return self.to_pyarrow_dataset().sort_by(sorting, **kwargs)
-
-
-def join(
-    self: Any,
-    right_dataset: Any,
-    keys: Any,
-    right_keys: Any = None,
-    join_type: str = "left outer",
-    left_suffix: str | None = None,
-    right_suffix: str | None = None,
-    coalesce_keys: bool = True,
-    use_threads: bool = True,
-) -> Any:
-    """Join with another dataset or table, in memory; options as in pyarrow."""
-    given = (right_keys, join_type, left_suffix, right_suffix, coalesce_keys, use_threads)
-    return self.to_pyarrow_dataset().join(right_dataset, keys, *given)
-
-
-def join_asof(
-    self: Any,
-    right_dataset: Any,
-    on: str,
-    by: Any,
-    tolerance: int,
-    right_on: str | None = None,
-    right_by: Any = None,
-) -> Any:
-    """Join on the nearest key, in memory; options as in pyarrow."""
-    arrow = self.to_pyarrow_dataset()
-    return arrow.join_asof(right_dataset, on, by, tolerance, right_on, right_by)
-
-
-def new_file_session(self: Any) -> LanceFileSession:
-    """Single files below the dataset's folder, with its storage options."""
-    from glaive.file.files import LanceFileSession
-
-    return LanceFileSession(self.uri, self.storage_options)
-
-
-@classmethod  # type: ignore[misc]  # becomes one of the class
-def from_pydantic_model(
-    cls: Any, model_class: Any, data: Any, uri: Any = None, mode: str = "create", **kwargs: Any
-) -> Any:
-    """Write instances of a pydantic model; the schema is that of the model.
-
-    Parameters
-    ----------
-    model_class
-        A class derived from ``pydantic.BaseModel``.
-    data
-        A list of its instances; of the class itself, not of derived ones.
-    uri
-        Where to write; default: the name of the class in small letters and underscores.
-    mode
-        ``create``, ``overwrite`` or ``append``.
-    **kwargs
-        Of :func:`glaive.write_dataset`.
-
-    Raises
-    ------
-    OptionError
-        ``data`` is no list of such instances.
-    SchemaError
-        The model has a field without counterpart in Arrow.
-    """
-    from glaive.dataset.writing.rows import insert_rows
-    from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
-
-    if not isinstance(data, list):
-        raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
-    rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
-    target: Any = _path_of(model_class) if uri is None else uri
-    return cls.holding(insert_rows(target, rows, mode, kwargs))
-
-
 def _path_of(model: type) -> str:
     import re
 
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model.__name__)
     return words.lower()
+
+
+class PylanceMembers:
+    """Members of pylance's dataset that no other module is about."""
+
+    _at: OpenedVersion
+
+    @property
+    def _ds(self: Any) -> _Inner:
+        """The dataset, with the methods of pylance's inner one."""
+        return _Inner(self)
+
+    @property
+    def _uri(self: Any) -> str:
+        return str(self.uri)
+
+    @property
+    def _storage_options(self: Any) -> Mapping[str, str] | None:
+        given: Mapping[str, str] | None = self.storage_options
+        return given
+
+    @property
+    def _default_scan_options(self: Any) -> dict[str, Any] | None:
+        return dict(self.opened.scan_defaults) or None
+
+    @_default_scan_options.setter
+    def _default_scan_options(self: Any, options: Mapping[str, Any] | None) -> None:
+        self._at = replace(self._at, scan_defaults=dict(options or {}))
+
+    @property
+    def storage_options_accessor(self: Any) -> _StorageOptions | None:
+        """The storage options as an object; ``None`` if none were given."""
+        options = self.storage_options
+        return None if options is None else _StorageOptions(options)
+
+    def filter(self: Any, expression: Any) -> Any:
+        """The dataset with a filter, as a pyarrow dataset."""
+        return self.to_pyarrow_dataset().filter(expression)
+
+    def sort_by(self: Any, sorting: Any, **kwargs: Any) -> Any:
+        """All rows, sorted, in memory, as a pyarrow dataset."""
+        return self.to_pyarrow_dataset().sort_by(sorting, **kwargs)
+
+    def join(
+        self: Any,
+        right_dataset: Any,
+        keys: Any,
+        right_keys: Any = None,
+        join_type: str = "left outer",
+        left_suffix: str | None = None,
+        right_suffix: str | None = None,
+        coalesce_keys: bool = True,
+        use_threads: bool = True,
+    ) -> Any:
+        """Join with another dataset or table, in memory; options as in pyarrow."""
+        given = (right_keys, join_type, left_suffix, right_suffix, coalesce_keys, use_threads)
+        return self.to_pyarrow_dataset().join(right_dataset, keys, *given)
+
+    def join_asof(
+        self: Any,
+        right_dataset: Any,
+        on: str,
+        by: Any,
+        tolerance: int,
+        right_on: str | None = None,
+        right_by: Any = None,
+    ) -> Any:
+        """Join on the nearest key, in memory; options as in pyarrow."""
+        arrow = self.to_pyarrow_dataset()
+        return arrow.join_asof(right_dataset, on, by, tolerance, right_on, right_by)
+
+    def new_file_session(self: Any) -> LanceFileSession:
+        """Single files below the dataset's folder, with its storage options."""
+        from glaive.file.files import LanceFileSession
+
+        return LanceFileSession(self.uri, self.storage_options)
+
+    @classmethod
+    def from_pydantic_model(
+        cls: Any, model_class: Any, data: Any, uri: Any = None, mode: str = "create", **kwargs: Any
+    ) -> Any:
+        """Write instances of a pydantic model; the schema is that of the model.
+
+        Parameters
+        ----------
+        model_class
+            A class derived from ``pydantic.BaseModel``.
+        data
+            A list of its instances; of the class itself, not of derived ones.
+        uri
+            Where to write; default: the name of the class in small letters and underscores.
+        mode
+            ``create``, ``overwrite`` or ``append``.
+        **kwargs
+            Of :func:`glaive.write_dataset`.
+
+        Raises
+        ------
+        OptionError
+            ``data`` is no list of such instances.
+        SchemaError
+            The model has a field without counterpart in Arrow.
+        """
+        from glaive.dataset.writing.rows import insert_rows
+        from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
+
+        if not isinstance(data, list):
+            raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
+        rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
+        target: Any = _path_of(model_class) if uri is None else uri
+        return cls.holding(insert_rows(target, rows, mode, kwargs))

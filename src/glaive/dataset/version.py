@@ -43,7 +43,7 @@ from glaive.table.root import CommitLock, open_root
 from glaive.types import integer_of
 
 if TYPE_CHECKING:
-    from glaive.dataset.versions.references import Referenced
+    from glaive.table.refs import Referenced
 
 
 # --- Describe versions, and find them by number or time ---------------------------------
@@ -244,7 +244,7 @@ def _version(
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
-        from glaive.dataset.versions.references import resolve
+        from glaive.table.refs import resolve
 
         target = resolve(store, open_latest(store), version)
         return target.store, target.manifest, target.store.uri

@@ -102,18 +102,6 @@ class SegmentValues:
             values += np.repeat(np.arange(low, high + 1, dtype=np.uint64), np.diff(edges))
         return values
 
-    @property
-    def is_range(self) -> bool:
-        """Whether they are a range with gaps, none of which is listed."""
-        return self._values is None
-
-    def runs(self, length: int) -> tuple[Int64s, Int64s, UInt64s]:
-        """Where each run between gaps of a range begins and ends, and its first value."""
-        edges = np.concatenate(([0], self._gaps, [length]))
-        gaps = np.flatnonzero(edges[:-1] < edges[1:])
-        first, stop = edges[gaps], edges[gaps + 1]
-        return first, stop, (first + gaps).astype(np.uint64) + np.uint64(self._start)
-
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """The position of each value, which is within the bounds, and whether it exists."""
         if self._values is not None:
@@ -380,27 +368,6 @@ class RowValues:
         """
         check_at_once(self.rows, where)
         return self.between(0, self.rows)
-
-    def runs(self) -> tuple[Int64s, Int64s, UInt64s]:
-        """Where runs of rows begin and end, whose numbers ascend or are equal; the first ones."""
-        stops, firsts = self._ends, np.concatenate(([0], self._ends))[:-1]
-        plain = firsts < stops
-        plain[list(self._other)] = False
-        numbers = self._base + np.uint64(self._step) * firsts.astype(np.uint64)
-        found = [(firsts[plain], stops[plain], numbers[plain])]
-        for at, part in self._other.items():
-            if isinstance(part, SegmentValues) and part.is_range:
-                low, high, start = part.runs(int(stops[at] - firsts[at]))
-                found.append((low + firsts[at], high + firsts[at], start))
-        joined = list(map(np.concatenate, zip(*found, strict=True)))
-        order = np.argsort(joined[0])
-        return joined[0][order], joined[1][order], joined[2][order]
-
-    def listed_rows(self) -> Iterator[tuple[int, int]]:
-        """Where rows begin and end whose numbers are in none of :meth:`runs`."""
-        for at, part in self._other.items():
-            if not (isinstance(part, SegmentValues) and part.is_range):
-                yield int(self._ends[at - 1]) if at else 0, int(self._ends[at])
 
     def between(self, first: int, stop: int) -> UInt64s:
         """The numbers of the physical rows from ``first`` up to before ``stop``."""

@@ -131,7 +131,7 @@ class SparkCatalogue:
                 )
 
     def _find(self, table: str) -> tuple[str, Mapping[str, str] | None]:
-        from glaive.dataset.namespaces import find_table
+        from glaive.table.manifest_store.registers import find_table
 
         path = (*self.namespace, table)
         found = find_table(self.namespace_client, path, None, None)

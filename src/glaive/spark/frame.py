@@ -43,7 +43,7 @@ def open_dataset(options: Options) -> LanceDataset:
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
     """Options with the version of an opened dataset, and what it is recognised by."""
-    from glaive.dataset.versions.references import branch_of
+    from glaive.table.refs import branch_of
 
     there = dataset.manifest
     return replace(

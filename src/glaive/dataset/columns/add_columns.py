@@ -36,7 +36,6 @@ from glaive.dataset.columns.column_files import (
     write_live,
 )
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, CheckpointFolder, as_batch
-from glaive.dataset.fragments.metadata import opened_file
 from glaive.dataset.tasks import (
     LOCAL,
     FragmentRange,
@@ -51,7 +50,6 @@ from glaive.errors import (
     ColumnNotFoundError,
     CommitConflictError,
     CommitContentionError,
-    FormatError,
     ObjectNotFoundError,
     OptionError,
     SchemaError,
@@ -62,7 +60,6 @@ from glaive.expr.filters import Value, bind_value
 from glaive.expr.split import refuse_blob_uses
 from glaive.expr.tree import Literal
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, DataFile, Fragment, FragmentList, check_fragment
 from glaive.format.manifest import Manifest
@@ -70,6 +67,7 @@ from glaive.format.paths import data_file_path, new_data_file_name
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import check_at_once
 from glaive.format.wire import parse
+from glaive.io.store import ObjectStore
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SystemColumns, computed_field
 from glaive.scan.snapshot import Snapshot
 from glaive.table.copying import copy_data_file
@@ -150,21 +148,15 @@ class AddedFiles:
 # --- A file with new columns of a fragment that an earlier run has finished -------------
 
 
-def still_there(
-    snapshot: Snapshot, fragment: Fragment, columns: LanceSchema, file: DataFile
-) -> DataFile | None:
+def still_there(store: ObjectStore, file: DataFile) -> DataFile | None:
     """The file, if the dataset still has it; one that a clean-up may delete soon as a copy.
 
-    A checkpoint may be damaged, or somebody else's: a file that does not hold these columns of all
-    rows of the fragment, as its description says, is none.
-
-    One request, and those that open a file; at least three more for the copy, which has its blobs,
-    too.
+    One request; at least three more for the copy, which has its blobs, too.
     """
-    store, path = snapshot.store, data_file_path(file.path)
+    path = data_file_path(file.path)
     try:
         meta = store.head(path)
-        if meta.size != file.size or not _holds(snapshot, fragment, columns, file):
+        if meta.size != file.size:
             return None
         if can_be_committed(meta):
             return file
@@ -173,29 +165,6 @@ def still_there(
     except ObjectNotFoundError:
         return None
     return copy
-
-
-def _holds(snapshot: Snapshot, fragment: Fragment, columns: LanceSchema, file: DataFile) -> bool:
-    if file.base_id is not None:
-        return False
-    try:
-        reader = opened_file(snapshot, file.path, None)
-        # Values of blobs are described by fields that have no id.
-        found = [_fact(field) for field in reader.schema.walk() if field.id >= 0]
-        if reader.version == LEGACY:  # its entries list all fields and no columns
-            described = set(file.fields) == set(reader.schema.field_ids())
-        else:
-            described = file.columns() == reader.column_numbers()
-    except FormatError:
-        return False
-    named = [field.name for field in reader.schema.fields] == columns.names
-    held = named and set(found) <= set(map(_fact, columns.walk()))
-    whole = reader.version == file.version and reader.num_rows == fragment.physical_rows
-    return bool(described and held and whole)
-
-
-def _fact(field: Field) -> tuple[int, str, str]:
-    return field.id, field.name, field.logical_type
 
 
 _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
@@ -484,7 +453,7 @@ def _function(
     def write(position: int) -> DataFile | None:
         fragment = manifest.fragment(position)
         done: DataFile | None = None if checkpoint is None else checkpoint.file(fragment)
-        kept = None if done is None else still_there(snapshot, fragment, grown.added, done)
+        kept = None if done is None else still_there(snapshot.store, done)
         if kept is not None:
             if checkpoint is not None and kept is not done:
                 checkpoint.keep_file(fragment, kept)

@@ -10,7 +10,6 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from os import cpu_count
 from threading import main_thread
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import integer_array
 from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, weight
 from glaive.arrow.validation import check_schema
-from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.dataset.blobs import with_blob_type
 from glaive.dataset.writing.conform import check_names
@@ -36,6 +34,7 @@ from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
+from glaive.io.pool import worker_count
 from glaive.scan.bound import PassedPages
 from glaive.scan.plan import windows
 from glaive.scan.projection import BlobHandling, SystemColumns
@@ -222,7 +221,7 @@ def for_each(
         if file is not None:
             done[position] = file
 
-    count = threads or min(settings.threads or cpu_count() or 1, _MAX_THREADS, len(wanted) or 1)
+    count = threads or min(worker_count(), _MAX_THREADS, len(wanted) or 1)
     if not main_thread().is_alive():  # Python starts no pools any more
         count = 1
     try:

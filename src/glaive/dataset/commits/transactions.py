@@ -16,7 +16,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import LanceOperation, public_operation, table_operation
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.keywords import FileKeywords, shows_file_options
-from glaive.dataset.namespaces import reach_table
 from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments as write_files
@@ -47,6 +46,7 @@ from glaive.table.load import (
     open_version,
     read_transaction,
 )
+from glaive.table.manifest_store.registers import reach_table
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex, brought_up_to
 from glaive.table.operations.overwrite import Overwrite, Restore

@@ -79,10 +79,6 @@ class Bitmap(MutableSet[int]):
     def __init__(self, values: Iterable[int] | pa.Array | pa.ChunkedArray | None = None) -> None:
         self._bits: Any = _bits(() if values is None else values)
 
-    @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> Any:
-        return cls(it)
-
     def __contains__(self, value: object) -> bool:
         return isinstance(value, int) and 0 <= value <= _HIGHEST and value in self._bits
 
@@ -136,32 +132,16 @@ class Bitmap(MutableSet[int]):
         """A copy."""
         return type(self)(self)
 
-    def union(self, other: Iterable[int]) -> Self:
-        """Integers of either."""
-        return self._with(self._bits | _bits(other))
-
-    def intersection(self, other: Iterable[int]) -> Self:
-        """Integers of both."""
-        return self._with(self._bits & _bits(other))
-
-    def difference(self, other: Iterable[int]) -> Self:
-        """Integers of this one only."""
-        return self._with(self._bits - _bits(other))
-
-    def symmetric_difference(self, other: Iterable[int]) -> Self:
-        """Integers of one of them only."""
-        return self._with(self._bits ^ _bits(other))
+    union, intersection = MutableSet.__or__, MutableSet.__and__
+    difference, symmetric_difference = MutableSet.__sub__, MutableSet.__xor__
 
     def issubset(self, other: Iterable[int]) -> bool:
         """Whether all are in the other, too."""
-        return bool(self._bits.issubset(_bits(other)))
+        return self <= Bitmap(other)
 
     def issuperset(self, other: Iterable[int]) -> bool:
         """Whether all of the other are here, too."""
-        return bool(self._bits.issuperset(_bits(other)))
-
-    def _with(self, bits: Any) -> Self:
-        return self.of_roaring(bits)
+        return self >= Bitmap(other)
 
 
 def _bits(values: Any) -> Any:

@@ -19,7 +19,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.progress_line import current_line
 from glaive.dataset.tasks import TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.dataset.versions.references import branch_of
 from glaive.errors import (
     DatasetNotFoundError,
     FormatError,
@@ -62,6 +61,7 @@ from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FoundFiles, files_of, index_folders, kind_of
 from glaive.table.refs import (
     BRANCHES,
+    branch_of,
     branch_store,
     can_be_deleted,
     is_branch_name,

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
-from glaive.dataset.versions.references import Referenced, branch_of, resolve_again
 from glaive.dataset.versions.refs import delete_branch
 from glaive.dataset.writing.plan import DatasetBasePath
 from glaive.dataset.writing.rows import allowing
@@ -31,12 +30,15 @@ from glaive.table.operations.overwrite import Clone
 from glaive.table.protocol import BuildContext, read_operation
 from glaive.table.refs import (
     Branch,
+    Referenced,
     branch_exists,
+    branch_of,
     branch_store,
     check_branch_name,
     create_branch_file,
     name_in,
     read_branch,
+    resolve_again,
     root_store,
 )
 from glaive.table.root import access_of, open_root

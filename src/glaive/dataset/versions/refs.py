@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from glaive.clock import now_ns
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
-from glaive.dataset.versions.references import Referenced, branch_of, resolve_again
 from glaive.errors import (
     CommitConflictError,
     CommitError,
@@ -46,13 +45,16 @@ from glaive.table.refs import (
     MAIN,
     TREE,
     Branch,
+    Referenced,
     Tag,
     branch_file,
+    branch_of,
     branch_store,
     can_be_deleted,
     name_in,
     read_branch,
     ref_files,
+    resolve_again,
     root_store,
 )
 

@@ -8,13 +8,12 @@ from uuid import UUID
 
 import numpy as np
 
-from glaive.arrow.blocks import ascending
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.rowids import RowValues, check_at_once
+from glaive.format.rowids import RowValues
 from glaive.named_tuple import NamedTuple
 from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.table.deletions import load_deleted_runs
@@ -22,8 +21,7 @@ from glaive.table.index_coverage import covered_fragments
 from glaive.table.rowids import load_lineage
 from glaive.types import UInt64s
 
-# --- Runs of stable row ids and highest row versions: what a few bytes say of many rows, as they
-# do
+# --- Runs of stable row ids, as a few bytes say of many rows ----------------------------
 #
 # Specification: "Row ids" in ``docs/format``.
 
@@ -52,59 +50,22 @@ class IdRuns(NamedTuple):
         return int(self.low[1:][twice[0]]) if len(twice) else None
 
 
-def runs_of_ids(ids: RowValues, live: LiveRows, where: object) -> IdRuns:
-    """The ids of the live rows of a fragment.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        As for :func:`glaive.format.rowids.check_at_once`, of ids that are no ranges.
-    """
-    runs = [_live_runs(ids, live)]
-    for first, stop in ids.listed_rows():
-        check_at_once(stop - first, where)
-        runs += _listed(ids, live, first, stop)
-    return IdRuns.joined(runs)
+def _windows(values: RowValues) -> Iterator[tuple[int, int, UInt64s]]:
+    for begin in range(0, values.rows, _WINDOW):
+        end = min(values.rows, begin + _WINDOW)
+        yield begin, end, values.between(begin, end)
 
 
-def _live_runs(ids: RowValues, live: LiveRows) -> IdRuns:
-    """Those of ids that are ranges, between the deleted rows."""
-    first, stop, number = ids.runs()
-    edges = ascending(np.concatenate((first, stop, *live.deleted_runs(0, live.rows))))
-    begin, end = edges[:-1], edges[1:]
-    at = np.searchsorted(first, begin, side="right") - 1
-    some = np.flatnonzero(at >= 0)
-    some = some[(begin[some] < stop[at[some]]) & ~live.is_deleted(begin[some])]
-    at = at[some]
-    low = number[at] + (begin[some] - first[at]).astype(np.uint64)
-    return IdRuns(low, low + (end[some] - begin[some] - 1).astype(np.uint64))
-
-
-def _listed(ids: RowValues, live: LiveRows, first: int, stop: int) -> Iterator[IdRuns]:
-    """Those of ids that are no range; they end with one that is there twice, which says enough."""
-    for begin in range(first, stop, _WINDOW):
-        end = min(stop, begin + _WINDOW)
-        part = np.delete(ids.between(begin, end), live.deleted_between(begin, end) - begin)
+def runs_of_ids(ids: RowValues, live: LiveRows) -> IdRuns:
+    """The ids of the live rows of a fragment."""
+    runs = []
+    for begin, end, window in _windows(ids):
+        part = np.delete(window, live.deleted_between(begin, end) - begin)
         if len(part):
             edges = np.flatnonzero(part[1:] - part[:-1] != 1)
             lows, highs = np.append(0, edges + 1), np.append(edges, len(part) - 1)
-            runs = IdRuns.joined([IdRuns(part[lows], part[highs])])
-            twice = runs.repeated()
-            if twice is not None:
-                one = np.full(2, twice, np.uint64)
-                yield IdRuns(one, one)
-                return
-            yield runs
-
-
-def highest_number(values: RowValues, where: object) -> int:
-    """The highest number of all rows; 0 without rows. Errors as for :func:`runs_of_ids`."""
-    highest = int(values.runs()[2].max(initial=0))
-    for first, stop in values.listed_rows():
-        check_at_once(stop - first, where)
-        for begin in range(first, stop, _WINDOW):
-            highest = max(highest, int(values.between(begin, min(stop, begin + _WINDOW)).max()))
-    return highest
+            runs.append(IdRuns(part[lows], part[highs]))
+    return IdRuns.joined(runs)
 
 
 Place = tuple[str, int | None]
@@ -184,7 +145,7 @@ def validate_fragment(
         return None
     for column in ("created_at", "updated_at"):
         versions = load_lineage(snapshot.store, manifest, fragment, column)
-        highest = highest_number(versions, manifest.where)
+        highest = max((int(part.max()) for _, _, part in _windows(versions)), default=0)
         if highest > manifest.version:
             raise _wrong(
                 snapshot,
@@ -193,7 +154,7 @@ def validate_fragment(
                 f"{highest}",
             )
     ids = load_lineage(snapshot.store, manifest, fragment, "row_ids")
-    return runs_of_ids(ids, LiveRows(deleted, fragment.physical_rows), manifest.where)
+    return runs_of_ids(ids, LiveRows(deleted, fragment.physical_rows))
 
 
 def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile, parsed: set[Place]) -> None:

@@ -346,7 +346,7 @@ def write_rows(
     ``wanted`` has the mode and all options for the files.
     """
     if namespace_client is not None or table_id is not None:
-        from glaive.dataset.namespaces import find_table
+        from glaive.table.manifest_store.registers import find_table
 
         create = wanted.mode == "create"
         place = (namespace_client, table_id, uri, storage_options, manifest_store)

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.tasks import COUNTS, JOB
-from glaive.dataset.versions.references import branch_of
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.spark.jobs.runner import parse_counts
 from glaive.spark.lance_table.handle import TableHandle
 from glaive.spark.streams.frames import read_changes
 from glaive.table.load import load_manifest, read_transaction
+from glaive.table.refs import branch_of
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:

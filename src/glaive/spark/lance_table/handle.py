@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from glaive.dataset.versions.references import branch_of
 from glaive.spark.api import CASE_SENSITIVE, is_set, read
 from glaive.spark.options import from_spark
 from glaive.spark.types import refuse_same_without_case
+from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

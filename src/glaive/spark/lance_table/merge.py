@@ -16,7 +16,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.dataset.merging.source import primary_key
-from glaive.dataset.versions.references import branch_of
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.format.manifest import Feature
@@ -52,6 +51,7 @@ from glaive.spark.types import (
     two_values,
     without_case,
 )
+from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
