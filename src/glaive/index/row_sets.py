@@ -636,15 +636,14 @@ class SetFormat(NamedTuple):
 
     def of(self, rows: RowNumbers) -> bytes:
         """Encode ascending rows."""
-        return self.join(_bitmaps(rows))
+        return self.join(*_bitmaps(rows, np.array([0, len(rows)])))
 
     def encode(self, rows: RowNumbers, bounds: Int64s) -> pa.Array:
         """Encode the sets between some bounds, the rows of each in any order, and repeated."""
         owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         if bool(((rows[1:] < rows[:-1]) & (owner[1:] == owner[:-1])).any()):
             rows = rows[np.lexsort((rows, owner))]
-        sets = [self.of(rows[start:stop]) for start, stop in pairwise(bounds.tolist())]
-        return pa.array(sets, pa.binary())
+        return pa.array(list(map(self.join, _bitmaps(rows, bounds))), pa.binary())
 
     def union(self, sets: Sequence[bytes]) -> bytes:
         """Return the union of some sets, encoded."""
@@ -696,11 +695,13 @@ class SetFormat(NamedTuple):
         self, batch: Sequence[tuple[Halves, Addresses]], address_map: AddressMap
     ) -> Iterator[bytes]:
         """Yield sets with the bitmaps that stay, and the rows that are looked up for all."""
-        bounds = np.cumsum([0, *(len(rows) for _, rows in batch)])
         moved, kept = address_map.apply(np.concatenate([_NO_NUMBERS, *(rows for _, rows in batch)]))
-        for (halves, _), (start, stop) in zip(batch, pairwise(bounds.tolist()), strict=True):
-            rows = np.sort(moved[start:stop][kept[start:stop]])
-            for upper, lower in _bitmaps(rows).items():
+        owner = np.repeat(np.arange(len(batch)), [len(rows) for _, rows in batch])[kept]
+        moved = moved[kept]
+        order = np.lexsort((moved, owner))
+        bounds = np.searchsorted(owner, np.arange(len(batch) + 1))
+        for (halves, _), found in zip(batch, _bitmaps(moved[order], bounds), strict=True):
+            for upper, lower in found.items():
                 known = halves.get(upper, lower)
                 halves[upper] = None if known is None else known | lower
             yield self.join(halves)
@@ -735,17 +736,20 @@ def _less(rows: BitMap | None, dropped: BitMap | None) -> BitMap | None:
     return rows if rows is None or dropped is None else rows - dropped
 
 
-def _bitmaps(rows: RowNumbers) -> dict[int, BitMap]:
-    """One bitmap for each upper half of ascending numbers."""
+def _bitmaps(rows: RowNumbers, bounds: Int64s) -> list[dict[int, BitMap]]:
+    """Make the bitmaps of the sets between some bounds, the rows of each ascending."""
     from pyroaring import BitMap
 
-    uppers = rows >> _SHIFT
-    starts = np.flatnonzero(np.diff(uppers, prepend=_DELETED)).tolist()
-    lowers = rows.astype(np.uint32)
-    return {
-        uppers.item(start): BitMap(lowers[start:stop])
-        for start, stop in pairwise([*starts, len(rows)])
-    }
+    uppers, lowers = rows >> _SHIFT, rows.astype(np.uint32)
+    begins = np.diff(uppers, prepend=_DELETED) != 0
+    begins[bounds[:-1][bounds[:-1] < len(rows)]] = True
+    starts = np.flatnonzero(begins)
+    owners = (np.searchsorted(bounds, starts, side="right") - 1).tolist()
+    sets: list[dict[int, BitMap]] = [{} for _ in bounds[1:]]
+    places = pairwise([*starts.tolist(), len(rows)])
+    for owner, upper, (start, stop) in zip(owners, uppers[starts].tolist(), places, strict=True):
+        sets[owner][upper] = BitMap(lowers[start:stop])
+    return sets
 
 
 def _split_rowset(data: bytes, where: object) -> Halves:

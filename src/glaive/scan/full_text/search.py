@@ -22,7 +22,6 @@ from glaive.index.protocol import ValueBatch
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.text.opened import (
     Hits,
-    JoinedPartitions,
     OpenedInverted,
     OpenedPartition,
     SearchedPartition,
@@ -36,7 +35,7 @@ from glaive.index.text.opened import (
 )
 from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers import Tokenizer
-from glaive.kernels.text_search import MAX_TERMS, WeightedList, weighted
+from glaive.kernels.text_search import WeightedList, weighted
 from glaive.named_tuple import NamedTuple
 from glaive.scan.full_text.queries import (
     BooleanQuery,
@@ -292,27 +291,22 @@ class TextColumn:
         opened = self.segments[0][1]
         return (opened.fuzzy_texts if fuzzy else opened.texts).tokens(text)
 
-    def searched(self, among: RowSet | None, *, joined: bool = False) -> list[SearchedPartition]:
+    def searched(self, among: RowSet | None) -> list[SearchedPartition]:
         """All partitions of the index.
 
         Parameters
         ----------
         among
             Addresses of the rows that may be found; None: all.
-        joined
-            Those of a segment as one, if they can be.
         """
         return [
             self._searched(segment, partition, among)
             for segment, opened in self.segments
-            for partition in (opened.joined if joined else opened.partitions)
+            for partition in opened.partitions
         ]
 
     def _searched(
-        self,
-        segment: IndexedSegment,
-        partition: OpenedPartition | JoinedPartitions,
-        among: RowSet | None,
+        self, segment: IndexedSegment, partition: OpenedPartition, among: RowSet | None
     ) -> SearchedPartition:
         key = ("text rows", segment.stated, partition.number)
         rows: _PartitionRows | None = self.snapshot.memo.get(key)
@@ -324,10 +318,8 @@ class TextColumn:
             allowed = inside if allowed is None else inside & allowed
         return SearchedPartition(partition, rows.addresses, allowed, rows.ascending)
 
-    def _rows(
-        self, segment: IndexedSegment, partition: OpenedPartition | JoinedPartitions
-    ) -> _PartitionRows:
-        stored = partition.stored_rows
+    def _rows(self, segment: IndexedSegment, partition: OpenedPartition) -> _PartitionRows:
+        stored = partition.documents.rows
         addresses, known = SnapshotIndices.of(self.snapshot).locate(segment, stored)
         ascending = bool((addresses[1:] > addresses[:-1]).all())
         allowed = None if known.all() else known.astype(np.uint8)
@@ -757,8 +749,7 @@ class TextSearch:
             texts = self._read(column, column.tokenizer, [token for token, _ in plain.tokens])
         if terms.tokens and indexed:
             # Each partition has similar words of its own, and sums of all its documents.
-            joined = most is not None and not terms.fuzziness and len(terms.tokens) <= MAX_TERMS
-            searched = column.searched(self._among, joined=joined)
+            searched = column.searched(self._among)
             # A token counts once for each place, of which n-grams have one; all do in texts read.
             once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
             # Of rows that it does not know, an index of list elements has scores in common.

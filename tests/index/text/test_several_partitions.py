@@ -15,7 +15,6 @@ from glaive.index.protocol import ValueBatch
 from glaive.index.text.inverted import Inverted
 from glaive.index.text.opened import (
     Hits,
-    JoinedPartitions,
     OpenedInverted,
     SearchedPartition,
     TermQuery,
@@ -50,10 +49,10 @@ def opened(source: type[RowsInMemory]) -> OpenedInverted:
     return index  # type: ignore[no-any-return]  # an opened index
 
 
-def searched(index: OpenedInverted, allowed: Any, *, joined: bool) -> list[SearchedPartition]:
+def searched(index: OpenedInverted, allowed: Any) -> list[SearchedPartition]:
     found = []
-    for partition in index.joined if joined else index.partitions:
-        rows = partition.stored_rows
+    for partition in index.partitions:
+        rows = partition.documents.rows
         mask = None if allowed is None else allowed[rows.astype(np.int64)]
         found.append(SearchedPartition(partition, rows, mask))
     return found
@@ -80,37 +79,15 @@ def test_the_best_rows_are_those_of_all_partitions_with_ties_by_row(
     with force_tier(tier):
         for name, query in QUERIES.items():
             for allowed in (None, some):
-                everything = search_terms(
-                    searched(index, allowed, joined=False), query, index.statistics, None
-                )
+                everything = search_terms(searched(index, allowed), query, index.statistics, None)
                 assert len(everything.rows), name
                 for most in (1, 10, 150):
-                    together = searched(index, allowed, joined=True)
-                    assert len(together) == 1
+                    together = searched(index, allowed)
                     hits = search_terms(together, query, index.statistics, most)
                     expected = everything.best(most)
-                    assert len(hits.rows) == len(expected.rows)
                     assert_equal(hits.best(most), expected, name)
 
 
 def assert_equal(found: Hits, expected: Hits, name: str) -> None:
     assert found.rows.tolist() == expected.rows.tolist(), name
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
-
-
-def test_counts_statistics_and_similar_words_are_those_of_all_partitions() -> None:
-    index = opened(ScatteredRows)
-    (joined,) = index.joined
-    assert isinstance(joined, JoinedPartitions)
-    assert joined.stored_rows.tolist() == list(range(ROWS))
-    assert (joined.size, joined.statistics) == (ROWS, index.statistics)
-    for token in ("w1", "w39", "unknown"):
-        having = [one.count(token) for one in index.partitions]
-        assert joined.count(token) == sum(having) == len(joined.weighted(token, 3.0).documents)
-    assert joined.near("w39", 1, 2, 50) == ["w3", *(f"w3{digit}" for digit in range(10))]
-
-
-def test_a_single_partition_is_searched_as_it_is() -> None:
-    index: Any = Inverted().open(built(RowsInMemory([pa.array(["a word", "a text"])])))
-    assert index.joined is index.partitions
-    assert not JoinedPartitions.can_join(index.partitions)
