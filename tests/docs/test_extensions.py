@@ -35,6 +35,12 @@ RUNS = {
         assert "ScalarIndexQuery" in dataset.scanner(filter="x = 17").explain_plan()
         assert dataset.to_table(filter="x = 17")["x"].to_pylist() == [17]
     """,
+    "formats": """
+        Path("colours.pairs").write_text("red=3\\nblue=5\\n")
+        lance.ingest("colours.pairs", "t")
+        found = lance.dataset("t").to_table().to_pylist()
+        assert found == [{"name": "red", "value": 3}, {"name": "blue", "value": 5}]
+    """,
     "stores": """
         lance.write_dataset(pa.table({"x": [1]}), "scratch://t")
         assert lance.dataset("scratch://t").count_rows() == 1

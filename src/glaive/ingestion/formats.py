@@ -34,6 +34,7 @@ from glaive.ingestion.sources import (
     refuse_failure,
 )
 from glaive.io.failures import as_store_errors
+from glaive.plugins import added
 
 _BATCH_ROWS: Final = 64 * 1024
 _BATCH_BYTES: Final = 64 << 20
@@ -521,13 +522,18 @@ def format_named(name: str, options: Mapping[str, object]) -> SourceFormat:
     OptionError
         There is no such format, or an option is wrong.
     """
-    kind = FORMATS.get(name)
+    kind = FORMATS.get(name) or added("formats").get(name)
     if kind is None:
         raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")
-    return kind(options)
+    made: SourceFormat = kind(options)
+    return made
 
 
-def format_of(files: Iterable[SourceFile]) -> str:
+def _names_by_suffix(kinds: Mapping[str, type[SourceFormat]]) -> dict[str, str]:
+    return {suffix: kind.name for kind in kinds.values() for suffix in kind.suffixes}
+
+
+def format_of(files: Sequence[SourceFile]) -> str:
     """Return the common format of files, from their names.
 
     Raises
@@ -535,7 +541,9 @@ def format_of(files: Iterable[SourceFile]) -> str:
     OptionError
         They have none.
     """
-    by_suffix = {suffix: kind.name for kind in FORMATS.values() for suffix in kind.suffixes}
+    by_suffix = _names_by_suffix(FORMATS)
+    if not by_suffix.keys() >= {file.suffix for file in files}:
+        by_suffix = {**_names_by_suffix(added("formats")), **by_suffix}
     found: dict[str | None, str] = {}
     for file in files:
         found.setdefault(by_suffix.get(file.suffix), file.named[1])
