@@ -9,44 +9,17 @@ import re
 import tomllib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import field
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
 from glaive.options import TEXT, Kind, UnfitError, read_table, shown
-from glaive.pipeline import steps
 from glaive.pipeline.runs import MAX_LEVELS, Pipeline, dependencies, is_too_deep
 from glaive.pipeline.step import DatasetName, Step
+from glaive.pipeline.steps import KINDS
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
-
-# --- Kinds of steps by name: the modules of ``glaive.pipeline.steps`` -------------------
-
-
-@cache
-def kinds() -> tuple[str, ...]:
-    """The names of all kinds, sorted; imports none of them."""
-    return tuple(sorted(module.name for module in iter_modules(steps.__path__)))
-
-
-@cache
-def kind_of(name: str) -> type[Step]:
-    """The class of a kind."""
-    module = import_module(f"{steps.__name__}.{name}")
-    (found,) = (
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Step)
-        and value.__module__ == module.__name__
-    )
-    found.kind = name
-    return found
-
 
 # --- Parameters of a pipeline: ``${name}`` in its texts ---------------------------------
 
@@ -333,13 +306,13 @@ def _parsed(path: Path, where: str) -> dict[str, Any]:
 
 def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Step:
     kind = table.pop("kind", None)
-    if kind not in kinds():
+    if kind not in KINDS:
         if kind is None:
-            raise OptionError(f"{where}: the key 'kind' is missing: one of {', '.join(kinds())}")
+            raise OptionError(f"{where}: the key 'kind' is missing: one of {', '.join(KINDS)}")
         raise OptionError(
-            f"{where}, key kind: {kind!r}{OptionError.did_you_mean(str(kind), kinds())}"
+            f"{where}, key kind: {kind!r}{OptionError.did_you_mean(str(kind), KINDS)}"
         )
-    made = kind_of(kind)
+    made = KINDS[kind]
 
     def named(given: Any) -> str:
         name: str = TEXT.of(given)

@@ -41,6 +41,8 @@ class ExpectingStep(Step):
 
     Parameters
     ----------
+    target
+        The dataset.
     expect
         A condition that every row has to fulfil, or several by name; null does not fulfil it.
     on_violation
@@ -49,6 +51,7 @@ class ExpectingStep(Step):
         The dataset for other rows: ``file``, ``line``, ``reason``, ``record`` (JSON), ``job_id``.
     """
 
+    target: DatasetName
     expect: str | Mapping[str, str] | None = None
     on_violation: OnViolation = "fail"
     quarantine: DatasetName | None = None
@@ -56,7 +59,7 @@ class ExpectingStep(Step):
     def check(self) -> None:
         """Refuse what does not go together."""
         self.expectations()
-        if self.quarantine is not None and self.writes().count(self.quarantine) > 1:
+        if self.quarantine == self.target:
             raise OptionError("quarantine: name another dataset than the one that the step writes")
 
     def expectations(self) -> Expectations | None:
@@ -65,9 +68,9 @@ class ExpectingStep(Step):
             self.expect, self.on_violation, has_quarantine=self.quarantine is not None
         )
 
-    def quarantined(self) -> tuple[str, ...]:
-        """The dataset of other rows, among those that the step writes."""
-        return () if self.quarantine is None else (self.quarantine,)
+    def writes(self) -> tuple[str, ...]:
+        """The dataset, and that of other rows."""
+        return (self.target,) if self.quarantine is None else (self.target, self.quarantine)
 
     @contextmanager
     def expected(self, frame: DataFrame, context: StepContext) -> Iterator[ExpectedRows]:

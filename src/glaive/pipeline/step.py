@@ -123,7 +123,7 @@ class StepContext:
 class Step(ABC):
     """A step of a pipeline: its fields are the keys that its table in the file may have.
 
-    A kind of step is a module in ``glaive.pipeline.steps`` named like it, with one subclass.
+    Kinds of steps are the classes in ``glaive.pipeline.steps``, by their names in ``KINDS``.
 
     Parameters
     ----------
@@ -158,7 +158,8 @@ class Step(ABC):
     @property
     def branch_written(self) -> str | None:
         """The branch of the datasets that it writes; None for the main one."""
-        return None
+        branch: str | None = getattr(self, "branch", None)
+        return branch
 
     @abstractmethod
     def summary(self) -> str:
@@ -181,24 +182,16 @@ class Step(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableStep(Step):
+class TargetStep(Step):
     """A step that changes a dataset which exists.
 
     Parameters
     ----------
     target
         The dataset.
-    branch
-        The branch to change; one that does not exist is started. Default: the main one.
     """
 
     target: DatasetName
-    branch: str | None = None
-
-    @property
-    def branch_written(self) -> str | None:
-        """The branch."""
-        return self.branch
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
         """The dataset."""
@@ -207,6 +200,19 @@ class TableStep(Step):
     def writes(self) -> tuple[str, ...]:
         """The dataset."""
         return (self.target,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStep(TargetStep):
+    """A step that may change a branch.
+
+    Parameters
+    ----------
+    branch
+        The branch to change; one that does not exist is started. Default: the main one.
+    """
+
+    branch: str | None = None
 
 
 # --- Queries of steps, in which datasets stand by their names ---------------------------

@@ -1,1 +1,0 @@
-"""Kinds of steps, a file each: its name is that of the kind."""
