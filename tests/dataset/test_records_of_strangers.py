@@ -29,7 +29,6 @@ from glaive.hf import HuggingFaceConverter
 from glaive.indices import IndexConfig
 from glaive.ingestion.task import JOBS, IngestedPieces, Journal
 from glaive.io.uri import open_store
-from glaive.pipeline.runs import RunRecord
 from glaive.table.publishing import PUBLISHED, Published
 
 pd = pytest.importorskip("pandas")
@@ -128,24 +127,6 @@ def test_a_checkpoint_with_something_else_than_rows_is_refused(
         connection.execute("UPDATE batches SET result = ?", (data,))
     with pytest.raises(OptionError, match="done: the result for fragment 0 cannot be read"):
         checkpoint.batch(fragment, 0)
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        {"after": "x"}, {"after": [1]}, {"seconds": "x"}, {"attempts": "2"}, {"summary": None},
-        {"counts": []}, {"before": {"d": {"version": 1}}}, {"before": []}, {"sample": []},
-        {"sample": {"columns": [1], "rows": []}}, {"sample": {"columns": [], "rows": [7]}},
-        {"error": 5}, {"seconds": 10**400}, {"attempts": 10**400},
-        {"after_it": {"d": {"version": 1, "rows": 1, "bytes": 10**400}}},
-        {"counts": json.loads('{"rows": ' + "[" * 40 + "]" * 40 + "}")},
-    ],
-)  # fmt: skip
-def test_a_record_of_a_run_that_cannot_be_shown_is_refused(step: dict[str, Any]) -> None:
-    steps = {"first": {"kind": "python", **step}}
-    text = json.dumps({"id": "r", "pipeline": "p", "steps": steps})
-    with pytest.raises(OptionError, match="here: no record of a run"):
-        RunRecord.of_json(text.encode(), "here")
 
 
 @pytest.mark.spec("rel-23")

@@ -390,35 +390,6 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
         runs.latest()
 
 
-@pytest.mark.spec("rel-42")
-@pytest.mark.parametrize("entry", ['"after": 3', '"after": null', '"error": 0', '"error": []'])
-def test_a_record_with_a_step_of_other_types_is_refused(tmp_path: Path, entry: str) -> None:
-    pipeline = load(written(tmp_path))
-    record = Runs.of(pipeline).start(pipeline, "first")
-    text = (
-        record.to_json()
-        .decode()
-        .replace('"steps": {}', f'"steps": {{"merge": {{"kind": "merge", {entry}}}}}')
-    )
-    (tmp_path / "shop.runs" / "first" / "run.json").write_text(text)
-    failed = CliRunner().invoke(main, ["pipeline", "status", f"{pipeline.file}"])
-    assert failed.exit_code == 1
-    assert "run.json: no record of a run. Delete the file" in failed.output
-
-
-@pytest.mark.spec("rel-25")
-@pytest.mark.parametrize("command", ["status", "report"])
-def test_a_record_that_is_nested_deeply_is_refused(tmp_path: Path, command: str) -> None:
-    pipeline = load(written(tmp_path))
-    record = Runs.of(pipeline).start(pipeline, "first")
-    deep = "[" * 900 + "]" * 900
-    text = record.to_json().decode().replace('"parameters": {', f'"parameters": {{"x": {deep},')
-    (tmp_path / "shop.runs" / "first" / "run.json").write_text(text)
-    failed = CliRunner().invoke(main, ["pipeline", command, f"{pipeline.file}", "--json"])
-    assert failed.exit_code == 1
-    assert "values are nested deeper than 32 levels" in failed.output
-
-
 @pytest.mark.parametrize("other", ["second", "../../elsewhere"])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, other: str) -> None:
     pipeline = load(written(tmp_path))
@@ -513,15 +484,6 @@ def test_a_spec_of_sparks_own_pipelines_names_its_command(tmp_path: Path) -> Non
     path.write_text("name: shipments\nlibraries:\n  - glob:\n      include: transformations/**\n")
     with pytest.raises(OptionError, match=r"not TOML: .* spark-pipelines run --spec .*yml"):
         load(path)
-
-
-@pytest.mark.spec("rel-25")
-@pytest.mark.parametrize(
-    "text", ["a." * 5000 + "b = 1", "[" + ".".join("a" * 5000) + "]", "a = " + "[" * 40 + "]" * 40]
-)
-def test_a_file_that_is_nested_deeply_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(OptionError, match="nested deeper than 32 levels"):
-        load(written(tmp_path, text))
 
 
 def test_a_branch_that_a_listing_lacks_is_not_begun_again(

@@ -16,7 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
 from glaive.options import TEXT, Kind, UnfitError, read_table, shown
-from glaive.pipeline.runs import MAX_LEVELS, Pipeline, dependencies, is_too_deep
+from glaive.pipeline.runs import Pipeline, dependencies
 from glaive.pipeline.step import DatasetName, Step
 from glaive.pipeline.steps import KINDS
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
@@ -299,8 +299,6 @@ def _parsed(path: Path, where: str) -> dict[str, Any]:
         yaml = path.suffix in (".yml", ".yaml")
         hint = f". Spark's own pipelines: spark-pipelines run --spec {where}" if yaml else ""
         raise OptionError(f"{where}: not TOML: {error}{hint}") from error
-    if is_too_deep(tables):
-        raise OptionError(f"{where}: nested deeper than {MAX_LEVELS} levels. Flatten its tables")
     return tables
 
 

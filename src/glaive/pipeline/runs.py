@@ -140,23 +140,6 @@ def _sorted(depends: Mapping[str, Sequence[str]], where: str) -> Iterator[str]:
         sorter.done(first)
 
 
-# --- How deep values are nested that a file of TOML or JSON has: what shows them calls itself
-
-MAX_LEVELS: Final = 32
-"""Tables and lists within each other, at most."""
-
-
-def is_too_deep(values: Any) -> bool:
-    """Whether there are more levels of tables and lists within each other than there may be."""
-    levels = 0
-    inner: list[Any] = [values] if isinstance(values, dict | list) else []
-    while inner and levels <= MAX_LEVELS:
-        levels += 1
-        lists = [list(table.values()) if isinstance(table, dict) else table for table in inner]
-        inner = [one for items in lists for one in items if isinstance(one, dict | list)]
-    return levels > MAX_LEVELS
-
-
 State = Literal["waiting", "running", "done", "failed"]
 
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}")
@@ -205,25 +188,6 @@ class StepRecord:
     sample: dict[str, list[Any]] | None = None
     error: str | None = None
 
-    def is_sound(self) -> bool:
-        """Whether values are of the types that a report shows."""
-        if type(self.after) is not list:
-            return False
-        error = "" if self.error is None else self.error
-        texts = (self.kind, self.summary, self.digest, self.state, error, *self.after)
-        figures = (self.before, self.after_it)
-        sample = {"columns": [], "rows": []} if self.sample is None else self.sample
-        return (
-            all(isinstance(text, str) for text in texts)
-            and (type(self.seconds) is float or _is_number(self.seconds))
-            and _is_number(self.attempts)
-            and all(map(_is_mapping, (self.counts, sample, *figures)))
-            and all(one is None or _is_figures(one) for each in figures for one in each.values())
-            and all(isinstance(sample.get(key), list) for key in ("columns", "rows"))
-            and all(isinstance(row, list) for row in sample["rows"])
-            and all(isinstance(name, str) for name in sample["columns"])
-        )
-
 
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
@@ -264,24 +228,12 @@ class RunRecord:
         """
         try:
             values = json.loads(data)
-            if is_too_deep(values):
-                raise ValueError(f"values are nested deeper than {MAX_LEVELS} levels")
             steps = {name: StepRecord(**step) for name, step in values.pop("steps").items()}
-            record = cls(**values, steps=steps)
+            return cls(**values, steps=steps)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise OptionError(
                 f"{where}: no record of a run ({error}). Delete the file, and start a new run"
             ) from error
-        if not record._is_sound():
-            raise OptionError(f"{where}: no record of a run. Delete the file, and start a new run")
-        return record
-
-    def _is_sound(self) -> bool:
-        """Whether values are of the types that a report shows."""
-        texts = (self.id, self.pipeline, self.state)
-        if not all(isinstance(text, str) for text in texts) or not _is_mapping(self.parameters):
-            return False
-        return all(step.is_sound() for step in self.steps.values())
 
     def to_json(self) -> bytes:
         """The record as a JSON file."""
@@ -392,22 +344,6 @@ class Runs:
         reason = self.store.link_out(folder)
         if reason is not None:
             raise OptionError(f"{self.store.full(folder)}: {reason} Or remove the link")
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_figures(value: Any) -> bool:
-    """Whether it says of a dataset what :class:`StepRecord` has ``before`` and ``after_it``."""
-    return isinstance(value, dict) and all(
-        _is_number(value.get(key)) for key in ("version", "rows", "bytes")
-    )
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is an integer that a float can hold, as figures that are shown with units."""
-    return type(value) is int and abs(value) < 1 << 63
 
 
 def _path(run_id: str) -> str:
