@@ -35,7 +35,6 @@ from glaive.ingestion.commit import (
     written_fragments,
 )
 from glaive.ingestion.plan import (
-    TASK_BYTES,
     DriftRule,
     IngestMode,
     IngestPlan,
@@ -54,7 +53,7 @@ from glaive.ingestion.task import (
     Journal,
     OnViolation,
 )
-from glaive.io.pool import submitted, worker_count
+from glaive.io.pool import TASK_BYTES, submitted, worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root

@@ -30,7 +30,7 @@ from glaive.ingestion.sources import (
     source_names,
 )
 from glaive.ingestion.task import Expectations, IngestTask, Journal, folder_columns, folder_texts
-from glaive.io.pool import ordered_map
+from glaive.io.pool import TASK_BYTES, ordered_map
 from glaive.io.store import ObjectStore
 from glaive.table.named_jobs import NamedJob
 
@@ -340,9 +340,6 @@ def _plain(data_type: Any) -> Any:
         return pa.list_(_plain(data_type.value_type))
     return data_type
 
-
-TASK_BYTES = 128 << 20
-"""Bytes of the sources of one task, about."""
 
 _READERS = 16
 """Threads that read footers and samples."""

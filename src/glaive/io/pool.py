@@ -32,6 +32,18 @@ def worker_count() -> int:
     return os.cpu_count() or 1
 
 
+TASK_BYTES = 128 << 20
+"""Bytes of files for one task of a job, at most; the same as Spark's for files."""
+
+_MIN_TASK_BYTES = 4 << 20
+"""Fewer are not worth the start of a task."""
+
+
+def task_bytes(total: float, cores: int | None = None) -> float:
+    """Bytes for each task, so that all cores have some: by default those of this machine."""
+    return min(TASK_BYTES, max(total / (cores or worker_count()), _MIN_TASK_BYTES))
+
+
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 

@@ -8,19 +8,13 @@ about equal size; a part is a row range over one or more fragments.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from glaive.arrow.widths import total_width
+from glaive.io.pool import task_bytes
 from glaive.named_tuple import NamedTuple
-
-SPLIT_BYTES = 128 << 20
-"""Default upper bound for a task; the same as Spark's for files."""
-
-MIN_SPLIT_BYTES = 4 << 20
-"""Smaller parts cost more in task overhead than they save."""
 
 MAX_PARTS = 1 << 18
 """Maximum number of tasks of one scan."""
@@ -99,10 +93,7 @@ def split(
     if rows == 0:
         return []
     total = rows * bytes_per_row
-    target: float = split_bytes or SPLIT_BYTES
-    if split_bytes is None:
-        share = total / (parallelism or os.cpu_count() or 1)
-        target = min(target, max(share, MIN_SPLIT_BYTES))
+    target = split_bytes or task_bytes(total, parallelism)
     # A corrupt row count in the manifest must not create an unlimited number of tasks.
     parts = min(max(1, math.ceil(total / target - 0.01)), MAX_PARTS)
     capacity = math.ceil(rows / parts)

@@ -394,19 +394,13 @@ def manifest_files(store: ObjectStore, paths: Sequence[str]) -> list[CleanupFile
 class DeleteFiles:
     """Delete files of a plan; missing ones are no error, so it may run twice."""
 
-    files: FoundFiles
-
-    @property
-    def paths(self) -> list[str]:
-        """Their paths."""
-        return [file.path for file in self.files]
+    paths: list[str]
 
     def run(self, store: ObjectStore) -> None:
         """Delete them, as many per call as stores take, then folders that have become empty."""
-        paths = self.paths
-        for at in range(0, len(paths), BATCH):
-            store.delete(paths[at : at + BATCH])
-        store.remove_empty(_own_folders(paths))
+        for at in range(0, len(self.paths), BATCH):
+            store.delete(self.paths[at : at + BATCH])
+        store.remove_empty(_own_folders(self.paths))
 
 
 def _own_folders(paths: Iterable[str]) -> list[str]:
@@ -799,8 +793,8 @@ def delete_planned(
 
     def delete(files: Iterable[CleanupFile]) -> None:
         nonlocal left
-        rest = iter(files)
-        while part := FoundFiles.of(islice(rest, batch)):
+        rest = (file.path for file in files)
+        while part := list(islice(rest, batch)):
             began = monotonic()
             DeleteFiles(part).run(store)
             left -= len(part)
@@ -817,12 +811,13 @@ def delete_planned(
         # Nobody can restore these versions any more; somebody may have, after the plan.
         made = made_since(store, plan.newest)
         files = files.without(FileSet.of(made)) if made else files
-    if rate is None and work.division is not None:
+    division = work.division
+    if rate is None and division is not None:
         # A part that a cluster gave up may run later, when a new file has a name that is not drawn.
         delete(file for file in _drawn(files, wanted=False) if file.kind != "manifest")
-        drawn, most = _drawn(files, wanted=True), work.division.deletions
-        cuts = range(0, len(drawn), most)
-        work.run(store, [DeleteFiles(drawn[at : at + most]) for at in cuts])
+        drawn = (file.path for file in _drawn(files, wanted=True))
+        parts = iter(lambda: list(islice(drawn, division.deletions)), [])
+        work.run(store, list(map(DeleteFiles, parts)))
     else:
         delete(file for file in files if file.kind != "manifest")
     store.remove_empty(plan.folders)

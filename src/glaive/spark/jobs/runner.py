@@ -21,6 +21,7 @@ from glaive.dataset.rows import with_retries
 from glaive.dataset.tasks import COUNTS, JOB, FragmentRange, Job, SharingTask, Task, cut_evenly
 from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
+from glaive.io.pool import task_bytes
 from glaive.spark.api import is_connect
 from glaive.spark.failures import NOTHING, as_glaive_errors, naming_job
 from glaive.spark.versions import partitioned_by_id
@@ -166,12 +167,6 @@ def opened_dataset(pickled: bytes) -> LanceDataset:
 
 
 R = TypeVar("R")
-
-SPLIT_BYTES = 128 << 20
-"""Bytes of files for one task, about."""
-
-MIN_SPLIT_BYTES = 4 << 20
-"""Fewer are not worth the start of a task."""
 
 MAX_FRAGMENTS = 1024
 """Fragments of one task, at most: each has files to open."""
@@ -342,9 +337,7 @@ def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
 
 def parts_for(total_bytes: int, parallelism: int) -> int:
     """Parts that so many bytes are worth, at least one."""
-    wanted = math.ceil(total_bytes / SPLIT_BYTES)
-    wanted = max(wanted, min(parallelism, math.ceil(total_bytes / MIN_SPLIT_BYTES)), 1)
-    return min(wanted, MAX_TASKS)
+    return max(1, min(math.ceil(total_bytes / task_bytes(total_bytes, parallelism)), MAX_TASKS))
 
 
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:

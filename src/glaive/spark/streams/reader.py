@@ -6,7 +6,6 @@ copies that only read. Spark hides errors of the constructor, so nothing is open
 
 from __future__ import annotations
 
-import os
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +34,13 @@ from glaive.dataset.changes.plan import (
 from glaive.errors import NotFoundError, ObjectNotFoundError, OptionError
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
+from glaive.io.pool import task_bytes
 from glaive.io.store import ObjectStore
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark, with_absolute_path
-from glaive.spark.plan import MIN_SPLIT_BYTES, SPLIT_BYTES, SPLIT_ROWS
+from glaive.spark.plan import SPLIT_ROWS
 from glaive.spark.streams.options import (
     Position,
     StreamOptions,
@@ -362,10 +362,7 @@ def partitions_of(
 ) -> list[InputPartition]:
     """Group tasks in order, so that each group has about the same bytes."""
     total = tasks.file_bytes
-    target = options.split_bytes or SPLIT_BYTES
-    if options.split_bytes is None:
-        share = total // (options.parallelism or os.cpu_count() or 1)
-        target = min(target, max(share, MIN_SPLIT_BYTES))
+    target = options.split_bytes or int(task_bytes(total, options.parallelism))
     target = max(target, -(-total // MAX_PARTITIONS))
     parts = ChangeTasks(_cut(group, target) for group in tasks.groups)
     described = _packed(schema)
