@@ -416,7 +416,7 @@ def kernels_in(path: Path) -> list[ast.FunctionDef]:
         for function in functions(path)
         if any(
             identifier(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            in ("kernel", "kernel_of", "kernel_with_sums")
+            in ("kernel", "kernel_with_sums")
             for decorator in function.decorator_list
         )
     ]

@@ -95,15 +95,12 @@ def _wait(taken: int, folder: Path, is_done: Callable[[], bool]) -> bool:
 _LOG = logging.getLogger(__name__)
 
 _LOOPS: Final = Path(__file__).parent / "loops"
-SHARED_SOURCES: Final = tuple(
-    _LOOPS.with_name(name)
-    for name in ("records.py", "string_records.py", "vector_records.py", "machine.py")
-)
+SHARED_SOURCES: Final = (_LOOPS.with_name("records.py"), _LOOPS.with_name("machine.py"))
 """What kernels read beside each other: where members of records lie, and what entries call."""
 
 _READING: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _DIGEST: Final = 32
-_LAYOUT: Final = b"3"
+_LAYOUT: Final = b"4"
 """Counts up when code of before cannot be called any more."""
 
 

@@ -16,8 +16,6 @@ from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.native import compact as compact_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import CompactInline
-from glaive.kernels.string_records import CompactVariable
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Flags, Int64s, UInt8s
@@ -188,13 +186,12 @@ def compact_inline(
     scratch = pa.allocate_buffer(BLOCK * 8)
     live, begin = deleted.bits()
     chunks = len(starts)
-    call = CompactInline(
+    bad = compact_loops.compact_inline(
         data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
         counts=address(counts), chunks=chunks, word_bits=word_bits, low=low, rows=deleted.rows,
         bits=address(live), begin=begin, target=address(target), capacity=deleted.live,
         scratch=address(scratch),
     )  # fmt: skip
-    bad = compact_loops.compact_inline(*call)
     if bad >= chunks:
         raise deleted.not_ascending()
     if bad >= 0:
@@ -254,13 +251,12 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
         return _keep_variable_numpy(strings, ends, deleted)
     offsets = allocate((deleted.live + 1) * width)
     out = allocate_with_slack(capacity, _SLACK)
-    call = CompactVariable(
+    if compact_loops.compact_variable(
         offsets=address(strings.offsets), width=width, data=address(strings.data),
         data_size=strings.data.size, rows=deleted.rows, deleted=address(numbers),
         deleted_count=len(numbers), base=deleted.base, out_offsets=address(offsets),
         out=address(out), capacity=capacity,
-    )  # fmt: skip
-    if compact_loops.compact_variable(*call) >= 0:
+    ) >= 0:  # fmt: skip
         raise deleted.not_ascending()
     return Strings(offsets, bits, out)
 

@@ -21,7 +21,6 @@ from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels.native import distances as distances_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import FindNearest, MeasurePairs, RankVectors, RescoreRows
 from glaive.memory import as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt64s
@@ -202,7 +201,7 @@ def _compiled(
     norms = queries.norms if metric == "cosine" else None
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
-    call = MeasurePairs(
+    distances_loops.measure(
         values=address(memory), rows=0 if rows is None else address(rows), step=step, pairs=count,
         dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=_METRIC_NUMBERS[metric],
         queries=address(queries.matrix),
@@ -210,7 +209,6 @@ def _compiled(
         norms=0 if norms is None else address(norms),
         scratch=0 if scratch is None else address(scratch), out=address(distances),
     )  # fmt: skip
-    distances_loops.measure(*call)
     return distances
 
 
@@ -352,12 +350,11 @@ def find_nearest(rows: Float32s, centroids: Centroids) -> Nearest:
         ids, scores = np.empty(len(padded), np.int32), np.empty(len(padded), np.float32)
         scratch = np.empty(_SCRATCH, np.uint8)
         blocks = centroids.blocks
-        call = FindNearest(
+        distances_loops.find_nearest(
             rows=address(padded), row_count=len(padded),
             dimension=dimension, table=address(blocks), blocks=len(blocks),
             scratch=address(scratch), ids=address(ids), scores=address(scores),
         )  # fmt: skip
-        distances_loops.find_nearest(*call)
         return Nearest(ids[:count], scores[:count])
     ids, scores = np.empty(count, np.int32), np.empty(count, np.float32)
     for start in range(0, count, _NUMPY_ROWS):
@@ -512,11 +509,11 @@ def rank_vectors(
     listed = np.empty((2, several, most), np.int32)
     into, step = address(listed), dimension * vectors.values.itemsize
     values, among = ranked.located
-    call = RankVectors(
-        values, step, among, ranked.count, dimension, METRICS.index(metric), address(queries),
-        several, step, most, into, into + 4 * several * most,
+    distances_loops.rank_vectors(
+        values=values, step=step, among=among, vector_count=ranked.count, dimension=dimension,
+        metric=METRICS.index(metric), queries=address(queries), query_count=several,
+        query_bytes=step, most=most, numbers=into, distances=into + 4 * several * most,
     )  # fmt: skip
-    distances_loops.rank_vectors(*call)
     return Ranking(listed[0], listed[1].view(np.float32))
 
 
@@ -659,7 +656,7 @@ def rescore_rows(
     into, floats = address(made), address(far)
     norms = queries.norms if metric == "cosine" else None
     first_rows, row_counts, ends, starts, memory = vectors.located
-    call = RescoreRows(
+    if not distances_loops.rescore_rows(
         fragments=address(found.fragment), rows=address(found.row), row_keys=address(found.key),
         bounds=address(found.bounds), query_count=several, first_rows=first_rows,
         row_counts=row_counts, fragment_count=len(vectors.rows), ends=ends, page_starts=starts,
@@ -671,8 +668,7 @@ def rescore_rows(
         widened=floats + 4 * (line + total), starts=into + 8 * (3 * line + several),
         measured=floats + 4 * line, heap=floats, keys=into, places=into + 8 * line,
         sizes=into + 24 * line,
-    )  # fmt: skip
-    if not distances_loops.rescore_rows(*call):
+    ):  # fmt: skip
         return None
     places = made.view(np.int64)
     if several == 1:

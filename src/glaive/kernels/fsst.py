@@ -27,13 +27,7 @@ from glaive.kernels.native import fsst as fsst_loops
 from glaive.kernels.native import fsst_encode as fsst_encode_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.offsets import unpack_variable
-from glaive.kernels.string_records import (
-    DecodeFsst,
-    DecodeFsstPages,
-    DecodeState,
-    EncodeFsst,
-    SearchFsst,
-)
+from glaive.kernels.records import DecodeState
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
@@ -255,7 +249,7 @@ class Output:
         return offsets
 
     def arguments(self) -> dict[str, int]:
-        """The members of a record that describe the output."""
+        """The arguments that describe the output."""
         return {
             "out_width": self._bits // 8,
             "out_offsets": address(self._offsets),
@@ -264,7 +258,7 @@ class Output:
             "state": address(self._state),
         }
 
-    def grow(self, more: int = 0) -> None:
+    def grow(self, more: int) -> None:
         """Take half as much memory again, and ``more``; start again if offsets become too small."""
         self._capacity += self._capacity // 2 + more
         self._data.resize(self._capacity)
@@ -396,24 +390,9 @@ def _decode_compiled(
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
-    starts, bases, floors, limits, counts = columns
     size = _estimate_size(table, strings.data, columns, work)
-    output = Output(int(counts.sum()), strings.offset_bits, size)
-    checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
-    call = DecodeFsst(
-        offsets=address(strings.offsets), data=address(strings.data), offset_starts=address(starts),
-        bases=address(bases), floors=address(floors), limits=address(limits),
-        counts=address(counts), chunks=len(counts), width=strings.offset_bits // 8,
-        symbols=address(table.words), sizes=address(table.lengths), packed=address(packed),
-        checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
-    )  # fmt: skip
-    while (status := fsst_loops.decode(*call)) != -1:
-        if status >= 0:
-            raise damaged_codes(f"chunk {status}", where)
-        # A run needs at most eight bytes per byte of its own, so this ends.
-        output.grow(8 * work // len(counts) + 64)
-        call = call._replace(**output.arguments())
-    decoded = output.strings()
+    chunks = np.array([len(columns[0])])
+    decoded = _decode(_stacked([table]), chunks, strings, columns, size, where)
     table.growth[:] = [decoded.data.size / max(work, 1)]
     return decoded
 
@@ -547,13 +526,12 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     state = np.zeros(1, np.int64)
     done = 0
     while True:
-        call = EncodeFsst(
+        done = fsst_encode_loops.encode(
             offsets=address(offsets), width=out_bits // 8, data=address(data),
             data_end=address(data) + data.size, first=done, values=count, tables=address(parts),
             stop=stop, scratch=address(scratch), batch=_BATCH_BYTES, ends=address(written),
             out=address(out), capacity=capacity, state=address(state),
         )  # fmt: skip
-        done = fsst_encode_loops.encode(*call)
         if done == count:
             return Strings(written, out_bits, out.slice(0, int(state[0])))
         remaining = int(ends[count]) - int(ends[done])
@@ -620,8 +598,9 @@ def decode_pages(
             tables, chunks, data, (starts, sizes, counts), offset_bits, where
         )
     strings = Strings(data, offset_bits, data)
-    columns = (starts, starts, heads, sizes, counts)
-    return _decode(_stacked(tables), chunks, strings, columns, where)
+    columns = [np.ascontiguousarray(one, np.int64) for one in (starts, heads, sizes, counts)]
+    room = _GROWTH * work + 8 * int((sizes - heads).max(initial=0)) + 64
+    return _decode(_stacked(tables), chunks, strings, [columns[0], *columns], room, where)
 
 
 def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
@@ -668,34 +647,33 @@ def decode_values(
             own = offsets.slice(first * (bits // 8), (count + 1) * (bits // 8))
             parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
         return _joined(parts, bits)
-    columns = (firsts * (bits // 8), np.zeros_like(firsts), ends[firsts], ends[stops], counts)
-    return _decode(_stacked(tables), np.ones_like(counts), strings, columns, where)
+    floors, limits = ends[firsts], ends[stops]
+    columns = [firsts * (bits // 8), np.zeros_like(firsts), floors, limits, counts]
+    room = _GROWTH * int((limits - floors).sum()) + 8 * int((limits - floors).max(initial=0)) + 64
+    return _decode(_stacked(tables), np.ones_like(counts), strings, columns, room, where)
 
 
 def _decode(
-    symbols: Int64s, chunks: Int64s, strings: Strings, columns: Sequence[Int64s], where: Where
-) -> Strings:
+    symbols: Int64s, chunks: Int64s, strings: Strings, columns: Sequence[Int64s], capacity: int,
+    where: Where,
+) -> Strings:  # fmt: skip
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
-    columns = [np.ascontiguousarray(column, np.int64) for column in columns]
     offset_starts, bases, floors, limits, counts = columns
-    sizes = limits - floors
     ends = np.cumsum(chunks)
-    capacity = _GROWTH * int(sizes.sum()) + 8 * int(sizes.max(initial=0)) + 64
     output = Output(int(counts.sum()), strings.offset_bits, capacity)
     checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
-    call = DecodeFsstPages(
+    # A chunk needs at most eight bytes per byte of its own.
+    more = 8 * int((limits - floors).max(initial=0)) + 64
+    while (status := fsst_loops.decode_pages(
         offsets=address(strings.offsets), data=address(strings.data),
         offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
         limits=address(limits), counts=address(counts), ends=address(ends), pages=len(symbols),
         tables=address(symbols), width=strings.offset_bits // 8, packed=address(packed),
         checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
-    )  # fmt: skip
-    while (status := fsst_loops.decode_pages(*call)) != -1:
+    )) != -1:  # fmt: skip
         if status >= 0:
             raise damaged_codes(f"chunk {status}", where)
-        # A chunk needs at most eight bytes per byte of its own, so this ends.
-        output.grow()
-        call = call._replace(**output.arguments())
+        output.grow(more)
     return output.strings()
 
 
@@ -805,7 +783,7 @@ def search_chunks(
     checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
     patterns = np.frombuffer(b"".join(test.patterns) or b"\0", np.uint8)
     lengths = np.array([*map(len, test.patterns)] or [0], np.int64)
-    call = SearchFsst(
+    bad = fsst_loops.search_chunks(
         data=address(data), starts=address(starts), chunk_sizes=address(sizes),
         counts=address(counts), chunks=len(starts), width=width, symbols=address(table.words),
         sizes=address(table.lengths), packed=address(packed), checkpoints=address(checkpoints),
@@ -813,7 +791,6 @@ def search_chunks(
         pattern_count=len(test.patterns), begins=int(test.begins), ends=int(test.ends),
         target=address(bits),
     )  # fmt: skip
-    bad = fsst_loops.search_chunks(*call)
     if bad >= 0:
         raise _damaged(bad, where)
     return as_buffer(bits)

@@ -29,7 +29,6 @@ from glaive.kernels._bounds import check_apart, check_within
 from glaive.kernels._full_zip_reference import EntryLayout, Unzipped, damaged_entry, offset_width
 from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import Int64s, UInt8s, UInt16s, UInt32s
@@ -157,13 +156,12 @@ def unzip(
     if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
         return reference.unzip(as_array(data), starts, stops, layout, where)
     totals = np.zeros(4, np.int64)
-    call = MeasureEntries(
+    damage = full_zip_loops.measure(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
         control=layout.control, bits_def=layout.bits_def, max_rep=layout.max_rep,
         max_def=layout.max_def, visible_def=layout.visible_def, width=layout.width,
         prefix=layout.prefix, totals=address(totals),
     )  # fmt: skip
-    damage = full_zip_loops.measure(*call)
     entries, visible, size, row = totals.tolist()
     if damage:
         raise damaged_entry(damage, layout, row, where)
@@ -172,14 +170,13 @@ def unzip(
     width = offset_width(layout, size)
     offsets = allocate((visible + 1) * width) if layout.prefix else None
     values = allocate(size)
-    unzip_call = UnzipEntries(
+    full_zip_loops.unzip(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
         control=layout.control, bits_def=layout.bits_def, visible_def=layout.visible_def,
         width=layout.width, prefix=layout.prefix, reps=0 if rep is None else address(rep),
         levels=0 if definition is None else address(definition), offset_width=width,
         offsets=0 if offsets is None else address(offsets), out=address(values),
     )  # fmt: skip
-    full_zip_loops.unzip(*unzip_call)
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
 
@@ -313,7 +310,7 @@ def zip_entries(
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
     if use_compiled(entries + size // _WORK_BYTES):
-        call = ZipEntries(
+        full_zip_loops.zip_entries(
             words=address(words), entries=entries, control=layout.control,
             bits_def=layout.bits_def, max_rep=layout.max_rep, visible_def=layout.visible_def,
             width=layout.width, prefix=layout.prefix,
@@ -321,7 +318,6 @@ def zip_entries(
             offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
             out=address(out), row_starts=address(row_starts),
         )  # fmt: skip
-        full_zip_loops.zip_entries(*call)
     else:
         reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
     return (out,), row_starts

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels.native import graph as graph_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import RepairGraph
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s
 
@@ -89,7 +88,7 @@ def repair_graph(
     if use_compiled(len(nodes) * max(1, dimension)):
         stamps = np.zeros(len(live), np.int32)
         scratch = np.empty((4, MAX_CANDIDATES), np.int32)
-        call = RepairGraph(
+        graph_loops.repair_graph(
             offsets=address(offsets), nodes=address(nodes), live=address(live.view(np.uint8)),
             damaged=address(damaged), damaged_count=len(damaged), vectors=address(points.vectors),
             vector_of=address(points.vector_of), dimension=dimension, dot=int(points.dot),
@@ -97,7 +96,6 @@ def repair_graph(
             into_counts=address(lists.counts), into_nodes=address(lists.nodes),
             into_distances=address(lists.distances),
         )  # fmt: skip
-        graph_loops.repair_graph(*call)
         return
     for node in damaged.tolist():
         at, end = int(offsets[node]), int(offsets[node + 1])

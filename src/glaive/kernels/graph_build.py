@@ -15,7 +15,6 @@ from glaive.kernels._addresses import address
 from glaive.kernels._growing_graph import Edges, GrowingGraph, Lists
 from glaive.kernels.native import graph_build as graph_build_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import FindNeighbors, LinkBack
 from glaive.types import Int64s
 
 Int32s = NDArray[np.int32]
@@ -56,7 +55,7 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
         return
     nodes, lower, upper = graph.nodes, graph.lower, graph.upper
     batch = np.ascontiguousarray(batch)
-    call = FindNeighbors(
+    scratch.stamp = graph_build_loops.find_neighbors(
         batch=address(batch), batch_size=len(batch), vectors=address(nodes.vectors),
         node_count=count, size=nodes.size, kind=nodes.kind, levels=address(graph.levels),
         upper_of=address(graph.upper_of), lower_nodes=address(lower.nodes),
@@ -69,7 +68,6 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
         ids=address(scratch.ids), distances=address(scratch.distances),
         fresh=address(scratch.fresh),
     )  # fmt: skip
-    scratch.stamp = graph_build_loops.find_neighbors(*call)
 
 
 def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
@@ -84,7 +82,7 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     capacity = lists.nodes.shape[1]
     size = capacity + _SCRATCH
     ids, far = np.empty(size, np.int32), np.empty(size, np.float32)
-    call = LinkBack(
+    graph_build_loops.link_back(
         starts=address(edges.starts), targets=address(edges.targets),
         target_count=len(edges.targets), sources=address(edges.sources),
         source_distances=address(edges.distances), vectors=address(graph.nodes.vectors),
@@ -93,7 +91,6 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
         counts=address(lists.counts), judged=address(lists.judged), capacity=capacity,
         ids=address(ids), far=address(far), scratch_size=size,
     )  # fmt: skip
-    graph_build_loops.link_back(*call)
 
 
 def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:

@@ -20,7 +20,6 @@ from glaive.kernels._addresses import KEEPS_ADDRESSES, address, is_plain
 from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph_search as graph_search_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import ScanCodes, SearchGraph
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
@@ -356,13 +355,13 @@ def search_graph(
     placed = b"" if places is None else places.located
     kept = address(room)
     first = kept + 4 * begin
-    call = SearchGraph(
-        address(table), len(levels.levels), count, entry, address(visited), stamp,
-        _NUMBERS[comparison], address(codes), width, address(query),
-        0 if terms is None else address(terms), capacity, first, first + 4 * capacity,
-        first + 8 * capacity, address(numbers), address(placed) if placed else 0, wanted, kept,
+    size, is_sure = graph_search_loops.search_graph(
+        levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
+        visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
+        width=width, query=address(query), terms=_place(terms), capacity=capacity,
+        distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
+        scale=address(numbers), places=address(placed) if placed else 0, wanted=wanted, kept=kept,
     )  # fmt: skip
-    size, is_sure = graph_search_loops.search_graph(*call)
     levels.leave(visited, stamp)
     if is_sure:
         keys = room[:begin].view(np.uint64)
@@ -796,7 +795,7 @@ def scan_codes(
     plain = query[2:] == (1, 0) and query.comparison == "tables" and allowed is None
     if plain and partitions[0][0].blocks is not None:
         scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
-    call = ScanCodes(
+    size, compared = codes_loops.scan_codes(
         parts=start, offsets=first, weights=first + 4 * len(partitions),
         part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
         code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
@@ -807,7 +806,6 @@ def scan_codes(
         bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=into + 3 * line,
         keys=into, places=into + line, scratch=_place(scratch),
     )  # fmt: skip
-    size, compared = codes_loops.scan_codes(*call)
     keys, fragments, rows, heap = found
     return Nearest(
         heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],

@@ -18,7 +18,6 @@ from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
 from glaive.kernels.native import HASHED_WORK, use_compiled
 from glaive.kernels.native import hashing as hashing_loops
-from glaive.kernels.string_records import FindStrings, InvertTokens, NumberRanges, NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
@@ -197,13 +196,12 @@ def number_strings(
         return _number_arrow(strings, count, max_items, max_bytes)
     slots, hashes, firsts = _tables(count, max_items)
     indices = allocate(4 * count)
-    call = NumberStrings(
+    number = hashing_loops.number_strings(
         offsets=address(offsets), width=bits // 8, data=address(data), data_size=data.size,
         strings=count, max_items=max_items, max_bytes=max_bytes, slots=address(slots),
         hashes=address(hashes), firsts=address(firsts), indices=address(indices),
         secret=hash_secret(),
     )  # fmt: skip
-    number = hashing_loops.number_strings(*call)
     if number < 0:
         return None
     return NumberedStrings(indices, select_strings(strings, firsts[:number]), number)
@@ -428,14 +426,13 @@ class StringTable:
         if count:
             offsets, width, data = _addresses(self.strings)
             query_offsets, query_width, query_data = _addresses(queries)
-            call = FindStrings(
+            hashing_loops.find_strings(
                 offsets=offsets, width=width, data=data, hashes=address(hashes),
                 slots=address(slots), bits=len(slots).bit_length() - 1,
                 prefilter=address(prefilter), queries=query_offsets, query_width=query_width,
                 query_data=query_data, query_count=count, target=address(numbers),
                 secret=self._secret,
             )  # fmt: skip
-            hashing_loops.find_strings(*call)
         return numbers
 
     @cached_property
@@ -549,7 +546,7 @@ class Vocabulary:
         numbers = np.empty(len(starts), np.uint32)
         first = 0
         while first < len(starts):
-            call = NumberRanges(
+            first = hashing_loops.number_ranges(
                 data=address(data), data_size=data.size, starts=address(starts),
                 sizes=address(sizes), first=first, stop=len(starts), slots=address(self._slots),
                 slot_count=len(self._slots), hashes=address(self._hashes),
@@ -557,7 +554,6 @@ class Vocabulary:
                 pool_size=len(self._pool), items=address(self._items), numbers=address(numbers),
                 secret=self._secret,
             )  # fmt: skip
-            first = hashing_loops.number_ranges(*call)
             self._hashed = len(self)
             if first < len(starts):
                 self._make_room(1, int(sizes[first]))
@@ -691,13 +687,12 @@ def invert_tokens(
         sizes = np.bincount(numbers, minlength=distinct)
         position_ends = (np.cumsum(sizes) - sizes).astype(np.int64)
         places = [address(array) for array in (positions, position_ends, out)]
-    call = InvertTokens(
+    hashing_loops.invert_tokens(
         numbers=address(numbers), counts=address(counts), documents=len(counts),
         last=address(last), ends=address(ends), ids=address(documents),
         frequencies=address(frequencies), positions=places[0], position_ends=places[1],
         sorted_positions=places[2],
     )  # fmt: skip
-    hashing_loops.invert_tokens(*call)
     return Inversion(starts, documents, frequencies, out)
 
 

@@ -22,7 +22,6 @@ from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
 from glaive.kernels.native import levels as levels_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import ResolveLists
 from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
@@ -106,7 +105,7 @@ def resolve_lists(
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
-        call = ResolveLists(
+        slots, remaining, visible, nulls = levels_loops.resolve_lists(
             rep=address(rep) if entries else 0,
             definition=address(definition) if definition is not None and entries else 0,
             entries=entries, visible_max=visible_max, resolved_max=resolved_max, slot_max=slot_max,
@@ -115,7 +114,6 @@ def resolve_lists(
             next_def=address(next_def) if next_def is not None and entries else 0,
             capacity=capacity,
         )  # fmt: skip
-        slots, remaining, visible, nulls = levels_loops.resolve_lists(*call)
     else:
         slots, remaining, visible, nulls, bitmap = _resolve_lists_numpy(
             rep, definition, (visible_max, resolved_max, slot_max, null_level),

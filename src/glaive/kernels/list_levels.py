@@ -17,7 +17,7 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as list_levels_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import LevelPage, ReadChunks, SpreadLists, packed
+from glaive.kernels.records import LevelPage, packed
 from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
@@ -120,14 +120,13 @@ def read_levels(
     definition = allocate_with_slack(2 * total, slack=SLACK) if page.definition else None
     base = address(memory)
     record = packed(page)
-    call = ReadChunks(
+    done = list_levels_loops.read_chunks(
         data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
         counts=address(counts), row_starts=address(row_starts), enters=address(enters),
         chunks=chunks, page=address(record), buffer_starts=base + 8 * chunks,
         buffer_sizes=base + 8 * chunks * (1 + buffers), firsts=base, rep=address(rep),
         definition=0 if definition is None else address(definition), capacity=total,
     )  # fmt: skip
-    done = list_levels_loops.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
@@ -286,12 +285,11 @@ def spread_lists(
         ends = as_array(allocate(total))
         ends[:] = 0
     if use_compiled(total):
-        call = SpreadLists(
+        list_levels_loops.spread_lists(
             rep=_given(rep), ended=_given(ended), outer=_given(outer), entries=entries,
             lengths=_given(lengths), valid=_given(valid), null_code=null_code,
             empty_code=empty_code, rep_out=_given(repeats), ended_out=_given(ends),
         )  # fmt: skip
-        list_levels_loops.spread_lists(*call)
     else:
         first, fresh = _spread_numpy(entries, ended, outer, lengths, valid, (null_code, empty_code))
         repeats[first] = 0 if rep is None else rep

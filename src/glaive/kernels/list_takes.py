@@ -22,7 +22,7 @@ from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
 from glaive.kernels.native import list_takes as list_takes_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import ChunkRows, LevelPage, TakeItemLists, packed
+from glaive.kernels.records import ChunkRows, LevelPage, packed
 from glaive.memory import allocate, as_array
 from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Flags, Int64s
@@ -168,7 +168,7 @@ def take_item_lists(
         if order is not None and page.null_item:
             item_valid = allocate_bits(capacity)
         places = as_array(allocate(16 * capacity), np.int64)
-        call = TakeItemLists(
+        items = list_takes_loops.take_item_lists(
             data=address(data), data_size=data.size, starts=address(starts), table=table,
             page=record, rows=address(rows),
             order=0 if order is None else address(order), wanted=wanted, begin=first,
@@ -181,7 +181,6 @@ def take_item_lists(
             list_valid=_given(list_valid), item_valid=_given(item_valid), slots=address(places),
             positions=address(places) + 8 * capacity, result=base,
         )  # fmt: skip
-        items = list_takes_loops.take_item_lists(*call)
         if items >= 0:
             break
         used, needed = int(memory[0]), int(memory[1])

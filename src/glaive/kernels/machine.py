@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import cache
+from sys import intern
 from typing import Any, Final
 
-_FAST_CALL: Final = 0x80
-"""``METH_FASTCALL``: arguments come as an array."""
+_FAST_CALL: Final = 0x82
+"""``METH_FASTCALL | METH_KEYWORDS``: arguments come as an array, then the names of the last."""
 
 CALLED_BY_KERNELS: Final = (
     "PyBool_FromLong",
@@ -26,6 +27,8 @@ CALLED_BY_KERNELS: Final = (
     "PyLong_AsUnsignedLongLongMask",
     "PyLong_FromLongLong",
     "PyLong_FromUnsignedLongLong",
+    "PyObject_RichCompareBool",
+    "PyTuple_GetItem",
     "PyTuple_New",
     "PyTuple_SetItem",
     "Py_IncRef",
@@ -55,17 +58,19 @@ def link(code: bytes, symbol: str, name: str) -> Any:
     Parameters
     ----------
     code
-        An object file, as ``glaive.kernels.loops.entry`` makes it.
+        Names of parameters and an object file, as ``glaive.kernels.loops.entry`` makes them.
     symbol, name
         Name of the entry in it, and of the function.
     """
     engine, llvm = _engine()
+    names, _, code = code.partition(b"\n")
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(symbol)
     if not address:
         raise RuntimeError(f"the machine code has no entry {symbol}")
-    return _new_function()(_method(name.encode(), address), None, None)
+    own = tuple(map(intern, names.decode().split(","))), None
+    return _new_function()(_method(name.encode(), address), own, None)
 
 
 def _method(name: bytes, address: int) -> _MethodDef:

@@ -26,7 +26,6 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_apart, check_offset_chunks
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.string_records import TakeItems, UnpackOffsets
 from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.named_tuple import NamedTuple
@@ -159,13 +158,12 @@ def _unpack(
     ]
     if use_compiled(total):
         offset_starts, bases, floors, limits, counts = columns
-        call = UnpackOffsets(
+        bad = offsets_loops.unpack(
             data=address(data), offset_starts=address(offset_starts), bases=address(bases),
             floors=address(floors), limits=address(limits), counts=address(counts),
             chunks=len(counts), width=offset_bits // 8, out_width=out_bits // 8,
             out_offsets=address(offsets), out=address(out), capacity=capacity,
         )  # fmt: skip
-        bad = offsets_loops.unpack(*call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
@@ -710,12 +708,11 @@ def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Str
     ends, room = allocate((count + 1) * width), _ROOM * count
     while True:
         out = allocate_with_slack(room, SLACK)
-        call = TakeItems(
+        used = offsets_loops.take_items(
             indices=address(indices), word=word, n=count, offsets=address(offsets), width=width,
             items=offsets.size // width - 1, data=address(items.data), size=items.data.size,
             out_offsets=address(ends), out=address(out), room=room,
         )  # fmt: skip
-        used = offsets_loops.take_items(*call)
         if not 0 <= used <= _MOST_USED:
             return None
         if used <= room:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels.native import products as products_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import SelectNear
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
@@ -103,14 +102,13 @@ def select_near(
     padded[: len(limits)] = limits
     masks = np.empty(ROWS, np.uint64)
     query_of, row_of = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-    call = SelectNear(
+    found, end = products_loops.select_near(
         rows=address(rows), row_count=count, present=len(rows), dimension=queries.dimension,
         table=address(blocks), queries=len(queries), offsets=address(offsets),
         factors=address(factors), limits=address(padded), start=start, chunk=CHUNK,
         capacity=capacity, masks=address(masks), query_out=address(query_of),
         row_out=address(row_of),
     )  # fmt: skip
-    found, end = products_loops.select_near(*call)
     return NearPairs(query_of[:found], row_of[:found], end)
 
 

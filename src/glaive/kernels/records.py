@@ -1,13 +1,13 @@
-"""Arguments of compiled kernels with many numbers: one record per call, its numbers by name.
+"""Records that compiled kernels read from memory, and what kernels take.
 
-Wrappers make the record by keyword and unpack it: ``kernel(*record)``. ``loops.memory.kernel_of``
-compares the names with the parameters when the kernel is defined, so no two addresses can be
-swapped by mistake. Kernels that call each other do so by keyword. (numba accepts named tuples,
-but that costs microseconds per call, and its cache on disk cannot be read once a name has changed.)
+Wrappers call kernels by keyword, in the order of the parameters (``loops.entry``). Kernels that
+call each other do so by keyword, too, where they have many parameters.
 
 Each number is an ``int64``: the address of an array or buffer that the wrapper keeps alive during
 the call, 0 if there is none; or a size, a count or a limit. Unless a kernel says otherwise,
 addresses with plural names are of ``int64`` arrays, one item per chunk or row.
+
+A record has such numbers under names. Wrappers write it to memory with :func:`packed`.
 """
 
 from __future__ import annotations
@@ -99,78 +99,6 @@ class WordRanges(NamedTuple):
     secret: int = 0
 
 
-class CompactInline(NamedTuple):
-    """For ``compact.compact_inline``."""
-
-    data: int
-    data_size: int
-    starts: int
-    sizes: int
-    counts: int
-    chunks: int
-    word_bits: int
-    low: int
-    rows: int
-    bits: int
-    begin: int
-    target: int
-    capacity: int
-    scratch: int
-
-
-class ResolveLists(NamedTuple):
-    """For ``levels.resolve_lists``."""
-
-    rep: int
-    definition: int
-    entries: int
-    visible_max: int
-    resolved_max: int
-    slot_max: int
-    null_level: int
-    offsets: int
-    width: int
-    valid: int
-    next_rep: int
-    next_def: int
-    capacity: int
-
-
-class SpreadLists(NamedTuple):
-    """For ``list_entries.spread_lists``."""
-
-    rep: int
-    ended: int
-    outer: int
-    entries: int
-    lengths: int
-    valid: int
-    null_code: int
-    empty_code: int
-    rep_out: int
-    ended_out: int
-
-
-class ReadChunks(NamedTuple):
-    """For ``list_levels.read_chunks``."""
-
-    data: int
-    data_size: int
-    starts: int
-    sizes: int
-    counts: int
-    row_starts: int
-    enters: int
-    chunks: int
-    page: int
-    buffer_starts: int
-    buffer_sizes: int
-    firsts: int
-    rep: int
-    definition: int
-    capacity: int
-
-
 class ChunkRows(NamedTuple):
     """The chunks of a page with lists, and the rows in them; read from memory.
 
@@ -184,116 +112,7 @@ class ChunkRows(NamedTuple):
     chunks: int
 
 
-class TakeItemLists(NamedTuple):
-    """For ``list_takes.take_item_lists``.
-
-    ``begin`` to ``back`` have an item per row, ``ids``, ``buffer_starts`` and ``buffer_sizes``
-    one per chunk up to ``chunk_capacity``; ``value_capacity`` is of all that have one per value.
-    """
-
-    data: int
-    data_size: int
-    starts: int
-    table: int
-    page: int
-    rows: int
-    order: int
-    wanted: int
-    begin: int
-    last: int
-    places: int
-    lengths: int
-    firsts: int
-    nulls: int
-    back: int
-    ids: int
-    buffer_starts: int
-    buffer_sizes: int
-    chunk_capacity: int
-    sets: int
-    taken_valid: int
-    value_capacity: int
-    offsets: int
-    width: int
-    list_valid: int
-    item_valid: int
-    slots: int
-    positions: int
-    result: int
-
-
-class MeasureEntries(NamedTuple):
-    """For ``full_zip.measure``."""
-
-    data: int
-    starts: int
-    stops: int
-    rows: int
-    control: int
-    bits_def: int
-    max_rep: int
-    max_def: int
-    visible_def: int
-    width: int
-    prefix: int
-    totals: int
-
-
-class UnzipEntries(NamedTuple):
-    """For ``full_zip.unzip``."""
-
-    data: int
-    starts: int
-    stops: int
-    rows: int
-    control: int
-    bits_def: int
-    visible_def: int
-    width: int
-    prefix: int
-    reps: int
-    levels: int
-    offset_width: int
-    offsets: int
-    out: int
-
-
-class ZipEntries(NamedTuple):
-    """For ``full_zip.zip_entries``."""
-
-    words: int
-    entries: int
-    control: int
-    bits_def: int
-    max_rep: int
-    visible_def: int
-    width: int
-    prefix: int
-    offsets: int
-    offset_width: int
-    values: int
-    out: int
-    row_starts: int
-
-
-class LocateValues(NamedTuple):
-    """For ``locate.locate_values``."""
-
-    values: int
-    wanted: int
-    starts: int
-    first_chunks: int
-    pages: int
-    shift: int
-    firsts: int
-    chunks: int
-    numbers: int
-    slots: int
-    places: int
-    ids: int
-
-
-# --- Arguments of the kernel of takes, by name: see ``glaive.kernels.records`` ----------
+# --- Records of the kernel of takes ----------------------------------------------------
 
 
 class ChunkPlace(NamedTuple):
@@ -354,23 +173,6 @@ class RowTable(NamedTuple):
     first_row: int = 0
 
 
-class TakeRows(NamedTuple):
-    """For ``row_takes.take_rows``: ``tables`` has a ``RowTable`` per column.
-
-    ``pages`` has room for a number of each row.
-    """
-
-    tables: int
-    columns: int
-    rows: int
-    wanted: int
-    memory: int
-    room: int
-    scratch: int
-    pages: int
-    taken: int
-
-
 class TakenColumn(NamedTuple):
     """Where a column was put, from the beginning of the memory; stored by the kernel.
 
@@ -384,3 +186,68 @@ class TakenColumn(NamedTuple):
     validity: int
     nulls: int
     levels: int
+
+
+# --- Records of strings -----------------------------------------------------------------
+
+
+class DecodeState(NamedTuple):
+    """How far decoding has come, in memory: a kernel resumes there with a larger output."""
+
+    chunk: int
+    values: int
+    size: int
+
+
+class TrainRound(NamedTuple):
+    """A round of training, in memory: values encoded, least occurrences, tenths a pair weighs."""
+
+    values: int
+    min_count: int
+    pair_weight: int
+
+
+class Candidate(NamedTuple):
+    """A candidate for a symbol, in memory: its bytes as a number, how many, and its gain."""
+
+    word: int
+    size: int
+    gain: int
+
+
+class SymbolSlot(NamedTuple):
+    """A slot of a trained table, in memory: the symbol, the bits that count, and its entry."""
+
+    word: int
+    mask: int
+    entry: int
+
+
+# --- Records of full-text search --------------------------------------------------------
+
+
+class TermEntry(NamedTuple):
+    """A posting list to be searched: ``length`` documents with weights, and bounds of blocks.
+
+    ``documents`` and ``lasts`` are ``uint32`` arrays, ``weights`` and ``bests`` ``float32``.
+    """
+
+    documents: int
+    weights: int
+    lasts: int
+    bests: int
+    length: int
+
+
+class PhraseEntry(NamedTuple):
+    """A term of a phrase: its list, and where it stands in each document.
+
+    Document i has ``positions`` from ``starts[i]`` to ``starts[i + 1]``, of ``total``; ``offset``
+    is the place of the term in the phrase.
+    """
+
+    list: int
+    starts: int
+    positions: int
+    total: int
+    offset: int

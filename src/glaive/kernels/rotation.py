@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels.native import rotation as rotation_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.vector_records import QuantizeRotated
 from glaive.types import Float32s, UInt8s
 
 ROUNDS: Final = 4
@@ -99,11 +98,10 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
     codes = np.empty(rows.shape, np.uint8)
     if use_compiled(rows.size * len(factors)):
         factors = np.ascontiguousarray(factors)
-        call = QuantizeRotated(
+        rotation_loops.quantize_rotated(
             rows=address(rows), row_count=len(rows), dimension=rows.shape[1],
             factors=address(factors), factor_count=len(factors), most=most, codes=address(codes),
         )  # fmt: skip
-        rotation_loops.quantize_rotated(*call)
         return codes
     best: NDArray[np.float32] = np.full(len(rows), -1, np.float32)
     for factor in factors:

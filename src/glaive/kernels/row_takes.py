@@ -24,7 +24,7 @@ from glaive.kernels.fsst import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.list_levels import same_length
 from glaive.kernels.native import row_takes as row_takes_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.records import LevelPage, LocateValues, RowTable, TakenColumn, TakeRows, packed
+from glaive.kernels.records import LevelPage, RowTable, TakenColumn, packed
 from glaive.kernels.strings import Strings
 from glaive.memory import allocate, as_array, copy_of
 from glaive.named_tuple import NamedTuple
@@ -270,11 +270,10 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
             memory = allocate(room)
         except MemoryError:
             return None
-        call = TakeRows(
-            tables, count, at, wanted, address(memory), room, base, base + pages_at,
-            base + taken_at,
+        used = row_takes_loops.take_rows(
+            tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
+            room=room, scratch=base, pages=base + pages_at, taken=base + taken_at,
         )  # fmt: skip
-        used = row_takes_loops.take_rows(*call)
         if used >= 0:
             columns.learn(wanted, used)
             if room - used > max(used, _WORTH_COPYING):
@@ -372,13 +371,12 @@ def locate_values(
     slots, places = memory[:wanted], memory[wanted : 2 * wanted]
     ids = memory[2 * wanted : 2 * wanted + chunks + 1]
     base = address(memory)
-    call = LocateValues(
+    used = row_takes_loops.locate_values(
         values=address(values), wanted=wanted, starts=address(starts),
         first_chunks=address(first_chunks), pages=len(starts) - 1, shift=min(shift, 62),
         firsts=address(firsts), chunks=chunks, numbers=base + 8 * (2 * wanted + chunks + 1),
         slots=base, places=base + 8 * wanted, ids=base + 16 * wanted,
     )  # fmt: skip
-    used = row_takes_loops.locate_values(*call)
     return LocatedValues(ids[:used], slots, places)
 
 

@@ -15,15 +15,7 @@ from glaive.errors import CapacityError, CorruptFileError, SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels.native import text_search as text_search_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.string_records import (
-    DecodePositions,
-    DecodePostings,
-    FindTokens,
-    PhraseEntry,
-    TermEntry,
-    TopAll,
-    TopAny,
-)
+from glaive.kernels.records import PhraseEntry, TermEntry
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array
 from glaive.named_tuple import NamedTuple
@@ -84,12 +76,11 @@ def decode_list(
         _decode_list(data, offsets, block, tail, documents, frequencies, where)
         _check_list(documents, frequencies, limit, where)
         return documents, frequencies
-    call = DecodePostings(
+    bad = text_search_loops.postings(
         data=address(data), offsets=address(offsets), blocks=blocks, length=length, block=block,
         fixed_tail=int(fixed_tail), limit=min(limit, _MAX_NUMBER), documents=address(documents),
         frequencies=address(frequencies),
     )  # fmt: skip
-    bad = text_search_loops.postings(*call)
     if bad != blocks:
         raise _corrupt(f"block {bad} with another size or other numbers", where)
     return documents, frequencies
@@ -135,11 +126,10 @@ def decode_list_positions(
     if not use_compiled(total):
         _decode_positions(data, offsets, starts, block, into, where)
         return starts, into
-    call = DecodePositions(
+    bad = text_search_loops.positions(
         data=address(data), offsets=address(offsets), blocks=blocks, length=length, block=block,
         group=_GROUP, frequencies=address(frequencies), into=address(into),
     )  # fmt: skip
-    bad = text_search_loops.positions(*call)
     if bad != blocks:
         raise _corrupt(f"block {bad} of positions with another size or other numbers", where)
     return starts, into
@@ -416,13 +406,12 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     state = np.zeros((2, terms), np.int64)
     bounds = np.zeros(2 * terms + 1, np.float64)
     window = np.zeros(_WINDOW, np.float64)
-    call = TopAny(
+    count = text_search_loops.top_any(
         lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best),
         documents=address(documents), cursors=address(state), order=address(state) + 8 * terms,
         bounds=address(bounds), sums=address(bounds) + 8 * terms, window=address(window),
     )  # fmt: skip
-    count = text_search_loops.top_any(*call)
     del kept
     return _found(documents[:count], scores_of_best[:count])
 
@@ -489,13 +478,12 @@ def top_all(
             for term in phrase
         ], np.int64,
     )  # fmt: skip
-    call = TopAll(
+    count = text_search_loops.top_all(
         lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best), documents=address(found),
         cursors=address(cursors), bounds=address(bounds), phrase=address(followed),
         phrase_terms=len(phrase), reached=address(reached), capacity=capacity, slop=slop,
-    )  # fmt: skip
-    count = text_search_loops.top_all(*call) if most else 0
+    ) if most else 0  # fmt: skip
     del kept
     return _found(found[:count], scores_of_best[:count])
 
@@ -655,12 +643,11 @@ def find_tokens(strings: Strings, count: int, characters: UInt8s) -> TokenBounds
     capacity = (size + count) // 2 + 1
     starts, sizes = np.empty(capacity, np.int64), np.empty(capacity, np.uint32)
     counts = np.zeros(count, np.int64)
-    call = FindTokens(
+    found = text_search_loops.find_tokens(
         offsets=address(offsets), width=bits // 8, data=address(data), documents=count,
         parts=address(characters), starts=address(starts), sizes=address(sizes),
         counts=address(counts),
     )  # fmt: skip
-    found = text_search_loops.find_tokens(*call)
     return TokenBounds(starts[:found], sizes[:found], counts)
 
 

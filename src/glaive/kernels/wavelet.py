@@ -19,7 +19,6 @@ from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels.native import use_compiled
 from glaive.kernels.native import wavelet as wavelet_loops
-from glaive.kernels.string_records import FindPattern, LocateRows, ReadText, SortSuffixes
 from glaive.types import Int64s, UInt8s, UInt64s
 
 # --- Sort the suffixes of a text: its suffix array --------------------------------------
@@ -63,14 +62,12 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
     minima, names = np.empty(size // 2 + 1, np.int32), np.full(size // 2 + 1, -1, np.int32)
     count = np.zeros(1, np.int64)
 
-    def arguments() -> SortSuffixes:
-        return SortSuffixes(
-            text=address(text), width=text.itemsize, size=size, symbols=symbols,
-            starts=address(starts), heads=address(heads), minima=address(minima),
-            found_count=address(count), names=address(names), order=address(order),
-        )  # fmt: skip
-
-    distinct = wavelet_loops.sort_substrings(*arguments())
+    common = {
+        "text": address(text), "width": text.itemsize, "size": size, "symbols": symbols,
+        "starts": address(starts), "heads": address(heads), "minima": address(minima),
+        "found_count": address(count), "order": address(order),
+    }  # fmt: skip
+    distinct = wavelet_loops.sort_substrings(**common, names=address(names))
     found = int(count[0])
     numbers = names[:found]
     if distinct < found:  # Some are equal: what follows them decides.
@@ -80,7 +77,7 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
         by_suffix[numbers] = np.arange(found, dtype=np.int32)
     names = minima[by_suffix]
     order.fill(-1)
-    wavelet_loops.sort_suffixes(*arguments())
+    wavelet_loops.sort_suffixes(**common, names=address(names))
     return order
 
 
@@ -287,13 +284,12 @@ def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
     if not use_compiled(tree.size):
         return _find_numpy(tree, pattern)
     symbols, found = np.frombuffer(pattern, np.uint8), np.zeros(2, np.int64)
-    call = FindPattern(
+    wavelet_loops.find_pattern(
         pattern=address(symbols), length=len(symbols), words=address(tree.words),
         ranks=address(tree.ranks), nodes=address(tree.nodes), counts=address(tree.counts),
         path_starts=address(tree.path_starts), paths=address(tree.paths), rows=tree.size,
         found=address(found),
     )  # fmt: skip
-    wavelet_loops.find_pattern(*call)
     low, high = found.tolist()
     return low, high
 
@@ -315,13 +311,12 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
     if not use_compiled(tree.size):
         return _locate_numpy(tree, samples, first, stop, most_steps)
     positions = np.empty(count, np.int64)
-    call = LocateRows(
+    return positions if wavelet_loops.locate_rows(
         first=first, stop=stop, words=address(tree.words), ranks=address(tree.ranks),
         nodes=address(tree.nodes), counts=address(tree.counts), rows=tree.size,
         samples=address(samples.positions), shift=samples.shift, most_steps=most_steps,
         positions=address(positions),
-    )  # fmt: skip
-    return positions if wavelet_loops.locate_rows(*call) >= 0 else None
+    ) >= 0 else None  # fmt: skip
 
 
 def read_text(tree: WaveletTree) -> UInt8s:
@@ -333,11 +328,10 @@ def read_text(tree: WaveletTree) -> UInt8s:
     if not use_compiled(size):
         return _read_numpy(tree)
     text = np.empty(max(0, size - 1), np.uint8)
-    call = ReadText(
+    wavelet_loops.read_text(
         words=address(tree.words), ranks=address(tree.ranks), nodes=address(tree.nodes),
         counts=address(tree.counts), rows=size, text=address(text),
     )  # fmt: skip
-    wavelet_loops.read_text(*call)
     return text
 
 

@@ -16,7 +16,6 @@ from glaive.kernels.loops.memory import (
     item_f32,
     item_u8,
     kernel,
-    kernel_of,
     kernel_with_sums,
     load,
     load_f32,
@@ -31,7 +30,6 @@ from glaive.kernels.loops.memory import (
     trailing_zeros,
 )
 from glaive.kernels.machine import processor
-from glaive.kernels.vector_records import ScanCodes
 
 _ENTRIES = 256
 
@@ -343,7 +341,7 @@ def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int,
     return (load_u8(bits + (at >> 3)) >> (at & 7)) & 1 != 0
 
 
-@kernel_of(ScanCodes, sums=True)
+@kernel_with_sums
 def scan_codes(
     parts: int, offsets: int, weights: int, part_count: int, kind: int, width: int,
     code_bytes: int, query: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
@@ -351,6 +349,7 @@ def scan_codes(
 ) -> tuple[int, int]:  # fmt: skip
     """Keep the nearest rows of partitions; returns how many, and how many were compared.
 
+    ``parts`` has nine numbers for each partition: four places of codes, five of rows.
     ``numbers`` are the least and the greatest distance, factor and shift. The nearest row is the
     first; ``places`` are of fragments, then of rows. With ``scratch``, which has room for
     ``2 + width`` numbers and tables of bytes, rows of partitions with blocks are bounded first.

@@ -25,7 +25,6 @@ from glaive.kernels.loops.memory import (
     copy,
     copy_row,
     kernel,
-    kernel_of,
     load_i32,
     load_i64,
     load_partial,
@@ -40,8 +39,6 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
 )
 from glaive.kernels.loops.offsets import arrow_offset
-from glaive.kernels.records import CompactInline
-from glaive.kernels.string_records import CompactVariable
 
 WINDOW = 64
 ROW = 64
@@ -168,7 +165,7 @@ def compact_words(
     return count_live
 
 
-@kernel_of(CompactInline)
+@kernel
 def compact_inline(
     data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
     low: int, rows: int, bits: int, begin: int, target: int, capacity: int, scratch: int,
@@ -231,7 +228,7 @@ def compact_bits(
     return -1
 
 
-@kernel_of(CompactVariable)
+@kernel
 def compact_variable(
     offsets: int, width: int, data: int, data_size: int, rows: int, deleted: int,
     deleted_count: int, base: int, out_offsets: int, out: int, capacity: int,

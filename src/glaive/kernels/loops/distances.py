@@ -21,7 +21,6 @@ from glaive.kernels.loops.memory import (
     item_f64,
     item_u16,
     kernel,
-    kernel_of,
     kernel_with_sums,
     lanes_of,
     load,
@@ -40,7 +39,6 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
 )
-from glaive.kernels.vector_records import FindNearest, MeasurePairs, RankVectors, RescoreRows
 
 # --- The nearest rows that a search has met: a heap, the farthest first, in four arrays side by
 # side
@@ -346,7 +344,7 @@ def scaled_cosine_f64(vector: int, query: int, dimension: int) -> float:
     return product / square_root(square) / square_root(other)
 
 
-@kernel_of(MeasurePairs, sums=True)
+@kernel_with_sums
 def measure(
     values: int, rows: int, step: int, pairs: int, dimension: int, element: int, metric: int,
     queries: int, query_of: int, norms: int, scratch: int, out: int,
@@ -519,7 +517,7 @@ def best_lane(lanes: int, id_to: int, score_to: int) -> None:
     store_f32(score_to, score)
 
 
-@kernel_of(FindNearest)
+@kernel
 def find_nearest(
     rows: int, row_count: int, dimension: int, table: int, blocks: int, scratch: int, ids: int,
     scores: int,
@@ -553,15 +551,15 @@ def add_rows(rows: int, count: int, dimension: int, ids: int, sums: int) -> None
 _SQUARED, _HAMMING = 0, 3
 
 
-@kernel_of(RankVectors, sums=True)
+@kernel_with_sums
 def rank_vectors(
     values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
     queries: int, query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
 ) -> None:  # fmt: skip
     """List the vectors nearest to each query, the nearest first, of equal ones the first.
 
-    NaN is the farthest. ``among`` are the numbers of those that are ranked, 0: all; there are
-    at least ``most``.
+    ``numbers`` have 32 bits, as distances. NaN is the farthest. ``among`` are the numbers of those
+    that are ranked, 0: all; there are at least ``most``.
     """
     for place in range(query_count):
         query = queries + place * query_bytes
@@ -615,7 +613,7 @@ def place_of(
     return start + (number - before) * width
 
 
-@kernel_of(RescoreRows, sums=True)
+@kernel_with_sums
 def rescore_rows(
     fragments: int, rows: int, row_keys: int, bounds: int, query_count: int, first_rows: int,
     row_counts: int, fragment_count: int, ends: int, page_starts: int, pages: int, memory: int,
@@ -625,8 +623,9 @@ def rescore_rows(
 ) -> int:  # fmt: skip
     """Keep the rows of each query that are nearest; returns whether all rows have a place.
 
-    ``starts`` and ``measured`` have room for all rows; ``heap``, ``keys`` and ``places`` (of
-    fragments, then of rows) for ``capacity`` rows of each query.
+    ``low`` is the address of the least distance. ``starts`` and ``measured`` have room for all
+    rows; ``heap``, ``keys`` and ``places`` (of fragments, then of rows) for ``capacity`` rows of
+    each query.
     """
     end = load_i64(ends + (pages - 1) * 8)
     last_start = size - width

@@ -1,9 +1,11 @@
 """Machine code of one kernel, with an entry that Python calls directly.
 
 numba compiles the kernel for ``int64`` arguments, unless annotated otherwise. The entry is a
-function of the C interface (``METH_FASTCALL``) around it: it turns numbers into machine words,
-releases the interpreter lock and calls the kernel. Both are one object file, which needs
-nothing of numba to run.
+function of the C interface (``METH_FASTCALL | METH_KEYWORDS``) around it: it turns numbers into
+machine words, releases the interpreter lock and calls the kernel. Both are one object file, which
+needs nothing of numba to run. The names of the parameters come first, on a line.
+
+Calls give all arguments by position, or all by keyword in the order of the parameters.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ _I64: Final = ir.IntType(64)
 _I32: Final = ir.IntType(32)
 _OBJECT: Final = ir.IntType(8).as_pointer()
 _NULL: Final = ir.Constant(_OBJECT, None)
+_EQUAL: Final = ir.Constant(_I32, 2)
+"""``Py_EQ``."""
 
 _TYPES: Final = {
     "int": types.int64,
@@ -43,7 +47,7 @@ def argument_types(kernel: Any) -> tuple[Any, ...]:
 
 @global_compiler_lock  # type: ignore[untyped-decorator]  # numba ships no types
 def compile_entry(kernel: Any, symbol: str) -> bytes:
-    """Compile a kernel to an object file.
+    """Compile a kernel: the names of its parameters on a line, then an object file.
 
     Parameters
     ----------
@@ -79,8 +83,8 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
     }
     if unknown := called - _LIBRARY - set(CALLED_BY_KERNELS):
         raise TypeError(f"{symbol} calls {sorted(unknown)}: a kernel calls kernels only")
-    code: bytes = machine.emit_object(linked)
-    return code
+    names = ",".join(signature(kernel.py_func).parameters)
+    return names.encode() + b"\n" + bytes(machine.emit_object(linked))
 
 
 def _machine() -> Any:
@@ -101,7 +105,7 @@ class _Entry:
 
     def __init__(self, module: Any, symbol: str) -> None:
         self._module = module
-        kind = ir.FunctionType(_OBJECT, [_OBJECT, _OBJECT.as_pointer(), _I64])
+        kind = ir.FunctionType(_OBJECT, [_OBJECT, _OBJECT.as_pointer(), _I64, _OBJECT])
         self._entry = ir.Function(module, kind, symbol)
         self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
 
@@ -112,8 +116,17 @@ class _Entry:
         convention = context.call_conv
         kind = convention.get_function_type(result_type, argument_types)
         kernel = ir.Function(self._module, kind, described.llvm_func_name)
-        none, given, count = self._entry.args
-        expected = ir.Constant(_I64, len(argument_types))
+        own, given, count, keywords = self._entry.args
+        has_names = builder.icmp_unsigned("!=", keywords, _NULL)
+        with builder.if_then(has_names):
+            names = self._call("PyTuple_GetItem", _OBJECT, own, ir.Constant(_I64, 0))
+            same = self._call("PyObject_RichCompareBool", _I32, names, keywords, _EQUAL)
+            differs = builder.icmp_signed("!=", same, ir.Constant(_I32, 1))
+            with builder.if_then(differs, likely=False):
+                self._call("PyErr_BadArgument", _I32)
+                builder.ret(_NULL)
+        size = ir.Constant(_I64, len(argument_types))
+        expected = builder.select(has_names, ir.Constant(_I64, 0), size)
         with builder.if_then(builder.icmp_signed("!=", count, expected), likely=False):
             self._call("PyErr_BadArgument", _I32)
             builder.ret(_NULL)
@@ -141,6 +154,7 @@ class _Entry:
             self._call("PyErr_BadInternalCall", ir.VoidType())
             builder.ret(_NULL)
         if isinstance(result_type, types.NoneType):
+            none = self._call("PyTuple_GetItem", _OBJECT, own, ir.Constant(_I64, 1))
             self._call("Py_IncRef", ir.VoidType(), none)
             builder.ret(none)
         else:

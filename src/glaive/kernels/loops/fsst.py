@@ -10,7 +10,6 @@ import numpy as np
 
 from glaive.kernels.loops.memory import (
     kernel,
-    kernel_of,
     load_i64,
     load_u8,
     load_u32,
@@ -24,8 +23,7 @@ from glaive.kernels.loops.memory import (
     trailing_zeros,
 )
 from glaive.kernels.loops.offsets import candidates_64, load_offset, store_offset
-from glaive.kernels.records import offsets_of
-from glaive.kernels.string_records import DecodeFsst, DecodeFsstPages, DecodeState, SearchFsst
+from glaive.kernels.records import DecodeState, offsets_of
 
 STATE = offsets_of(DecodeState)
 ESCAPE = 255
@@ -201,7 +199,7 @@ def _ends_of_values(
     return wrong
 
 
-@kernel_of(DecodeFsst)
+@kernel
 def decode(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
     chunks: int, width: int, symbols: int, sizes: int, packed: int, checkpoints: int,
@@ -291,7 +289,7 @@ TABLE_BYTES = 4096
 LENGTHS_AT = 2048
 
 
-@kernel_of(DecodeFsstPages)
+@kernel
 def decode_pages(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
     ends: int, pages: int, tables: int, width: int, packed: int, checkpoints: int, max_stream: int,
@@ -378,7 +376,7 @@ def search_text(
     return 0
 
 
-@kernel_of(SearchFsst)
+@kernel
 def search_chunks(
     data: int, starts: int, chunk_sizes: int, counts: int, chunks: int, width: int, symbols: int,
     sizes: int, packed: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,

@@ -23,7 +23,6 @@ from glaive.kernels.loops.memory import (
     copy,
     copy16,
     kernel,
-    kernel_of,
     load_i64,
     load_partial,
     load_u32,
@@ -35,7 +34,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset, store_offset
-from glaive.kernels.string_records import EncodeFsst
 
 SLOTS = 8192
 """Bytes in front of the slots."""
@@ -208,7 +206,7 @@ def _encode_lanes(
     return at + o3 - s3
 
 
-@kernel_of(EncodeFsst)
+@kernel
 def encode(
     offsets: int, width: int, data: int, data_end: int, first: int, values: int, tables: int,
     stop: int, scratch: int, batch: int, ends: int, out: int, capacity: int, state: int,

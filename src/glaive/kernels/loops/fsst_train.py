@@ -23,8 +23,7 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
 )
-from glaive.kernels.records import offsets_of
-from glaive.kernels.string_records import Candidate, SymbolSlot, TrainRound
+from glaive.kernels.records import Candidate, SymbolSlot, TrainRound, offsets_of
 
 MAX_SYMBOLS = 255
 """Symbols of a table."""

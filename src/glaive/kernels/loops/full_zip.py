@@ -13,7 +13,6 @@ from glaive.kernels.loops.memory import (
     copy8,
     copy16,
     kernel,
-    kernel_of,
     load_i64,
     load_u8,
     load_u16,
@@ -23,7 +22,6 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
 )
-from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 
 
 @kernel
@@ -53,7 +51,7 @@ def _store_word(address: int, width: int, value: int) -> None:
         store_u64(address, value)
 
 
-@kernel_of(MeasureEntries)
+@kernel
 def measure(
     data: int, starts: int, stops: int, rows: int, control: int, bits_def: int, max_rep: int,
     max_def: int, visible_def: int, width: int, prefix: int, totals: int,
@@ -115,7 +113,7 @@ def measure(
     return wrong
 
 
-@kernel_of(UnzipEntries)
+@kernel
 def unzip(
     data: int, starts: int, stops: int, rows: int, control: int, bits_def: int, visible_def: int,
     width: int, prefix: int, reps: int, levels: int, offset_width: int, offsets: int, out: int,
@@ -152,7 +150,7 @@ def unzip(
                 offsets += offset_width
 
 
-@kernel_of(ZipEntries)
+@kernel
 def zip_entries(
     words: int, entries: int, control: int, bits_def: int, max_rep: int, visible_def: int,
     width: int, prefix: int, offsets: int, offset_width: int, values: int, out: int,

@@ -10,7 +10,6 @@ import numpy as np
 
 from glaive.kernels.loops.memory import (
     kernel,
-    kernel_of,
     load_f32,
     load_i32,
     load_i64,
@@ -18,7 +17,6 @@ from glaive.kernels.loops.memory import (
     store_f32,
     store_u32,
 )
-from glaive.kernels.vector_records import RepairGraph
 
 MAX_EDGES = 1 << 17
 """Edges that are followed from one node, at most."""
@@ -146,7 +144,7 @@ def order(candidates: int, distances: int, count: int) -> None:
         gap //= 3
 
 
-@kernel_of(RepairGraph)
+@kernel
 def repair_graph(
     offsets: int, nodes: int, live: int, damaged: int, damaged_count: int, vectors: int,
     vector_of: int, dimension: int, dot: int, stamps: int, scratch: int, capacity: int,

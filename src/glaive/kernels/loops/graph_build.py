@@ -17,7 +17,6 @@ from glaive.kernels.loops.codes import gap_code
 from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, put_candidate, squared_f32
 from glaive.kernels.loops.memory import (
     kernel,
-    kernel_of,
     kernel_with_sums,
     load_f32,
     load_i32,
@@ -26,7 +25,6 @@ from glaive.kernels.loops.memory import (
     store_f32,
     store_u8,
 )
-from glaive.kernels.vector_records import FindNeighbors, LinkBack
 
 APART, OTHER = 1 << 28, 1 << 29
 """Added to the number of a node of a list: what is known of it; see ``choose``."""
@@ -152,7 +150,7 @@ def choose(
     return apart_count, chosen
 
 
-@kernel_of(FindNeighbors)
+@kernel
 def find_neighbors(
     batch: int, batch_size: int, vectors: int, node_count: int, size: int, kind: int,
     levels: int, upper_of: int, lower_nodes: int, lower_distances: int, lower_counts: int,
@@ -234,7 +232,7 @@ def order_list(
     return size
 
 
-@kernel_of(LinkBack)
+@kernel
 def link_back(
     starts: int, targets: int, target_count: int, sources: int, source_distances: int, vectors: int,
     node_count: int, size: int, kind: int, nodes: int, distances: int, counts: int, judged: int,

@@ -13,7 +13,6 @@ from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
 from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, put_candidate, squared_f32
 from glaive.kernels.loops.memory import (
     kernel,
-    kernel_of,
     kernel_with_sums,
     load_f32,
     load_f64,
@@ -27,7 +26,6 @@ from glaive.kernels.loops.memory import (
     store_u8,
     store_u64,
 )
-from glaive.kernels.vector_records import SearchGraph
 
 _SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
 _PREFETCHED = 512
@@ -129,7 +127,7 @@ def keep_rows(places: int, found: int, wanted: int, kept: int) -> None:
         store_u64(kept + (2 * wanted + i) * 8, load_u64(rows + node * 8))
 
 
-@kernel_of(SearchGraph, sums=True)
+@kernel_with_sums
 def search_graph(
     levels: int, level_count: int, nodes: int, entry: int, visited: int, stamp: int, kind: int,
     codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
@@ -139,7 +137,9 @@ def search_graph(
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
-    Neighbours that are no nodes are passed over.
+    ``visited`` has a byte for each node: none is ``stamp`` or, for each further level, one more.
+    ``scale`` has offset, shift and factor, of 64 bits; ``kept`` has room for keys, fragments and
+    rows of those wanted. Neighbours that are no nodes are passed over.
 
     With ``places``, where the nodes ``wanted`` are is kept, and 1 returned beside, if there
     are more than these and each is farther than the one before, the first of the others included.

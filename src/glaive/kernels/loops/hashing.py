@@ -16,7 +16,6 @@ import numpy as np
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
-    kernel_of,
     load_i64,
     load_partial,
     load_u8,
@@ -29,7 +28,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
-from glaive.kernels.string_records import FindStrings, InvertTokens, NumberRanges, NumberStrings
 
 # --- XXH64 of byte strings. Wrappers: ``glaive.kernels.hashing`` --------------------------
 
@@ -204,7 +202,7 @@ def _enter(
     return size
 
 
-@kernel_of(NumberStrings)
+@kernel
 def number_strings(
     offsets: int, width: int, data: int, data_size: int, strings: int, max_items: int,
     max_bytes: int, slots: int, hashes: int, firsts: int, indices: int, secret: int,
@@ -404,7 +402,7 @@ def build_strings(
         store_u64(firsts + 8 * i, np.uint64(number))
 
 
-@kernel_of(FindStrings)
+@kernel
 def find_strings(
     offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, prefilter: int,
     queries: int, query_width: int, query_data: int, query_count: int, target: int,
@@ -450,7 +448,7 @@ def enter_items(slots: int, size: int, hashes: int, items: int) -> None:
     enter_again(slots, size, hashes, items)
 
 
-@kernel_of(NumberRanges)
+@kernel
 def number_ranges(
     data: int, data_size: int, starts: int, sizes: int, first: int, stop: int, slots: int,
     slot_count: int, hashes: int, ends: int, max_items: int, pool: int, pool_size: int, items: int,
@@ -512,7 +510,7 @@ def count_documents(numbers: int, counts: int, documents: int, last: int, totals
             at += 1
 
 
-@kernel_of(InvertTokens)
+@kernel
 def invert_tokens(
     numbers: int, counts: int, documents: int, last: int, ends: int, ids: int, frequencies: int,
     positions: int, position_ends: int, sorted_positions: int,

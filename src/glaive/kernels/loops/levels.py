@@ -12,7 +12,6 @@ from glaive.kernels.loops.bitpack import BLOCK, inline_width, tail_is_packed
 from glaive.kernels.loops.memory import (
     bit_of_row,
     kernel,
-    kernel_of,
     leading_zeros,
     levels_above,
     load_i64,
@@ -26,7 +25,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
     trailing_zeros,
 )
-from glaive.kernels.records import ResolveLists
 
 # --- Decode levels of 0 and 1 to validity bits; wrappers: ``glaive.kernels.levels`` -
 # Bit ``r`` of the 64 words of a one-bit block is 64 neighbouring levels: sixteen stores make the
@@ -254,7 +252,7 @@ def put_offsets(
             at += width
 
 
-@kernel_of(ResolveLists)
+@kernel
 def resolve_lists(
     rep: int, definition: int, entries: int, visible_max: int, resolved_max: int, slot_max: int,
     null_level: int, offsets: int, width: int, valid: int, next_rep: int, next_def: int,

@@ -17,7 +17,6 @@ from glaive.kernels.loops.memory import (
     copy,
     fill,
     kernel,
-    kernel_of,
     load_i64,
     load_u8,
     load_u16,
@@ -29,7 +28,7 @@ from glaive.kernels.loops.memory import (
     wrapping_sub,
 )
 from glaive.kernels.loops.runs import repeat_word
-from glaive.kernels.records import LevelPage, ReadChunks, SpreadLists, offsets_of
+from glaive.kernels.records import LevelPage, offsets_of
 
 FLAT, PACKED, INLINE, RUNS = 1, 2, 3, 4
 PAGE = offsets_of(LevelPage)
@@ -211,7 +210,7 @@ def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
     return total
 
 
-@kernel_of(ReadChunks)
+@kernel
 def read_chunks(
     data: int, data_size: int, starts: int, sizes: int, counts: int, row_starts: int, enters: int,
     chunks: int, page: int, buffer_starts: int, buffer_sizes: int, firsts: int, rep: int,
@@ -382,7 +381,7 @@ def measure_lists(
     return slot
 
 
-@kernel_of(SpreadLists)
+@kernel
 def spread_lists(
     rep: int, ended: int, outer: int, entries: int, lengths: int, valid: int, null_code: int,
     empty_code: int, rep_out: int, ended_out: int,

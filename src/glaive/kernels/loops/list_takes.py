@@ -23,7 +23,6 @@ from glaive.kernels.loops.list_levels import (
 from glaive.kernels.loops.memory import (
     bit_of_row,
     kernel,
-    kernel_of,
     load_i64,
     load_u8,
     load_u16,
@@ -38,7 +37,7 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
     wrapping_sub,
 )
-from glaive.kernels.records import ChunkRows, TakeItemLists, offsets_of
+from glaive.kernels.records import ChunkRows, offsets_of
 
 # --- Levels of a chunk as sets of bits: 64 entries to a word, for pages with one layer of lists
 # There are four sets, ``SET`` bytes each: entries that begin a row, entries that are not visible,
@@ -333,7 +332,7 @@ def put_places(
     return True
 
 
-@kernel_of(TakeItemLists)
+@kernel
 def take_item_lists(
     data: int, data_size: int, starts: int, table: int, page: int, rows: int, order: int,
     wanted: int, begin: int, last: int, places: int, lengths: int, firsts: int, nulls: int,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -68,26 +67,6 @@ def kernel(function: F) -> F:
     Signed arithmetic wraps: see ``build.py``.
     """
     return _compiled(function)
-
-
-def kernel_of(record: type[tuple[int, ...]], *, sums: bool = False) -> Callable[[F], F]:
-    """Compile a kernel that is called with the members of a record: ``function(*record)``.
-
-    ``sums`` as for :func:`kernel_with_sums`.
-
-    Raises
-    ------
-    TypeError
-        Its parameters are not the members of the record, in their order.
-    """
-
-    def compiled(function: F) -> F:
-        names, members = tuple(signature(function).parameters), getattr(record, "_fields", ())
-        if names != members:
-            raise TypeError(f"{function.__name__}{names} is to be called with {members}")
-        return kernel_with_sums(function) if sums else kernel(function)
-
-    return compiled
 
 
 def kernel_with_sums(function: F) -> F:

@@ -13,7 +13,6 @@ from glaive.kernels.loops.memory import (
     copy16,
     in_range_8,
     kernel,
-    kernel_of,
     load_i32,
     load_i64,
     load_u8,
@@ -28,7 +27,6 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
     wrapping_sub,
 )
-from glaive.kernels.string_records import TakeItems, UnpackOffsets
 
 
 @kernel
@@ -81,7 +79,7 @@ def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width:
     return wrong
 
 
-@kernel_of(UnpackOffsets)
+@kernel
 def unpack(
     data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int, chunks: int,
     width: int, out_width: int, out_offsets: int, out: int, capacity: int,
@@ -301,7 +299,7 @@ def expand(
         store_offset(out_offsets + out_width * (i + 1), out_width, at)
 
 
-@kernel_of(TakeItems)
+@kernel
 def take_items(
     indices: int, word: int, n: int, offsets: int, width: int, items: int, data: int, size: int,
     out_offsets: int, out: int, room: int,

@@ -19,14 +19,12 @@ from glaive.kernels.loops.distances import splat_f32
 from glaive.kernels.loops.memory import (
     counted,
     kernel,
-    kernel_of,
     load,
     load_u64,
     store,
     store_u32,
     trailing_zeros,
 )
-from glaive.kernels.vector_records import SelectNear
 
 LANES = 16
 ROWS = 6
@@ -121,7 +119,7 @@ def list_pairs(
     return found
 
 
-@kernel_of(SelectNear)
+@kernel
 def select_near(
     rows: int, row_count: int, present: int, dimension: int, table: int, queries: int,
     offsets: int, factors: int, limits: int, start: int, chunk: int, capacity: int, masks: int,
@@ -129,8 +127,9 @@ def select_near(
 ) -> tuple[int, int]:  # fmt: skip
     """List pairs for which ``offset + factor * product`` does not exceed the query's limit.
 
-    Begins with row ``start``, and ends before rows whose pairs might not fit: returns how
-    many there are, and the next row. Six rows at least are ``present``.
+    Numbers that are stored have 32 bits. Begins with row ``start``, and ends before rows whose
+    pairs might not fit: returns how many there are, and the next row. Six rows at least are
+    ``present``.
     """
     stride = dimension * 4
     blocks = (queries + LANES - 1) // LANES

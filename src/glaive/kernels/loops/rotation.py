@@ -13,8 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glaive.kernels.loops.memory import counted, kernel, kernel_of, load, load_f32, store, store_f32
-from glaive.kernels.vector_records import QuantizeRotated
+from glaive.kernels.loops.memory import counted, kernel, load, load_f32, store, store_f32
 
 LANES = 8
 ROUNDS = 4
@@ -194,7 +193,7 @@ def rotate(
                 scale_8(row + at * 4, np.float32(0.25))
 
 
-@kernel_of(QuantizeRotated)
+@kernel
 def quantize_rotated(
     rows: int, row_count: int, dimension: int, factors: int, factor_count: int, most: int,
     codes: int,

@@ -26,7 +26,6 @@ from glaive.kernels.loops.list_levels import BROKEN, FLAT, INLINE, PACKED
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
-    kernel_of,
     load_i64,
     load_u8,
     load_u16,
@@ -40,14 +39,7 @@ from glaive.kernels.loops.memory import (
     wrapping_sub,
 )
 from glaive.kernels.loops.offsets import arrow_offset, load_offset, store_offset
-from glaive.kernels.records import (
-    ChunkPlace,
-    LocateValues,
-    RowTable,
-    TakenColumn,
-    TakeRows,
-    offsets_of,
-)
+from glaive.kernels.records import ChunkPlace, RowTable, TakenColumn, offsets_of
 
 # --- Where rows of pages without lists are: their chunks, values and levels; see ``row_takes``
 
@@ -477,7 +469,7 @@ def _take_column(
     return at
 
 
-@kernel_of(TakeRows)
+@kernel
 def take_rows(
     tables: int, columns: int, rows: int, wanted: int, memory: int, room: int, scratch: int,
     pages: int, taken: int,
@@ -510,7 +502,7 @@ def take_rows(
 # --- Kernels behind ``glaive.kernels.row_takes`` -------------------------------------------
 
 
-@kernel_of(LocateValues)
+@kernel
 def locate_values(
     values: int, wanted: int, starts: int, first_chunks: int, pages: int, shift: int, firsts: int,
     chunks: int, numbers: int, slots: int, places: int, ids: int,

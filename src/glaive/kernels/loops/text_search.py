@@ -14,7 +14,6 @@ import numpy as np
 
 from glaive.kernels.loops.memory import (
     kernel,
-    kernel_of,
     load_f32,
     load_f64,
     load_i64,
@@ -27,16 +26,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 from glaive.kernels.loops.offsets import arrow_offset
-from glaive.kernels.records import offsets_of
-from glaive.kernels.string_records import (
-    DecodePositions,
-    DecodePostings,
-    FindTokens,
-    PhraseEntry,
-    TermEntry,
-    TopAll,
-    TopAny,
-)
+from glaive.kernels.records import PhraseEntry, TermEntry, offsets_of
 
 # --- Compiled decoding of posting lists; the wrappers are in ``glaive.kernels.text_search``
 # All functions return 0 or more where the bytes are sound, else -1.
@@ -175,12 +165,16 @@ def full_block(at: int, stop: int, lanes: int, documents: int, frequencies: int)
     return at
 
 
-@kernel_of(DecodePostings)
+@kernel
 def postings(
     data: int, offsets: int, blocks: int, length: int, block: int, fixed_tail: int, limit: int,
     documents: int, frequencies: int,
 ) -> int:  # fmt: skip
-    """Decode one list; all blocks but the last are full. Returns the bad block, or ``blocks``."""
+    """Decode one list; all blocks but the last are full. Returns the bad block, or ``blocks``.
+
+    The byte strings of blocks begin and end at ``offsets``. ``documents`` and ``frequencies`` are
+    ``uint32`` arrays of ``length`` items; documents are below ``limit``.
+    """
     lanes = block // LANE
     scored = lanes == 4
     before = -1
@@ -214,14 +208,15 @@ def postings(
     return blocks
 
 
-@kernel_of(DecodePositions)
+@kernel
 def positions(
     data: int, offsets: int, blocks: int, length: int, block: int, group: int, frequencies: int,
     into: int,
 ) -> int:  # fmt: skip
     """Decode the positions of one list. Returns the bad block, or ``blocks``.
 
-    The wrapper has summed the frequencies, which is the memory there is.
+    ``frequencies`` and ``into`` are ``uint32`` arrays. The wrapper has summed the frequencies,
+    which is the memory there is.
     """
     document = 0
     target = into
@@ -449,12 +444,17 @@ def is_sparse(lists: int, order: int, least: int, terms: int, limit: int) -> boo
     return terms - least <= FEW
 
 
-@kernel_of(TopAny)
+@kernel
 def top_any(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
     documents: int, cursors: int, order: int, bounds: int, sums: int, window: int,
 ) -> int:  # fmt: skip
     """Find the best documents that have any of the terms; returns how many.
+
+    ``lists`` has a ``TermEntry`` for each term. ``factors``, ``bounds`` and ``sums`` are
+    ``float64`` arrays; after the factors comes the score that has to be exceeded. ``allowed`` has a
+    byte for each of ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each
+    document of a window; ``sums`` has an item more than there are terms.
 
     Of each window of documents, terms whose bounds together do not reach the worst score found
     are only looked up for documents of the others.
@@ -615,13 +615,16 @@ def has_phrase(
     return True
 
 
-@kernel_of(TopAll)
+@kernel
 def top_all(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
     documents: int, cursors: int, bounds: int, phrase: int, phrase_terms: int, reached: int,
     capacity: int, slop: int,
 ) -> int:  # fmt: skip
     """Find the best documents that have all of the terms; returns how many.
+
+    Arguments as for :func:`top_any`. ``phrase`` has a ``PhraseEntry`` for each of ``phrase_terms``;
+    ``reached`` has room for twice ``capacity`` numbers.
 
     The first list leads; its blocks are passed over where all bounds together are too low.
     """
@@ -710,7 +713,7 @@ def _is_wide_part(at: int, size: int, parts: int) -> bool:
     return (np.int64(load_u8(parts + (number >> 3))) >> (number & 7)) & 1 == 1
 
 
-@kernel_of(FindTokens)
+@kernel
 def find_tokens(
     offsets: int, width: int, data: int, documents: int, parts: int, starts: int, sizes: int,
     counts: int,

@@ -11,7 +11,6 @@ import numpy as np
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
-    kernel_of,
     load_i32,
     load_i64,
     load_u8,
@@ -21,7 +20,6 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
 )
-from glaive.kernels.string_records import FindPattern, LocateRows, ReadText, SortSuffixes
 
 # --- Kernels that sort the suffixes of a text by induction. Wrapper: ``glaive.kernels.wavelet``
 # A suffix is smaller or larger than the one that begins behind its first symbol; behind the last
@@ -68,10 +66,10 @@ def _induce(
         at -= 1
 
 
-@kernel_of(SortSuffixes)
+@kernel
 def sort_substrings(
     text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
-    found_count: int, names: int, order: int,
+    found_count: int, order: int, names: int,
 ) -> int:  # fmt: skip
     """Number the strings from one minimum to the next, equal ones the same; how many there are.
 
@@ -153,10 +151,10 @@ def _same(text: int, width: int, minima: int, count: int, one: int, other: int) 
     return True
 
 
-@kernel_of(SortSuffixes)
+@kernel
 def sort_suffixes(
     text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
-    found_count: int, names: int, order: int,
+    found_count: int, order: int, names: int,
 ) -> None:  # fmt: skip
     """Sort all suffixes; ``names`` are the positions of all minima in the order of their suffixes.
 
@@ -190,7 +188,7 @@ def _ones_before(words: int, ranks: int, bit: int) -> int:
     return ones
 
 
-@kernel_of(FindPattern)
+@kernel
 def find_pattern(
     pattern: int, length: int, words: int, ranks: int, nodes: int, counts: int, path_starts: int,
     paths: int, rows: int, found: int,
@@ -242,7 +240,7 @@ def _byte_before(words: int, ranks: int, nodes: int, row: int) -> tuple[int, int
     return ~node, row
 
 
-@kernel_of(LocateRows)
+@kernel
 def locate_rows(
     first: int, stop: int, words: int, ranks: int, nodes: int, counts: int, rows: int,
     samples: int, shift: int, most_steps: int, positions: int,
@@ -271,7 +269,7 @@ def locate_rows(
     return steps
 
 
-@kernel_of(ReadText)
+@kernel
 def read_text(
     words: int, ranks: int, nodes: int, counts: int, rows: int, text: int
 ) -> None:  # fmt: skip
