@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Event, Thread, current_thread
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.crashes import before_changes
 
 import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess
 from glaive.dataset.version import OpenedVersion
-from glaive.errors import CommitConflictError, DatasetExistsError, StoreError
+from glaive.errors import CommitConflictError
 from glaive.exporting import ExportTask, export_files
 
 OLD, NEW, BEFORE = [1, 2], [3, 4, 5], [7]
@@ -86,26 +84,6 @@ def marked(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def test_an_error_after_the_mark_says_that_all_files_are_there(
-    tmp_path: Path, versions: tuple[OpenedVersion, OpenedVersion]
-) -> None:
-    """Who appends once more would have all rows twice."""
-    folder = tmp_path / "out"
-    mark, aside = folder / "_SUCCESS", tmp_path / "mark"
-
-    def hide() -> None:
-        if mark.is_file():
-            mark.rename(aside)
-            mark.mkdir()  # which nobody can read
-
-    with before_changes(str(folder), hide), pytest.raises(StoreError) as raised:
-        export(versions[1], folder, "append", None)
-    assert "All 3 files of the export are in" in raised.value.__notes__[0]
-    mark.rmdir()
-    aside.rename(mark)
-    assert (values(folder), marked(folder)) == (NEW, visible(folder))
-
-
 @pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_driver_that_was_taken_for_dead_returns_what_the_next_run_of_the_job_did(
@@ -158,44 +136,6 @@ def test_a_task_that_runs_on_after_its_export_makes_no_file_visible(
     assert others(folder) == ["_SUCCESS"]
 
 
-def test_a_driver_that_was_taken_for_dead_leaves_what_the_next_run_is_writing(
-    versions: tuple[OpenedVersion, OpenedVersion], tmp_path: Path
-) -> None:
-    old, new = versions
-    folder = tmp_path / "out"
-    written, going_on = Event(), Event()
-
-    def wait() -> None:
-        written.set()
-        assert going_on.wait(60)
-
-    class Writing(OneForEach):
-        """Goes on when the other driver has ended, in the middle of a file."""
-
-        def run(self, dataset: OpenedVersion, tasks: Sequence[Any], shared: Any = None) -> Any:
-            sink = tasks[0].run.folder.create(tasks[0].name)
-            sink.write([b"PAR1"])
-            going_on.set()
-            dead.join(60)
-            unfinished = [name for name in others(folder) if name.startswith(".part")]
-            sink.abort()
-            assert len(unfinished) == 1
-            return super().run(dataset, tasks, shared)
-
-    def go_on() -> None:
-        with pytest.raises(CommitConflictError, match="took its place"):
-            export(old, folder, "overwrite", "a", runner=Slow(after=wait))
-
-    dead = Thread(target=go_on)
-    dead.start()
-    assert written.wait(60)
-    export(new, folder, "overwrite", "a", runner=Writing())
-
-    assert values(folder) == NEW
-    assert marked(folder) == visible(folder)
-    assert others(folder) == ["_SUCCESS"]
-
-
 def test_exports_that_append_at_the_same_time_are_both_there(
     versions: tuple[OpenedVersion, OpenedVersion], tmp_path: Path
 ) -> None:
@@ -228,111 +168,3 @@ def test_an_export_whose_files_somebody_removed_is_an_error(
         export(old, folder, "errorifexists", "a", runner=Slow(after=remove))
 
     assert list(folder.iterdir()) == []
-
-
-class Interleaved:
-    """Two exports: the second begins before a change that the first makes, and stops before one of
-    its own; then the first goes on to its end, then the second.
-    """
-
-    def __init__(self, first: Any, second: Any, steps: tuple[int, int]) -> None:
-        self.work = [first, second]
-        self.steps = list(steps)
-        self.results: list[Any] = [None, None]
-        self.goes_on = Event()
-        self.stops = Event()
-        self.thread = Thread(target=self._run, args=(1,))
-
-    def run(self, folder: Path) -> None:
-        with before_changes(str(folder), self._step):
-            self._run(0)
-            self.goes_on.set()
-            if self.thread.ident is None:  # the first has fewer steps
-                self.thread.start()
-            self.thread.join()
-
-    def _run(self, which: int) -> None:
-        try:
-            self.results[which] = self.work[which]()
-        except (CommitConflictError, DatasetExistsError, StoreError) as error:
-            self.results[which] = error
-        finally:
-            if which:
-                self.stops.set()
-
-    def _step(self) -> None:
-        which = int(current_thread() is self.thread)
-        self.steps[which] -= 1
-        if self.steps[which]:
-            return
-        if which:
-            self.stops.set()
-            self.goes_on.wait()
-        else:
-            self.thread.start()
-            self.stops.wait()
-
-
-FIRST = 22
-"""Changes that an export of two files makes, about."""
-
-SECOND = 30
-"""Those of one of three files."""
-
-PAIRS = [(first, second) for first in range(1, FIRST + 2) for second in range(1, SECOND + 2)]
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        PAIRS[::17],
-        pytest.param(
-            PAIRS, marks=[pytest.mark.slow, pytest.mark.nightly(reason="runs 700 pairs of exports")]
-        ),
-    ],
-    ids=["some", "all"],
-)
-@pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
-@pytest.mark.parametrize("same_job", [True, False], ids=["one job", "two jobs"])
-def test_of_two_exports_one_is_whole_wherever_they_stop(
-    versions: tuple[OpenedVersion, OpenedVersion],
-    tmp_path: Path,
-    mode: str,
-    steps: list[tuple[int, int]],
-    *,
-    same_job: bool,
-) -> None:
-    old, new = versions
-    both = mode == "append" and not same_job
-    ended = 0
-    for pair in steps:
-        folder = tmp_path / f"{pair}"
-        before = BEFORE if mode == "append" else []
-        if mode != "errorifexists":
-            table = glaive.write_dataset(pa.table({"n": BEFORE}), "memory://")
-            export(table.opened, folder, "overwrite", None)
-
-        def first(at: Path = folder) -> Any:
-            return export(old, at, mode, "a")
-
-        def second(at: Path = folder) -> Any:
-            return export(new, at, mode, "a" if same_job else "b")
-
-        walk = Interleaved(first, second, pair)
-        walk.run(folder)
-
-        done = [isinstance(result, dict) for result in walk.results]
-        ended += any(done)
-        found = values(folder)
-        possible = [sorted(before + OLD + NEW)] if both else [before + OLD, before + NEW]
-        if any(done):
-            assert found in [sorted(rows) for rows in possible], (pair, walk.results)
-            assert marked(folder) == visible(folder), pair
-            assert others(folder) == ["_SUCCESS"], pair
-            for result, rows in zip(walk.results, (OLD, NEW), strict=True):
-                if isinstance(result, dict) and not both and found == sorted(before + rows):
-                    assert result["num_rows"] == len(rows), pair
-        else:
-            assert not set(found) & {*OLD, *NEW}, pair
-    # With errors of both neither does harm; that is when they begin at the same time.
-    assert ended > len(steps) // 2

@@ -8,8 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, OptionError
-from glaive.exporting import FORMATS, ExportMode, export_files
-from glaive.exporting.folder import check_mode, refuse_others
+from glaive.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.spark.failures import as_glaive_errors, naming_job
