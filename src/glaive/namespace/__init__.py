@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from glaive.compat.absent import needs_package
 
 if TYPE_CHECKING:
-    from glaive.namespace.connection import connect
-    from glaive.namespace.directory import DirectoryNamespace
+    from glaive.namespace.directory import DirectoryNamespace, connect
     from glaive.namespace.rest import ContextProvider as DynamicContextProvider
     from glaive.namespace.rest import RestNamespace
     from glaive.namespace.server import RestAdapter
@@ -33,7 +32,7 @@ _HOMES = {
     "DynamicContextProvider": ("rest", "ContextProvider"),
     "RestAdapter": ("server", "RestAdapter"),
     "RestNamespace": ("rest", "RestNamespace"),
-    "connect": ("connection", "connect"),
+    "connect": ("directory", "connect"),
 }
 _OF_THE_INTERFACE = ("Request", "Response", "LanceNamespace")
 """How names end that are those of the package lance-namespace."""

@@ -35,17 +35,11 @@ from glaive.namespace.manifest_table import (
     refuse_shared,
 )
 from glaive.namespace.operations import OPERATIONS, CallCounts, count_calls
-from glaive.namespace.tables import TableChanges, TableFacts, TableRows, TableVersions, read_rows
+from glaive.namespace.tables import TableOperations, read_rows
 
 
 class DirectoryNamespace(
-    CallCounts,
-    DirectoryNamespaces,
-    TableRows,
-    TableChanges,
-    TableFacts,
-    TableVersions,
-    interface.LanceNamespace,
+    CallCounts, DirectoryNamespaces, TableOperations, interface.LanceNamespace
 ):
     """Tables below one root, in folders that a listing finds, or in the table ``__manifest``.
 
@@ -397,3 +391,36 @@ count_calls(DirectoryNamespace)
 
 def _made(properties: Mapping[str, object]) -> DirectoryNamespace:
     return DirectoryNamespace(**properties)
+
+
+def connect(impl: str, properties: Mapping[str, str]) -> interface.LanceNamespace:
+    """Connect to a catalogue.
+
+    Parameters
+    ----------
+    impl
+        ``"dir"`` for :class:`DirectoryNamespace`, ``"rest"`` for :class:`RestNamespace`, a name
+        registered with ``lance_namespace.register_namespace_impl``, or a class as
+        ``"module.Class"``.
+    properties
+        Those of the class.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such kind, or a property is invalid.
+    """
+    given: dict[str, Any] = dict(properties)
+    if impl == "dir":
+        return DirectoryNamespace(**given)
+    if impl == "rest":
+        from glaive.namespace.rest import RestNamespace
+
+        return RestNamespace(**given)
+    try:
+        return interface.connect(impl, given)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"connect: no catalogue of the kind {impl!r:.100}. Known: 'dir', 'rest', registered "
+            f"names, and classes as 'module.Class'. {error}"
+        ) from error

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import socket
 import ssl
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -86,50 +83,6 @@ def provider_of(properties: Mapping[str, str]) -> Any:
     return kind(**options)
 
 
-# --- Addresses of servers that are on this machine, or beside it: not those of a store elsewhere
-
-_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
-"""Hosts that all parsers of URLs read in the same way."""
-
-_READ_DIFFERENTLY: Final = r"(?i)[\\\x00-\x20]|^https?:(?!//)"
-"""What some parsers leave out, or take for a slash."""
-
-_ZERO: Final = r"(^|\.)0x(?=\.|$)"
-"""A part of an address without digits: zero to parsers of URLs, not to the system."""
-
-_WITH_KEYS: Final = (
-    ip_network("fd00:ec2::/32"),  # Amazon
-    ip_network("fd20:ce::254/128"),  # Google
-    ip_network("168.63.129.16/32"),  # Azure
-    ip_network("100.100.100.200/32"),  # Alibaba
-    ip_network("192.0.0.192/32"),  # Oracle
-)
-"""Where clouds give a machine its keys beside ``169.254.169.254``."""
-
-
-def is_near(address: str) -> bool:
-    """Whether an address is of this machine, or of its link, as services with its keys are.
-
-    ``address`` is a URL, or a host with or without a port. Names are not looked up; what is no
-    plain host counts as near, since parsers may find any host in it.
-    """
-    if re.search(_READ_DIFFERENTLY, address):
-        return True
-    authority = re.split(r"[/?#]", address.partition("://")[2] or address, maxsplit=1)[0]
-    host = re.sub(r":\d*$", "", authority.rpartition("@")[2]).lower()
-    if not _HOST.fullmatch(host):
-        return True
-    host = re.sub(_ZERO, r"\g<1>0", host.removesuffix("."))
-    try:
-        found = ip_address(host[1:-1] if host.startswith("[") else socket.inet_aton(host))
-    except (OSError, ValueError):  # a name
-        return host == "localhost" or host.endswith(".localhost")
-    if isinstance(found, IPv6Address):
-        found = found.ipv4_mapped or found
-    with_keys = any(found in network for network in _WITH_KEYS)
-    return found.is_loopback or found.is_link_local or found.is_unspecified or with_keys
-
-
 # --- Places and storage options that a catalogue on another machine gives: which are used
 # They are the words of that server. Options that name files of this machine, or where its
 # credentials are to be sent, would hand these over; a place on this machine would be read or
@@ -140,54 +93,25 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
         "aws_endpoint",
         (("aws_access_key_id", "aws_secret_access_key"), ("aws_skip_signature",)),
     ),
-    "gs": (
-        "google_base_url",
-        (("google_bearer_token",), ("google_service_account_key",), ("google_skip_signature",)),
-    ),
+    "gs": ("google_base_url", (("google_bearer_token",), ("google_skip_signature",))),
     "az": ("azure_endpoint", (("azure_storage_token",), ("azure_skip_signature",))),
 }
-"""By scheme, the option with the address of the store, and the sets of options of which one keeps
+"""By scheme, the option with the address of a store, and the sets of options of which one keeps
 credentials of this machine away from it: others have less priority than those of the environment.
 """
-
-_BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
-    "azure_storage_token": (
-        "AZURE_FABRIC_CLUSTER_IDENTIFIER",
-        "AZURE_FABRIC_SESSION_TOKEN",
-        "AZURE_FABRIC_TOKEN_SERVICE_URL",
-        "AZURE_FABRIC_WORKLOAD_HOST",
-    ),
-    "google_service_account_key": ("GOOGLE_BEARER_TOKEN",),
-}
-"""Variables of the environment that, together, have priority over an option all the same."""
 
 _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
 """Options that become a part of the name of a host."""
 
-_PART_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]*")
-"""After any other character what follows may be another host: ``x@evil/``."""
-
-_TIME: Final = re.compile(
-    r"(?=[0-9])(?:[0-9]{1,2} ?(?:m|mins?|minutes?) ?)?(?:[0-9]{1,3} ?(?:s|secs?|seconds?) ?)?"
-    r"(?:[0-9]{1,6} ?(?:ms|millis|msecs?))?"
+_MORE: Final = (
+    "aws_checksum_algorithm aws_conditional_put aws_copy_if_not_exists aws_disable_bulk_delete "
+    "aws_disable_tagging aws_request_payer aws_s3_express aws_server_side_encryption "
+    "aws_session_token aws_sse_bucket_key_enabled aws_sse_customer_key_base64 aws_sse_kms_key_id "
+    "aws_unsigned_payload aws_virtual_hosted_style_request azure_client_id azure_client_secret "
+    "azure_disable_tagging azure_storage_account_key azure_storage_sas_key azure_tenant_id "
+    "azure_use_fabric_endpoint checksums expires_at_millis fsync google_service_account_key "
+    "refresh_offset_millis verify_checksums"
 )
-_COUNT: Final = re.compile(r"[0-9]{1,2}")
-_WAITING: Final[Mapping[str, re.Pattern[str]]] = {
-    "client_max_retries": _COUNT,
-    "client_retry_timeout": re.compile(r"[0-9]{1,3}"),
-    "connect_timeout": _TIME,
-    "download_retry_count": _COUNT,
-    "read_timeout": _TIME,
-    "timeout": _TIME,
-}
-"""Options that say how long a server may keep a caller waiting, and the values that are used."""
-
-_CONDITIONS: Final = frozenset({"aws_conditional_put", "aws_copy_if_not_exists"})
-"""Options that some releases of the client take the name of a table for, where it writes."""
-
-_ENCRYPTION: Final = "aws_sse_customer_key_base64"
-_OWN_ENCRYPTION: Final = "AWS_SSE_CUSTOMER_KEY_BASE64"
-
 _PLAIN: Final = frozenset(
     {
         *HTTP_OPTIONS,
@@ -195,35 +119,20 @@ _PLAIN: Final = frozenset(
         *(endpoint for endpoint, _ in _ENDPOINTS.values()),
         *(name for _, sets in _ENDPOINTS.values() for names in sets for name in names),
         *_IN_HOSTS,
-        "aws_checksum_algorithm",
-        "aws_conditional_put",
-        "aws_copy_if_not_exists",
-        "aws_disable_bulk_delete",
-        "aws_disable_tagging",
-        "aws_request_payer",
-        "aws_s3_express",
-        "aws_server_side_encryption",
-        "aws_session_token",
-        "aws_sse_bucket_key_enabled",
-        _ENCRYPTION,
-        "aws_sse_kms_key_id",
-        "aws_unsigned_payload",
-        "aws_virtual_hosted_style_request",
-        "azure_client_id",
-        "azure_client_secret",
-        "azure_disable_tagging",
-        "azure_storage_account_key",
-        "azure_storage_sas_key",
-        "azure_tenant_id",
-        "azure_use_fabric_endpoint",
-        "checksums",
-        "expires_at_millis",
-        "fsync",
-        "refresh_offset_millis",
-        "verify_checksums",
+        *_MORE.split(),
     }
 )
 """Options that say no more than how a store is reached, and with which credentials."""
+
+
+def is_near(address: str) -> bool:
+    """Whether the host of an address is this machine, or on its link; names are not looked up."""
+    host = (urlsplit(address if "//" in address else f"//{address}").hostname or "").rstrip(".")
+    try:
+        found = ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError):  # a name
+        return host == "localhost" or host.endswith(".localhost")
+    return found.is_loopback or found.is_link_local or found.is_unspecified
 
 
 def refusal_of_location(location: str) -> str | None:
@@ -243,7 +152,7 @@ def refusal_of_location(location: str) -> str | None:
 
 
 def refusal_of_options(options: Mapping[str, object], location: str) -> str | None:
-    """Why storage options for a place are not used, without their values; ``None`` if they are.
+    """Why storage options are not used, without their values; ``None`` if they are.
 
     Each may be there by several names, of which a store takes one: all are looked at.
     """
@@ -251,74 +160,29 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
     for key in options:
         for name in full_names(key):
             given.setdefault(name, []).append(str(options[key]))
-    servers_of_keys = [*map(_server_of, given.get("google_service_account_key", ()))]
-    if "" in servers_of_keys:
-        return "the storage option 'google_service_account_key', which is no JSON object"
-    by_keys = [*filter(None, servers_of_keys)]
-    if by_keys:
+    if any("gcs_base_url" in text for text in given.get("google_service_account_key", ())):
         given.setdefault("google_base_url", [])
-    for endpoint, _ in _ENDPOINTS.values():
-        servers = [*given.get(endpoint, ()), *(by_keys if endpoint == "google_base_url" else ())]
-        if any(map(is_near, filter(None, servers))):
-            return f"the storage option {endpoint!r} with a server on this machine or its link"
-    return next(_refusals(given, *_ENDPOINTS.get(Location.parse(location).scheme, ("", ()))), None)
-
-
-def _refusals(
-    given: Mapping[str, Sequence[str]], endpoint: str, sets: Sequence[tuple[str, ...]]
-) -> Iterator[str]:
     for name in sorted(given):
         if name not in _PLAIN:
-            yield f"the storage option {name!r}, which makes use of this machine"
-        if name in _CONDITIONS and any(text.strip().startswith("dynamo") for text in given[name]):
-            yield f"the storage option {name!r} with a table of DynamoDB, where it would write"
-        if name in _WAITING and not all(map(_WAITING[name].fullmatch, given[name])):
-            yield f"the storage option {name!r} with so much that a call would wait without end"
-        if name in _IN_HOSTS and not all(map(_PART_OF_HOST.fullmatch, given[name])):
-            yield (
-                f"the storage option {name!r} with characters that end the name of a host: "
-                "credentials of this machine would be sent to another one"
-            )
-    if endpoint not in given:
-        return
-    if not any(_has(given, names) for names in sets):
+            return f"the storage option {name!r}, which makes use of this machine"
+        if name in _IN_HOSTS and not all(re.fullmatch(r"[\w.-]*", text) for text in given[name]):
+            return f"the storage option {name!r} with characters that end the name of a host"
+    endpoint, sets = _ENDPOINTS.get(Location.parse(location).scheme, ("", ()))
+    if endpoint in given and not any(_has(given, names) for names in sets):
         wanted = ", or ".join(" and ".join(names) for names in sets)
-        yield (
-            f"the storage option {endpoint!r} without {wanted}: credentials of this machine "
-            "would be sent there"
+        return (
+            f"the storage option {endpoint!r} without {wanted}: credentials of this machine would "
+            "be sent there"
         )
-    if endpoint == "aws_endpoint" and _ENCRYPTION not in given and os.environ.get(_OWN_ENCRYPTION):
-        yield (
-            f"the storage option {endpoint!r}: the key of encryption in {_OWN_ENCRYPTION} would be "
-            "sent there"
-        )
-
-
-def _server_of(key: str) -> str | None:
-    """The address of a server in a key of Google, which is a JSON object; an empty text if it may
-    have one that is not seen here.
-    """
-    import json
-
-    try:
-        found = json.loads(key)
-    except (TypeError, ValueError, RecursionError):
-        return ""  # a store may take it: its parser allows other depths and numbers
-    if not isinstance(found, dict):
-        return ""  # a store takes an array of the values, too
-    return str(found["gcs_base_url"]) if "gcs_base_url" in found else None
+    return None
 
 
 def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
     """Whether all of these are given, by any name; a switch counts if it is on."""
     return all(
-        name in given
-        and not (name in _BEFORE and all(map(os.environ.get, _BEFORE[name])))
-        and all(
-            text and (not name.endswith("_skip_signature") or text.lower() in ("true", "1"))
-            for text in given[name]
-        )
+        text and (not name.endswith("_skip_signature") or text.lower() in ("true", "1"))
         for name in names
+        for text in given.get(name, [""])
     )
 
 
@@ -327,8 +191,6 @@ _PREFIXES = (_HEADERS, "header.")
 _LONGEST_JSON = 64 << 20
 _LONGEST_ARROW = 4 << 30
 _PIECE = 1 << 18
-_WAITS_JSON, _WAITS_ARROW = 10, 100
-"""How many times the timeout an answer may take in all."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _OF_THE_LOCATION = ("id", "context", "identity")
@@ -356,10 +218,10 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
     **properties
         Texts: ``uri`` (``http`` or ``https``; needed), ``delimiter`` between names (``$``),
         ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60) for
-        the next bytes, where the whole answer may take ten times that, and rows a hundred times,
-        ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``, ``tls.assert_hostname``, and
-        ``allow_local_locations``: whether a server elsewhere may name places on this machine, and
-        storage options that use its files or send its credentials elsewhere.
+        the next bytes, ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``,
+        ``tls.assert_hostname``, and ``allow_local_locations``: whether a server elsewhere may name
+        places on this machine, and storage options that use its files or send its credentials
+        elsewhere.
 
     Raises
     ------
@@ -521,13 +383,10 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
     ) -> tuple[int, bytes]:
         """Status and answer, which has a byte more than the limit if it is longer."""
         connection = self._connection()
-        waits = _WAITS_JSON if limit == _LONGEST_JSON else _WAITS_ARROW
         try:
-            connection.connect()
-            with _given_up_after(connection, waits * self._timeout):
-                connection.request(verb, location, body=body, headers=dict(headers))
-                response = connection.getresponse()
-                answer = _read(response, limit + 1)
+            connection.request(verb, location, body=body, headers=dict(headers))
+            response = connection.getresponse()
+            answer = _read(response, limit + 1)
         finally:
             connection.close()
         return response.status, answer
@@ -563,30 +422,6 @@ def _read(response: http.client.HTTPResponse, most: int) -> bytes:
                 raise http.client.IncompleteRead(bytes(answer), response.length)
             break
     return bytes(answer)
-
-
-@contextmanager
-def _given_up_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """Close a connection after a time: a server that sends a byte now and then holds up nobody."""
-    given_up = threading.Event()
-    # The connection forgets its socket where the answer ends with it, which the answer still reads.
-    opened = connection.sock
-
-    def give_up() -> None:
-        given_up.set()
-        with suppress(OSError):  # it is closed already
-            # Not that of the class for TLS, which the thread that reads is using.
-            socket.socket.shutdown(opened, socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-        if given_up.is_set():
-            raise TimeoutError(f"not complete after {seconds:g} seconds")
-    finally:
-        timer.cancel()
 
 
 _MAPPINGS = ("create_table_version", "describe_table_version", "batch_delete_table_versions")

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import lance_namespace as interface
 
 from glaive.errors import GlaiveError
-from glaive.namespace.connection import connect
+from glaive.namespace.directory import connect
 from glaive.namespace.errors import InvalidInputError, error_of
 from glaive.namespace.folders import DELIMITER
 from glaive.namespace.operations import (

@@ -1,9 +1,10 @@
-"""Tables of a directory namespace changed: columns, metadata, indices, tags, branches, versions."""
+"""Operations on the tables of a directory namespace: rows, columns, indices, tags, versions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 import lance_namespace as interface
@@ -74,18 +75,28 @@ _TEXT_OPTIONS = (
 )
 
 
-class TableChanges(ABC):
-    """Operations that change more than rows; a part of :class:`DirectoryNamespace`."""
+class TableOperations(ABC):
+    """Operations on tables; a part of :class:`DirectoryNamespace`. All but queries commit."""
 
     store: ObjectStore
 
     @abstractmethod
     def _find(self, path: tuple[str, ...]) -> Place:
-        """Implemented by the namespace of which this is a part."""
+        """The table of an id."""
 
     @abstractmethod
     def _open(self, request: object) -> LanceDataset:
-        """Implemented by the namespace of which this is a part."""
+        """The dataset of a request's table."""
+
+    @abstractmethod
+    def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
+        """Insert rows into a table, which is created if it was only declared."""
+
+    @contextmanager
+    def _table(self, request: object) -> Iterator[LanceDataset]:
+        """The dataset of a request's table; errors in the block become those of the interface."""
+        with as_namespace_errors(_name(request)):
+            yield self._open(request)
 
     # ------------------------------------------------------------ columns
 
@@ -100,8 +111,7 @@ class TableChanges(ABC):
                     "columns are not supported. Give an SQL expression"
                 )
             columns[name] = expression
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             if columns:
                 opened.add_columns(columns)
         return interface.AlterTableAddColumnsResponse(version=opened.version)
@@ -109,8 +119,7 @@ class TableChanges(ABC):
     def alter_table_alter_columns(self, request: Any) -> interface.AlterTableAlterColumnsResponse:
         """Change names, types and nullability of columns."""
         changes = [_alteration(entry) for entry in value(request, "alterations", [])]
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             if changes:
                 opened.alter_columns(*changes)
         return interface.AlterTableAlterColumnsResponse(version=opened.version)
@@ -118,8 +127,7 @@ class TableChanges(ABC):
     def alter_table_drop_columns(self, request: Any) -> interface.AlterTableDropColumnsResponse:
         """Drop columns."""
         columns = list(value(request, "columns", []))
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             if columns:
                 opened.drop_columns(columns)
         return interface.AlterTableDropColumnsResponse(version=opened.version)
@@ -130,8 +138,7 @@ class TableChanges(ABC):
         self, request: Any
     ) -> interface.UpdateTableSchemaMetadataResponse:
         """Replace the metadata of the schema."""
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             opened.update_schema_metadata(value(request, "metadata", {}), replace=True)
             now = opened.schema_metadata
         return interface.UpdateTableSchemaMetadataResponse(metadata=dict(now))
@@ -147,16 +154,15 @@ class TableChanges(ABC):
                 changes[path] = given
             else:
                 changes[path] = changes.get(path, {}) | given
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             if changes:
                 opened.update_field_metadata(changes, replace=replaced)
         return interface.UpdateFieldMetadataResponse(version=opened.version)
 
     def restore_table(self, request: Any) -> interface.RestoreTableResponse:
         """Make an older version the newest one."""
-        with as_namespace_errors(_name(request)):
-            self._open(request).restore()
+        with self._table(request) as opened:
+            opened.restore()
         return interface.RestoreTableResponse()
 
     # ------------------------------------------------------------ indices
@@ -169,8 +175,8 @@ class TableChanges(ABC):
             return interface.CreateTableIndexResponse()
         options = _given(request, _VECTOR_OPTIONS)
         metric = value(request, "distance_type", "l2")
-        with as_namespace_errors(_name(request)):
-            self._open(request).create_index(
+        with self._table(request) as opened:
+            opened.create_index(
                 value(request, "column", ""),
                 "IVF_PQ" if kind == "VECTOR" else kind,
                 name=value(request, "name"),
@@ -185,8 +191,8 @@ class TableChanges(ABC):
         kind = str(value(request, "index_type", "")).upper()
         kind = "INVERTED" if kind == "FTS" else kind
         options = _given(request, _TEXT_OPTIONS) if kind == "INVERTED" else {}
-        with as_namespace_errors(_name(request)):
-            self._open(request).create_scalar_index(
+        with self._table(request) as opened:
+            opened.create_scalar_index(
                 value(request, "column", ""),
                 kind,
                 name=value(request, "name"),
@@ -200,8 +206,8 @@ class TableChanges(ABC):
         name = value(request, "index_name")
         if not name:
             raise InvalidInputError("index_name: drop_table_index needs the name of an index")
-        with as_namespace_errors(_name(request)):
-            self._open(request).drop_index(name)
+        with self._table(request) as opened:
+            opened.drop_index(name)
         return interface.DropTableIndexResponse()
 
     # ------------------------------------------------------------ tags and branches
@@ -256,57 +262,6 @@ class TableChanges(ABC):
         confine(dataset.opened.store, self.store)
         return dataset
 
-
-def _name(request: object) -> str:
-    return f"table {text_of(id_of(request, of_table=True))}"
-
-
-def _given(request: object, names: tuple[str, ...]) -> dict[str, Any]:
-    found = {name: value(request, name) for name in names}
-    return {name: given for name, given in found.items() if given is not None}
-
-
-def _reference(request: object) -> Any:
-    branch, version = value(request, "branch"), value(request, "version")
-    return version if branch in (None, "main") else (branch, version)
-
-
-def _alteration(entry: object) -> dict[str, Any]:
-    change: dict[str, Any] = {"path": value(entry, "path", "")}
-    if value(entry, "virtual_column") is not None:
-        raise UnsupportedOperationError("alterations: virtual columns are not supported")
-    if value(entry, "rename") is not None:
-        change["name"] = value(entry, "rename")
-    if value(entry, "nullable") is not None:
-        change["nullable"] = value(entry, "nullable")
-    kind = value(entry, "data_type")
-    if kind is not None:
-        described = kind if isinstance(kind, dict) else {"type": kind}
-        field = {"name": "x", "nullable": True, "type": described}
-        try:
-            change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
-        except CorruptFileError as error:  # of the request, not of a file
-            raise InvalidInputError(
-                f"alterations, data_type: expected {error.expected}, found {error.found}"
-            ) from None
-        except GlaiveError as error:
-            raise InvalidInputError(f"alterations, data_type: {error}") from None
-    return change
-
-
-# --- Facts of the tables of a directory namespace: schema, counts, indices, tags, branches
-
-_SMALL = 100_000
-"""Rows below which a fragment counts as small, as in pylance."""
-
-
-class TableFacts(ABC):
-    """Operations that tell; a part of :class:`DirectoryNamespace`."""
-
-    @abstractmethod
-    def _open(self, request: object) -> LanceDataset:
-        """Implemented by the namespace of which this is a part."""
-
     def _facts(self, opened: LanceDataset) -> dict[str, Any]:
         """Version, schema and counts of a table, as ``describe_table`` tells them."""
         stats = opened.stats.dataset_stats()
@@ -320,8 +275,7 @@ class TableFacts(ABC):
 
     def get_table_stats(self, request: Any) -> interface.GetTableStatsResponse:
         """Rows, bytes, indices, and how many rows fragments have."""
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             rows = [fragment.count_rows() for fragment in opened.get_fragments()]
             size = sum(field.bytes_on_disk for field in opened.stats.data_stats().fields)
             indices = len(opened.describe_indices())
@@ -350,8 +304,7 @@ class TableFacts(ABC):
 
     def list_table_indices(self, request: Any) -> interface.ListTableIndicesResponse:
         """All indices."""
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             rows = opened.count_rows()
             found: list[Any] = [
                 {
@@ -379,8 +332,8 @@ class TableFacts(ABC):
             raise InvalidInputError(
                 "index_name: describe_table_index_stats needs the name of an index"
             )
-        with as_namespace_errors(_name(request)):
-            stats = self._open(request).stats.index_stats(name, 0)
+        with self._table(request) as opened:
+            stats = opened.stats.index_stats(name, 0)
         return interface.DescribeTableIndexStatsResponse(
             index_type=stats.get("index_type"),
             num_indexed_rows=stats.get("num_indexed_rows"),
@@ -392,8 +345,8 @@ class TableFacts(ABC):
 
     def list_table_tags(self, request: Any) -> interface.ListTableTagsResponse:
         """All tags, with the versions they name."""
-        with as_namespace_errors(_name(request)):
-            found = self._open(request).tags.list()
+        with self._table(request) as opened:
+            found = opened.tags.list()
         names, token = page_of(sorted(found), request)
         tags: Any = {
             name: {
@@ -421,8 +374,8 @@ class TableFacts(ABC):
 
     def list_table_branches(self, request: Any) -> interface.ListTableBranchesResponse:
         """All branches, with the versions they began at."""
-        with as_namespace_errors(_name(request)):
-            found = self._open(request).branches.list()
+        with self._table(request) as opened:
+            found = opened.branches.list()
         names, token = page_of(sorted(found), request)
         branches: Any = {
             name: {
@@ -435,34 +388,10 @@ class TableFacts(ABC):
         }
         return interface.ListTableBranchesResponse(branches=branches, page_token=token)
 
-
-# --- Rows of the tables of a directory namespace: counted, queried, inserted, merged, changed
-
-_SEARCH = {
-    "distance_type": "metric",
-    "refine_factor": "refine_factor",
-    "minimum_nprobes": "minimum_nprobes",
-    "maximum_nprobes": "maximum_nprobes",
-    "nprobes": "nprobes",
-    "ef": "ef",
-}
-"""Fields of a query, and what the options of a search call them."""
-
-_MOST_ROWS = 1 << 32
-"""Rows that are inserted by one request."""
-
-
-class TableRows(ABC):
-    """Operations on rows; a part of :class:`DirectoryNamespace`. All but queries commit."""
-
-    @abstractmethod
-    def _open(self, request: object) -> LanceDataset:
-        """Implemented by the namespace of which this is a part."""
-
     def count_table_rows(self, request: Any) -> interface.CountTableRowsResponse:
         """The number of rows, or of those that a predicate is true for."""
-        with as_namespace_errors(_name(request)):
-            rows = self._open(request).count_rows(value(request, "predicate"))
+        with self._table(request) as opened:
+            rows = opened.count_rows(value(request, "predicate"))
         return interface.CountTableRowsResponse(count=rows)
 
     def insert_into_table(
@@ -480,10 +409,6 @@ class TableRows(ABC):
             num_inserted_rows=rows.num_rows, version=written.version
         )
 
-    @abstractmethod
-    def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
-        """Implemented by the namespace of which this is a part."""
-
     def merge_insert_into_table(
         self, request: Any, request_data: bytes
     ) -> interface.MergeInsertIntoTableResponse:
@@ -494,8 +419,7 @@ class TableRows(ABC):
         if isinstance(keys, str):  # the REST interface has one key as text
             keys = [keys]
         reader = read_rows(request_data)
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             merge = opened.merge_insert(list(keys))
             if value(request, "when_matched_update_all"):
                 merge = merge.when_matched_update_all(
@@ -518,8 +442,7 @@ class TableRows(ABC):
     def update_table(self, request: Any) -> interface.UpdateTableResponse:
         """Set columns to expressions over the old values, where a predicate is true."""
         updates: dict[str, str] = dict(value(request, "updates", []))
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             counts = opened.update(updates, value(request, "predicate"))
         return interface.UpdateTableResponse(
             updated_rows=counts["num_rows_updated"], version=opened.version
@@ -527,15 +450,14 @@ class TableRows(ABC):
 
     def delete_from_table(self, request: Any) -> interface.DeleteFromTableResponse:
         """Delete the rows that a predicate is true for."""
-        with as_namespace_errors(_name(request)):
-            opened = self._open(request)
+        with self._table(request) as opened:
             opened.delete(value(request, "predicate", ""))
         return interface.DeleteFromTableResponse(version=opened.version)
 
     def query_table(self, request: Any) -> interface.QueryTableResponse:
         """Rows that pass a filter, or are nearest, or whose text matches: an Arrow IPC file."""
-        with as_namespace_errors(_name(request)):
-            rows = _with_one_dictionary(self._open(request).to_table(**_scan_of(request)))
+        with self._table(request) as opened:
+            rows = _with_one_dictionary(opened.to_table(**_scan_of(request)))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -543,125 +465,14 @@ class TableRows(ABC):
 
     def explain_table_query_plan(self, request: Any) -> str:
         """What a query would read."""
-        with as_namespace_errors(_name(request)):
-            scan = self._open(request).scanner(**_scan_of(value(request, "query")))
+        with self._table(request) as opened:
+            scan = opened.scanner(**_scan_of(value(request, "query")))
             return scan.explain_plan(bool(value(request, "verbose", False)))
 
     def analyze_table_query_plan(self, request: Any) -> str:
         """Run a query and say what it read."""
-        with as_namespace_errors(_name(request)):
-            return self._open(request).scanner(**_scan_of(request)).analyze_plan()
-
-
-def read_rows(data: bytes) -> pa.RecordBatchReader:
-    """The rows of an Arrow IPC stream or file.
-
-    Raises
-    ------
-    InvalidInputError
-        The bytes are neither.
-    """
-    try:
-        whole = bytes(data[:6]) == b"ARROW1"
-        table = (pa.ipc.open_file if whole else pa.ipc.open_stream)(data).read_all()
-        if table.num_rows > _MOST_ROWS:  # nulls take no bytes
-            raise InvalidInputError(
-                f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
-            )
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
-    return table.to_reader()
-
-
-def _with_one_dictionary(rows: pa.Table) -> pa.Table:
-    """The rows with one dictionary for each column: a file of Arrow has no more."""
-    for at, field in enumerate(rows.schema):
-        if has_dictionary(field.type):
-            rows = rows.set_column(at, field, one_array(rows.column(at)))
-    return rows
-
-
-def _scan_of(query: object) -> dict[str, Any]:
-    """Options of a scan, from a query of the interface."""
-    options: dict[str, Any] = {"filter": value(query, "filter")}
-    columns = value(query, "columns")
-    if columns is not None:
-        names = value(columns, "column_names")
-        options["columns"] = names if names is not None else value(columns, "column_aliases")
-        if isinstance(columns, list):  # as the interface had it before
-            options["columns"] = columns
-    if value(query, "offset"):
-        options["offset"] = value(query, "offset")
-    options["with_row_id"] = bool(value(query, "with_row_id", False))
-    vector = _vector_of(query)
-    if vector is not None:
-        nearest = {"q": vector, "k": value(query, "k", 10)}
-        nearest |= {
-            mine: value(query, theirs)
-            for theirs, mine in _SEARCH.items()
-            if value(query, theirs) is not None
-        }
-        column = value(query, "vector_column")
-        if column is None:
-            raise InvalidInputError("vector_column: a search for vectors needs their column")
-        nearest["column"] = column
-        bounds = value(query, "lower_bound"), value(query, "upper_bound")
-        if any(bound is not None for bound in bounds):
-            nearest["distance_range"] = bounds
-        if value(query, "bypass_vector_index"):
-            nearest["use_index"] = False
-        options["nearest"] = nearest
-    elif value(query, "k"):
-        options["limit"] = value(query, "k")
-    text = _text_query(value(query, "full_text_query"))
-    if text is not None:
-        options["full_text_query"] = text
-    if vector is not None or text is not None:
-        options["prefilter"] = value(query, "prefilter", True)
-        options["fast_search"] = bool(value(query, "fast_search", False))
-    return options
-
-
-def _vector_of(query: object) -> Any:
-    vector = value(query, "vector")
-    if vector is None or isinstance(vector, list):
-        return vector or None
-    if value(vector, "multi_vector"):
-        return value(vector, "multi_vector")
-    return value(vector, "single_vector") or None
-
-
-def _text_query(query: object) -> Any:
-    if query is None:
-        return None
-    text = value(query, "string_query")
-    if text is None:
-        raise InvalidInputError(
-            "full_text_query: only string_query is supported here. Open the table and pass a query "
-            "of glaive.query to scanner(full_text_query=…)"
-        )
-    found = {"query": value(text, "query", ""), "columns": value(text, "columns")}
-    return {key: part for key, part in found.items() if part is not None}
-
-
-# --- Versions of the tables of a directory namespace, which clients may commit through it
-# A client writes a manifest under a name of its own and asks for a number; whoever asks first for
-# a number gets it. The manifests are objects of the table, as without a catalogue.
-
-_SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
-_LONGEST = 1 << 31
-"""Bytes of a manifest that is committed through the namespace."""
-
-
-class TableVersions(ABC):
-    """Operations on versions; a part of :class:`DirectoryNamespace`."""
-
-    store: ObjectStore
-
-    @abstractmethod
-    def _find(self, path: tuple[str, ...]) -> Place:
-        """Implemented by the namespace of which this is a part."""
+        with self._table(request) as opened:
+            return opened.scanner(**_scan_of(request)).analyze_plan()
 
     def list_table_versions(self, request: Any) -> interface.ListTableVersionsResponse:
         """The versions of a table, oldest first, or newest with ``descending``. One listing."""
@@ -783,6 +594,166 @@ class TableVersions(ABC):
         if not is_branch_name(branch):
             raise InvalidInputError(f"branch: {branch!r:.100} is not a valid branch name")
         return folders.open_folder(self.store, f"{found.folder}/{TREE}/{branch}")
+
+
+def _name(request: object) -> str:
+    return f"table {text_of(id_of(request, of_table=True))}"
+
+
+def _given(request: object, names: tuple[str, ...]) -> dict[str, Any]:
+    found = {name: value(request, name) for name in names}
+    return {name: given for name, given in found.items() if given is not None}
+
+
+def _reference(request: object) -> Any:
+    branch, version = value(request, "branch"), value(request, "version")
+    return version if branch in (None, "main") else (branch, version)
+
+
+def _alteration(entry: object) -> dict[str, Any]:
+    change: dict[str, Any] = {"path": value(entry, "path", "")}
+    if value(entry, "virtual_column") is not None:
+        raise UnsupportedOperationError("alterations: virtual columns are not supported")
+    if value(entry, "rename") is not None:
+        change["name"] = value(entry, "rename")
+    if value(entry, "nullable") is not None:
+        change["nullable"] = value(entry, "nullable")
+    kind = value(entry, "data_type")
+    if kind is not None:
+        described = kind if isinstance(kind, dict) else {"type": kind}
+        field = {"name": "x", "nullable": True, "type": described}
+        try:
+            change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
+        except CorruptFileError as error:  # of the request, not of a file
+            raise InvalidInputError(
+                f"alterations, data_type: expected {error.expected}, found {error.found}"
+            ) from None
+        except GlaiveError as error:
+            raise InvalidInputError(f"alterations, data_type: {error}") from None
+    return change
+
+
+# --- Facts of the tables of a directory namespace: schema, counts, indices, tags, branches
+
+_SMALL = 100_000
+"""Rows below which a fragment counts as small, as in pylance."""
+
+
+# --- Rows of the tables of a directory namespace: counted, queried, inserted, merged, changed
+
+_SEARCH = {
+    "distance_type": "metric",
+    "refine_factor": "refine_factor",
+    "minimum_nprobes": "minimum_nprobes",
+    "maximum_nprobes": "maximum_nprobes",
+    "nprobes": "nprobes",
+    "ef": "ef",
+}
+"""Fields of a query, and what the options of a search call them."""
+
+_MOST_ROWS = 1 << 32
+"""Rows that are inserted by one request."""
+
+
+def read_rows(data: bytes) -> pa.RecordBatchReader:
+    """The rows of an Arrow IPC stream or file.
+
+    Raises
+    ------
+    InvalidInputError
+        The bytes are neither.
+    """
+    try:
+        whole = bytes(data[:6]) == b"ARROW1"
+        table = (pa.ipc.open_file if whole else pa.ipc.open_stream)(data).read_all()
+        if table.num_rows > _MOST_ROWS:  # nulls take no bytes
+            raise InvalidInputError(
+                f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
+            )
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
+    return table.to_reader()
+
+
+def _with_one_dictionary(rows: pa.Table) -> pa.Table:
+    """The rows with one dictionary for each column: a file of Arrow has no more."""
+    for at, field in enumerate(rows.schema):
+        if has_dictionary(field.type):
+            rows = rows.set_column(at, field, one_array(rows.column(at)))
+    return rows
+
+
+def _scan_of(query: object) -> dict[str, Any]:
+    """Options of a scan, from a query of the interface."""
+    options: dict[str, Any] = {"filter": value(query, "filter")}
+    columns = value(query, "columns")
+    if columns is not None:
+        names = value(columns, "column_names")
+        options["columns"] = names if names is not None else value(columns, "column_aliases")
+        if isinstance(columns, list):  # as the interface had it before
+            options["columns"] = columns
+    if value(query, "offset"):
+        options["offset"] = value(query, "offset")
+    options["with_row_id"] = bool(value(query, "with_row_id", False))
+    vector = _vector_of(query)
+    if vector is not None:
+        nearest = {"q": vector, "k": value(query, "k", 10)}
+        nearest |= {
+            mine: value(query, theirs)
+            for theirs, mine in _SEARCH.items()
+            if value(query, theirs) is not None
+        }
+        column = value(query, "vector_column")
+        if column is None:
+            raise InvalidInputError("vector_column: a search for vectors needs their column")
+        nearest["column"] = column
+        bounds = value(query, "lower_bound"), value(query, "upper_bound")
+        if any(bound is not None for bound in bounds):
+            nearest["distance_range"] = bounds
+        if value(query, "bypass_vector_index"):
+            nearest["use_index"] = False
+        options["nearest"] = nearest
+    elif value(query, "k"):
+        options["limit"] = value(query, "k")
+    text = _text_query(value(query, "full_text_query"))
+    if text is not None:
+        options["full_text_query"] = text
+    if vector is not None or text is not None:
+        options["prefilter"] = value(query, "prefilter", True)
+        options["fast_search"] = bool(value(query, "fast_search", False))
+    return options
+
+
+def _vector_of(query: object) -> Any:
+    vector = value(query, "vector")
+    if vector is None or isinstance(vector, list):
+        return vector or None
+    if value(vector, "multi_vector"):
+        return value(vector, "multi_vector")
+    return value(vector, "single_vector") or None
+
+
+def _text_query(query: object) -> Any:
+    if query is None:
+        return None
+    text = value(query, "string_query")
+    if text is None:
+        raise InvalidInputError(
+            "full_text_query: only string_query is supported here. Open the table and pass a query "
+            "of glaive.query to scanner(full_text_query=…)"
+        )
+    found = {"query": value(text, "query", ""), "columns": value(text, "columns")}
+    return {key: part for key, part in found.items() if part is not None}
+
+
+# --- Versions of the tables of a directory namespace, which clients may commit through it
+# A client writes a manifest under a name of its own and asks for a number; whoever asks first for
+# a number gets it. The manifests are objects of the table, as without a catalogue.
+
+_SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
+_LONGEST = 1 << 31
+"""Bytes of a manifest that is committed through the namespace."""
 
 
 def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:
