@@ -141,7 +141,7 @@ def comparison(left: Any, right: Any) -> Any | None:
     if pa.types.is_null(left):
         return right
     if is_number(left) and is_number(right):
-        return _numbers(left, right, exact=True)
+        return common_number(left, right, exact=True)
     if is_string(left) and is_string(right):
         return _STRINGS[max(_STRINGS.index(left), _STRINGS.index(right))]
     if is_binary(left, fixed=True) and is_binary(right, fixed=True):
@@ -212,7 +212,7 @@ def _coarser(left: Any, right: Any) -> Any:
     return _TIME_UNITS[min(_TIME_UNITS.index(left.unit), _TIME_UNITS.index(right.unit))]
 
 
-def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
+def common_number(left: Any, right: Any, *, exact: bool) -> Any | None:
     """The common type of two numbers; ``exact``: a decimal for a decimal and a float."""
     types = pa.types
     decimals = types.is_decimal(left) or types.is_decimal(right)
@@ -267,7 +267,7 @@ def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
         return (kind, kind, kind) if is_number(kind) or types.is_null(kind) else None
     if not (is_number(left) and is_number(right)):
         return _time_arithmetic(op, left, right)
-    met: Any = _numbers(left, right, exact=False)
+    met: Any = common_number(left, right, exact=False)
     if types.is_float16(met) and (types.is_decimal(left) or types.is_decimal(right)):
         return None
     if not types.is_decimal(met):

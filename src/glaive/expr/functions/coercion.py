@@ -111,14 +111,6 @@ def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads 
     raise refuse(call, number, "an integer")
 
 
-def INTEGER32(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """An integer, or text of one; cast to ``int32``."""
-    kind = call.types[number]
-    if is_kind.is_integer(kind) or is_kind.is_null(kind) or is_string(kind):
-        return pa.int32(), pa.int32()
-    raise refuse(call, number, "an integer")
-
-
 def FLOAT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
     """A number; ``float32`` stays, others are cast to ``float64``."""
     kind = call.types[number]
@@ -152,9 +144,6 @@ def BINARY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads a
     if is_kind.is_binary(kind) or is_kind.is_large_binary(kind):
         return kind, kind
     raise refuse(call, number, "text or bytes")
-
-
-BYTES = BINARY
 
 
 def JSON(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
@@ -191,11 +180,6 @@ def widest_string(counted: Sequence[Any]) -> Any:
 
 # --- The common type of two types -------------------------------------------------------
 
-_FLOATS = (pa.float16(), pa.float32(), pa.float64())
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits of integers by their width in bits."""
-
-_FLOAT_DIGITS = {pa.float16(): (5, 2), pa.float32(): (14, 7), pa.float64(): (30, 15)}
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -209,50 +193,14 @@ def unify(left: Any, right: Any) -> Any | None:
         return left
     if is_kind.is_null(left):
         return right
-    for rule in (_numbers, _strings, _times, _lists):
+    if is_number(left) and is_number(right):
+        return coerce.common_number(left, right, exact=True)
+    for rule in (_strings, _times, _lists):
         for pair in ((left, right), (right, left)):
             unified = rule(*pair)
             if unified is not None:
                 return unified
     return None
-
-
-def _numbers(left: Any, right: Any) -> Any | None:
-    if not (is_number(left) and is_number(right)):
-        return None
-    if is_kind.is_decimal(left):
-        return _decimals(left, right)
-    if is_kind.is_decimal(right):
-        return None
-    if is_kind.is_floating(left):
-        other = right if is_kind.is_floating(right) else left
-        return max(left, other, key=_FLOATS.index)
-    if is_kind.is_floating(right):
-        return None
-    return _integers(left, right)
-
-
-def _integers(left: Any, right: Any) -> Any:
-    signed = is_kind.is_signed_integer
-    if signed(left) == signed(right):
-        return max(left, right, key=lambda kind: kind.bit_width)
-    unsigned, other = (right, left) if signed(left) else (left, right)
-    width = max(2 * unsigned.bit_width, other.bit_width)
-    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(width, pa.decimal128(20, 0))
-
-
-def _decimals(left: Any, right: Any) -> Any:
-    if is_kind.is_decimal(right):
-        precision, scale = right.precision, right.scale
-    elif is_kind.is_floating(right):
-        precision, scale = _FLOAT_DIGITS[right]
-    else:
-        precision, scale = _DIGITS[right.bit_width], 0
-    digits = max(scale, left.scale)
-    wide = is_kind.is_decimal256(left) or is_kind.is_decimal256(right)
-    decimal, max_precision = (pa.decimal256, 76) if wide else (pa.decimal128, 38)
-    integer_digits = max(precision - scale, left.precision - left.scale)
-    return decimal(min(integer_digits + digits, max_precision), digits)
 
 
 def _strings(left: Any, right: Any) -> Any | None:
