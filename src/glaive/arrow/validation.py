@@ -109,11 +109,6 @@ is escaped in it would begin another search for that end.
 """
 
 
-def without_json_strings(text: bytes | memoryview) -> bytes:
-    """JSON without its strings, in which brackets stand for nothing."""
-    return _JSON_STRINGS.sub(b"", text)
-
-
 def check_schema(schema: pa.Schema) -> None:
     """Refuse types that are nested too deeply, without recursion, and texts that are not UTF-8.
 

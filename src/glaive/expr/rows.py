@@ -148,16 +148,6 @@ def values_within(array: Any) -> int:
     return int(count * each + within)
 
 
-def check_item_bytes(maker: str, lists: Any, added: int) -> None:
-    """Check that ``added`` bytes may be added to lists for each item.
-
-    A single row may have any size, as not all of its items need get such a value.
-    """
-    rows, items = len(lists), weight(lists) or len(lists.values)
-    if added and rows > 1:
-        check_bytes(maker, items * (1 + added), rows)
-
-
 def scalar_bytes(value: Any) -> int:
     """Bytes of a constant per row; 0 for types of a few bytes."""
     if not value.is_valid or not varies(value.type):

@@ -58,16 +58,6 @@ def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
     return frozenset(field.field_number for field in fields)
 
 
-def field_values(raw: bytes, number: int, kind: type[T], subject: str, where: object) -> list[T]:
-    """The values of a field, in order, of a message of any type: integers, or bytes.
-
-    As for a field of this kind, which others that have its number are not.
-    """
-    fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
-    wanted = number, _WIRE_TYPES[kind]
-    return [field.data for field in fields if (field.field_number, field.wire_type) == wanted]
-
-
 def delimited(number: int, size: int) -> bytes:
     """What precedes the bytes of a message, or of others, in a field with this number."""
     made = bytearray()
