@@ -11,21 +11,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
-from typing import Final, TextIO
+from typing import TextIO
 
-from glaive.clock import monotonic
 from glaive.errors import OptionError
-
-_SECONDS: Final = 0.1
-"""Time between two states of the line."""
-
-_CLEAR: Final = "\r\x1b[K"
-_CELLS: Final = 24
 
 
 class ProgressLine:
-    """One line, written again and again.
+    """One line, drawn by ``rich``.
 
     Parameters
     ----------
@@ -40,42 +32,33 @@ class ProgressLine:
     """
 
     def __init__(self, label: str, unit: str, stream: TextIO, total: int | None = None) -> None:
-        self._label, self._unit, self._stream = label, unit, stream
-        self._total, self._done = total, 0
-        self._lock = Lock()
-        self._began = monotonic()
-        self._shown = self._began - _SECONDS
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        counts = MofNCompleteColumn(separator=" of "), TextColumn(unit)
+        columns = TextColumn("{task.description}"), BarColumn(24), *counts, TimeElapsedColumn()
+        self._bars = Progress(*columns, console=Console(file=stream), transient=True)
+        self._task = self._bars.add_task(escape(label), total=total)
+        self._bars.start()
 
     def advance(self, count: int) -> None:
         """So many more are done; from any thread."""
-        with self._lock:
-            self._move_to(self._done + count, self._total)
+        self._bars.advance(self._task, count)
 
     def move_to(self, done: int, total: int | None) -> None:
         """So many are done, of so many; from any thread."""
-        with self._lock:
-            self._move_to(done, total)
-
-    def _move_to(self, done: int, total: int | None) -> None:
-        self._done, self._total = done, total
-        moment = monotonic()
-        if moment - self._shown >= _SECONDS:
-            self._shown = moment
-            self._write(moment - self._began)
+        self._bars.update(self._task, completed=done, total=total)
 
     def end(self) -> None:
         """Remove the line."""
-        self._stream.write(_CLEAR)
-        self._stream.flush()
-
-    def _write(self, seconds: float) -> None:
-        text = f"{self._label} {self._done:,}"
-        if self._total:
-            cells = _CELLS * min(self._done, self._total) // self._total
-            bar = "█" * cells + "░" * (_CELLS - cells)
-            text = f"{self._label} {bar} {self._done:,} of {self._total:,}"
-        self._stream.write(f"{_CLEAR}{text} {self._unit}, {seconds:.0f} s")
-        self._stream.flush()
+        self._bars.stop()
 
 
 _LINE: ContextVar[ProgressLine | None] = ContextVar("line of the terminal", default=None)
