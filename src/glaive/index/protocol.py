@@ -184,11 +184,6 @@ PARAMETERS: Final = frozenset((_OF_VECTORS + _OF_BUILDING + _OF_TEXTS + _OF_SCAL
 # Specification: "Building" in ``docs/format/indices.md``.
 
 
-def no_parameters(kind: str, parameters: Mapping[str, Any]) -> None:
-    """Raise an ``OptionError`` if there are parameters that no kind of index has."""
-    known_parameters(kind, parameters, ())
-
-
 def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Raise an ``OptionError`` if there are parameters that no kind of index has.
 
@@ -268,6 +263,37 @@ class BuiltSegment:
     type_url: str
     details: bytes = b""
     version: int = 0
+
+
+class Entries(NamedTuple):
+    """What a segment is written from.
+
+    Parameters
+    ----------
+    segments
+        Their entries are in it; a build has none.
+    source
+        Its rows are in it.
+    parameters
+        Of the kind.
+    """
+
+    segments: Sequence[Segment]
+    source: IndexSource | None
+    parameters: Mapping[str, Any]
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that writing may hold: what the source says."""
+        return _MERGE_BYTES if self.source is None else self.source.memory_limit
+
+    def batches(self) -> Iterator[ValueBatch]:
+        """Read the rows of the source, if there is one."""
+        return iter(()) if self.source is None else self.source.batches()
+
+
+_MERGE_BYTES = 1 << 28
+"""Memory for a merge without a source."""
 
 
 class OpenedIndex(ABC):
@@ -352,6 +378,12 @@ class IndexKind:
 
     name: ClassVar[str]
     """Name of the details message without ``IndexDetails``, in small letters: ``btree``."""
+
+    title: ClassVar[str] = ""
+    """What users call it: ``BTREE``."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Names of the parameters of a build."""
 
     newest: ClassVar[int]
     """Newest known version of the kind's own format; segments of newer ones are left alone."""
@@ -443,7 +475,8 @@ class IndexKind:
         UnsupportedFeatureError
             The kind cannot be built, or not for values of this type.
         """
-        raise UnsupportedFeatureError(f"indices of kind {self.name} are not built")
+        known_parameters(self.title, parameters, self.options)
+        return self.write(Entries((), source, parameters), out)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters to build an index like this one again; by default none."""
@@ -484,7 +517,14 @@ class IndexKind:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of a segment is damaged or absent.
         """
-        raise UnsupportedFeatureError(f"indices of kind {self.name} are not merged")
+        return self.write(Entries(segments, source, self.parameters(segments[0])), out)
+
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Write the entries of segments, and of a source, as one segment: a build has no segments.
+
+        Errors are as for :meth:`build` and :meth:`merge`, which most kinds leave to this one.
+        """
+        raise UnsupportedFeatureError(f"indices of kind {self.name} are not built, or not merged")
 
 
 # --- Find a kind of index by the type of its details message ----------------------------

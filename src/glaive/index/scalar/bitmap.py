@@ -21,6 +21,7 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     HasLabels,
     IndexKind,
     IndexQuery,
@@ -31,7 +32,6 @@ from glaive.index.protocol import (
     check_same_type,
     check_type,
     index_kind,
-    no_parameters,
     stored_batches,
 )
 from glaive.index.row_sets import (
@@ -504,6 +504,7 @@ class Bitmap(IndexKind):
     """A set of rows per value."""
 
     name: ClassVar[str] = "bitmap"
+    title: ClassVar[str] = "BITMAP"
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
     markers: ClassVar[tuple[str, ...]] = (LOOKUP,)
@@ -542,17 +543,6 @@ class Bitmap(IndexKind):
         """Read the keys, and the sets if they are small."""
         return OpenedBitmap(KeySets.open(segment.open(LOOKUP), segment.keep))
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Sort the values, within the source's limit of memory; there are no parameters."""
-        no_parameters("BITMAP", parameters)
-        kind = source.field.type
-        check_type("BITMAP", source.field, supported=is_sortable(kind))
-        with sorted_runs(stored_batches(source), source.memory_limit) as runs:
-            write_keys(out, kind, grouped(runs, source.memory_limit))
-        return BuiltSegment("/lance.table.BitmapIndexDetails")
-
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Distinct values, a null included."""
         return {"num_bitmaps": segment.open(LOOKUP).num_rows}
@@ -564,26 +554,50 @@ class Bitmap(IndexKind):
         kind: pa.DataType = lookup.schema.field("keys").type
         return kind
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Join the sets of equal values; all encoded sets are in memory."""
-        opened = [KeySets.open(segment.open(LOOKUP)) for segment in segments]
-        lost = next((keys for keys in opened if not keys.has_nulls), None)
-        if lost is not None:
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Sort the values of the source within its limit of memory; there are no parameters.
+
+        Sets of equal keys of segments are joined: all encoded sets are in memory.
+        """
+        opened = [KeySets.open(segment.open(LOOKUP)) for segment in given.segments]
+        null_sets = [self._null_set(keys) for keys in opened]
+        kind: Any = _shared_type(opened) if opened else None
+        null_rows = [np.empty(0, np.uint64)]
+        values: Iterator[ValueBatch] = iter(())
+        if given.source is not None:
+            found = self._key_type(given.source.field)
+            if opened:
+                check_same_type(opened[0].file, "keys", found)
+            kind, values = found, self._keyed(given.source, null_rows)
+        limit = given.memory_limit
+        with sorted_runs(values, limit) as runs:
+            batches = grouped(runs, limit)
+            if opened:
+                stored = chain.from_iterable(keys.batches() for keys in opened)
+                batches = merged_keys(chain(stored, batches))
+            null_sets.append(ROWSETS.of(np.sort(np.concatenate(null_rows))))
+            buffers = {NULLS: ROWSETS.union(null_sets)} if self.newest else None
+            write_keys(out, kind, batches, buffers)
+        return BuiltSegment(self._details, version=self.newest)
+
+    _details: ClassVar[str] = "/lance.table.BitmapIndexDetails"
+
+    def _key_type(self, field: pa.Field[Any]) -> Any:
+        """Return the type of the keys of a column."""
+        check_type("BITMAP", field, supported=is_sortable(field.type))
+        return field.type
+
+    def _keyed(self, source: IndexSource, _: list[RowNumbers]) -> Iterator[ValueBatch]:
+        """Yield the keys of a source; rows whose list is null are added to a list."""
+        return stored_batches(source)
+
+    def _null_set(self, keys: KeySets) -> bytes:
+        """Return the rows of null lists of a segment, encoded."""
+        if not keys.has_nulls:
             raise UnsupportedFeatureError(
-                f"{lost.file.path}: an old writer may have lost nulls: build it again"
+                f"{keys.file.path}: an old writer may have lost nulls: build it again"
             )
-        batches = chain.from_iterable(keys.batches() for keys in opened)
-        kind = _shared_type(opened)
-        if source is None:
-            write_keys(out, kind, merged_keys(batches))
-        else:
-            check_same_type(opened[0].file, "keys", source.field.type)
-            with sorted_runs(stored_batches(source), source.memory_limit) as runs:
-                new = grouped(runs, source.memory_limit)
-                write_keys(out, kind, merged_keys(chain(batches, new)))
-        return BuiltSegment("/lance.table.BitmapIndexDetails")
+        return ROWSETS.of(np.empty(0, np.uint64))
 
 
 @index_kind
@@ -591,6 +605,7 @@ class LabelList(Bitmap):
     """A set of rows per list item, and the set of rows with a null list."""
 
     name: ClassVar[str] = "labellist"
+    title: ClassVar[str] = "LABEL_LIST"
     newest: ClassVar[int] = 1
     indexes_dictionaries: ClassVar[bool] = False
     markers: ClassVar[tuple[str, ...]] = ()
@@ -600,70 +615,32 @@ class LabelList(Bitmap):
         lookup = segment.open(LOOKUP)
         return OpenedLabelList(KeySets.open(lookup, segment.keep), _null_lists(lookup))
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Sort the items, within the source's limit of memory; there are no parameters."""
-        no_parameters("LABEL_LIST", parameters)
-        kind = _item_type(source.field)
-        labels = _Labels(source)
-        with sorted_runs(labels.items(), source.memory_limit) as runs:
-            nulls = {NULLS: labels.nulls_encoded()}
-            write_keys(out, kind, grouped(runs, source.memory_limit), nulls)
-        return BuiltSegment("/lance.table.LabelListIndexDetails", version=1)
+    _details: ClassVar[str] = "/lance.table.LabelListIndexDetails"
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Join the sets of equal items; all encoded sets are in memory."""
-        files = [segment.open(LOOKUP) for segment in segments]
-        absent = next((file for file in files if NULLS not in file.metadata), None)
-        if absent is not None:
-            raise UnsupportedFeatureError(
-                f"{absent.path}: an old writer did not say which lists are null: build it again"
-            )
-        opened = [KeySets.open(file) for file in files]
-        batches = chain.from_iterable(keys.batches() for keys in opened)
-        nulls = [file.buffer(file.number(NULLS)).to_pybytes() for file in files]
-        kind = _shared_type(opened)
-        if source is None:
-            write_keys(out, kind, merged_keys(batches), {NULLS: ROWSETS.union(nulls)})
-        else:
-            check_same_type(files[0], "keys", _item_type(source.field))
-            labels = _Labels(source)
-            with sorted_runs(labels.items(), source.memory_limit) as runs:
-                new = grouped(runs, source.memory_limit)
-                every = ROWSETS.union([*nulls, labels.nulls_encoded()])
-                write_keys(out, kind, merged_keys(chain(batches, new)), {NULLS: every})
-        return BuiltSegment("/lance.table.LabelListIndexDetails", version=1)
+    def _key_type(self, field: pa.Field[Any]) -> Any:
+        """Return the type of the items."""
+        kind: Any = field.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        check_type("LABEL_LIST", field, supported=is_list and is_sortable(kind.value_type))
+        return kind.value_type
 
-
-class _Labels:
-    """The lists of a source: their items, and the rows that are null."""
-
-    def __init__(self, source: IndexSource) -> None:
-        self._source = source
-        self._nulls: list[RowNumbers] = []
-
-    def items(self) -> Iterator[ValueBatch]:
-        """All items, each with the row of its list."""
-        for values, rows in self._source.batches():
+    def _keyed(self, source: IndexSource, nulls: list[RowNumbers]) -> Iterator[ValueBatch]:
+        """Yield all items, each with the row of its list."""
+        for values, rows in source.batches():
             lists: Any = values
             if lists.null_count:
-                self._nulls.append(rows[np.asarray(lists.is_null())])
+                nulls.append(rows[np.asarray(lists.is_null())])
             counts = lists.value_lengths().fill_null(0).to_numpy()
             yield ValueBatch(lists.flatten(), np.repeat(rows, counts))
 
-    def nulls_encoded(self) -> bytes:
-        """The rows that are null, as a set, once all items were read."""
-        return ROWSETS.of(np.sort(np.concatenate([np.empty(0, np.uint64), *self._nulls])))
-
-
-def _item_type(field: pa.Field[Any]) -> Any:
-    kind: Any = field.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    check_type("LABEL_LIST", field, supported=is_list and is_sortable(kind.value_type))
-    return kind.value_type
+    def _null_set(self, keys: KeySets) -> bytes:
+        """Return the rows of null lists of a segment, encoded."""
+        file = keys.file
+        if NULLS not in file.metadata:
+            raise UnsupportedFeatureError(
+                f"{file.path}: an old writer did not say which lists are null: build it again"
+            )
+        return file.buffer(file.number(NULLS)).to_pybytes()
 
 
 def _shared_type(opened: Sequence[KeySets]) -> pa.DataType:

@@ -18,6 +18,7 @@ from glaive.format.bitmaps import BLOCK_BYTES, BLOCK_WORDS, bit_numbers, block_n
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
     IndexSource,
@@ -26,7 +27,6 @@ from glaive.index.protocol import (
     check_type,
     index_kind,
     integer,
-    known_parameters,
     probability,
 )
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap
@@ -357,6 +357,8 @@ class BloomFilter(IndexKind):
     """A filter for the values of each zone of rows; a rewrite cuts other zones."""
 
     name: ClassVar[str] = "bloomfilter"
+    title: ClassVar[str] = "BLOOMFILTER"
+    options: ClassVar[tuple[str, ...]] = (_ITEMS, _PROBABILITY)
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
@@ -373,21 +375,6 @@ class BloomFilter(IndexKind):
         file = segment.open(FILTERS)
         file.check(has_null=pa.bool_(), bloom_filter_data=pa.binary())
         return OpenedBloomFilter(file, StoredZones.read(file))
-
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Read the values once.
-
-        Parameters are ``number_of_items``, the rows of a zone and the distinct values that are
-        expected in it, 8,192 by default, and ``probability``, with which a zone is read in vain,
-        0.00057 by default.
-        """
-        known_parameters("BLOOMFILTER", parameters, (_ITEMS, _PROBABILITY))
-        items = integer(parameters, _ITEMS, _DEFAULT_ITEMS)
-        wanted = probability(parameters, _PROBABILITY, _DEFAULT_PROBABILITY)
-        zones, nulls = _zones_of(source, items, wanted)
-        return _write(zones, [nulls], (str(items), _text(wanted)), {_noted(source)}, out)
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
         """The type of the values, where the writer noted it: filters of others look the same."""
@@ -406,23 +393,31 @@ class BloomFilter(IndexKind):
         count = segment.open(FILTERS).num_rows
         return {"type": "BloomFilter", "num_blocks": count, **self.parameters(segment)}
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Put the zones of all segments behind each other, and those of the source."""
-        files = [segment.open(FILTERS) for segment in segments]
-        items = shared_setting(files, _STORED_ITEMS, str(_DEFAULT_ITEMS))
-        wanted = shared_setting(files, _STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Put the zones of all segments behind each other, and those of the source.
+
+        Parameters are ``number_of_items``, the rows of a zone and the distinct values that are
+        expected in it, 8,192 by default, and ``probability``, with which a zone is read in vain,
+        0.00057 by default.
+        """
+        files = [segment.open(FILTERS) for segment in given.segments]
+        items = integer(given.parameters, _ITEMS, _DEFAULT_ITEMS)
+        wanted = probability(given.parameters, _PROBABILITY, _DEFAULT_PROBABILITY)
+        settings = str(items), _text(wanted)
+        if files:
+            settings = (
+                shared_setting(files, _STORED_ITEMS, str(_DEFAULT_ITEMS)),
+                shared_setting(files, _STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY)),
+            )
         tables = [file.read() for file in files]
         nulls = [stored_nulls(file) for file in files]
-        kinds = {self.value_type(segment) for segment in segments}
-        if source is not None:
-            kinds.add(_noted(source))
-            given = self.parameters(segments[0])
-            table, absent = _zones_of(source, given[_ITEMS], given[_PROBABILITY])
+        kinds = {self.value_type(segment) for segment in given.segments}
+        if given.source is not None:
+            kinds.add(_noted(given.source))
+            table, absent = _zones_of(given.source, items, wanted)
             tables.append(table)
             nulls.append(absent)
-        return _write(joined(tables, files), nulls, (items, wanted), kinds, out)
+        return _write(joined(tables, files), nulls, settings, kinds, out)
 
 
 def _probability_of(file: IndexFile, text: str) -> float:

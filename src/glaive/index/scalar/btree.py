@@ -32,13 +32,16 @@ from glaive.format.logical_types import EXTENSION_NAME
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
-    IndexSource,
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
+    check_same_type,
+    check_type,
     index_kind,
+    integer,
 )
 from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
@@ -46,6 +49,7 @@ from glaive.index.scalar.ordering import (
     bytes_of,
     distinct_keys,
     is_number,
+    is_sortable,
     key_of,
     prefix_range,
     sort_keys,
@@ -65,8 +69,6 @@ _PAGE_ROWS = 4096
 _MAX_PAGE_ROWS = 2**31 - 1
 _ZONE_SIZE = "zone_size"
 _RANGE_PARTITIONED = "range_partitioned"
-_MERGE_BYTES = 1 << 28
-"""Memory for a merge without a source, which would have a limit."""
 
 
 @index_kind
@@ -74,6 +76,8 @@ class BTree(IndexKind):
     """Sorted values."""
 
     name: ClassVar[str] = "btree"
+    title: ClassVar[str] = "BTREE"
+    options: ClassVar[tuple[str, ...]] = (_ZONE_SIZE,)
     newest: ClassVar[int] = 1
     indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
@@ -103,8 +107,6 @@ class BTree(IndexKind):
 
     def open(self, segment: Segment) -> OpenedBTree:
         """Read the bounds of all pages."""
-        from glaive.index.scalar.ordering import is_sortable
-
         lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         kind = pages.schema.field("values").type
@@ -133,31 +135,6 @@ class BTree(IndexKind):
             pages.open_pages(("values", "ids"))
         return OpenedBTree(pages, bounds, per_page, segment.keep)
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Sort the values, within the source's limit of memory.
-
-        ``zone_size`` is the number of rows of a page, by default 4,096.
-        """
-        from glaive.index.protocol import check_type, integer, known_parameters
-        from glaive.index.scalar.ordering import is_sortable
-        from glaive.index.scalar.sorting import sorted_runs
-
-        known_parameters("BTREE", parameters, (_ZONE_SIZE,))
-        per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
-        kind, name = source.field.type, source.field.name
-        if (source.field.metadata or {}).get(EXTENSION_NAME.encode()) == JSON.encode():
-            raise IndexKindError(
-                f"BTREE index column {name}: JSON documents have no order. Index a member of them: "
-                f"create_scalar_index({name!r}, IndexConfig('json', {{'path': 'a', "
-                "'target_index_type': 'btree'}))"
-            )
-        check_type("BTREE", source.field, supported=is_sortable(kind))
-        with sorted_runs(source.batches(), source.memory_limit) as runs:
-            _write(runs, kind, per_page, source.memory_limit, out)
-        return BuiltSegment(_DETAILS, version=int(source.stable_row_ids))
-
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The rows of a page."""
         return {_ZONE_SIZE: _page_rows(segment)}
@@ -175,23 +152,39 @@ class BTree(IndexKind):
         """The type of the values."""
         return _type_of([segment])
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Merge the sorted values of all segments and of the source."""
-        from glaive.index.protocol import check_same_type
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Sort the values of the source within its limit of memory, and merge those of segments.
+
+        ``zone_size`` is the number of rows of a page, by default 4,096.
+        """
         from glaive.index.scalar.sorting import sorted_runs
 
+        segments, source = given.segments, given.source
+        per_page = integer(given.parameters, _ZONE_SIZE, _PAGE_ROWS)
         runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
-        kind = _type_of(segments)
-        per_page = _page_rows(segments[0])
-        if source is None:
-            _write(runs, kind, per_page, _MERGE_BYTES, out)
-        else:
+        version = max((one.entry.index_version for one in segments), default=0)
+        kind: Any = _type_of(segments) if segments else None
+        if source is not None and segments:
             check_same_type(_open_pages(segments[0]), "values", source.field.type)
-            with sorted_runs(source.batches(), source.memory_limit) as new:
-                _write([*runs, *new], kind, per_page, source.memory_limit, out)
-        return BuiltSegment(_DETAILS, version=max(one.entry.index_version for one in segments))
+        elif source is not None:
+            kind, version = _sortable_type(source.field), int(source.stable_row_ids)
+        with sorted_runs(given.batches(), given.memory_limit) as new:
+            _write([*runs, *new], kind, per_page, given.memory_limit, out)
+        return BuiltSegment(_DETAILS, version=version)
+
+
+def _sortable_type(field: pa.Field[Any]) -> pa.DataType:
+    """Return the type of a column that is to be indexed."""
+    name = field.name
+    if (field.metadata or {}).get(EXTENSION_NAME.encode()) == JSON.encode():
+        raise IndexKindError(
+            f"BTREE index column {name}: JSON documents have no order. Index a member of them: "
+            f"create_scalar_index({name!r}, IndexConfig('json', {{'path': 'a', "
+            "'target_index_type': 'btree'}))"
+        )
+    check_type("BTREE", field, supported=is_sortable(field.type))
+    kind: pa.DataType = field.type
+    return kind
 
 
 _DETAILS = "/lance.table.BTreeIndexDetails"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
@@ -24,16 +24,15 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
-    IndexSource,
     MatchesPattern,
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
     check_type,
     index_kind,
-    no_parameters,
 )
 from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ngram import required_words
@@ -696,8 +695,6 @@ def _words(query: IndexQuery) -> list[bytes]:
 
 
 _VERSION = 10
-_MERGE_MEMORY = 1 << 30
-"""Bytes that joining small partitions may take."""
 
 _PARTITION = re.compile(r"part_(\d{1,9})_fm\.lance")
 
@@ -707,6 +704,7 @@ class SubstringIndex(IndexKind):
     """Texts in which any word is found."""
 
     name: ClassVar[str] = "fm"
+    title: ClassVar[str] = "FM"
     newest: ClassVar[int] = _VERSION
     indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
@@ -727,19 +725,33 @@ class SubstringIndex(IndexKind):
         """Read which texts are in which row; of the texts nothing."""
         return OpenedFM(list(_partitions(segment)), segment.keep)
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Sort the suffixes of the texts, partition by partition; there are no parameters."""
-        no_parameters("FM", parameters)
-        return _write([], source, out)
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Copy large partitions, and sort the suffixes of small ones and of the source again.
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Put the partitions of all segments into one, small ones with a source built again."""
-        partitions = [one for segment in segments for one in _partitions(segment) if one.size]
-        return _write(partitions, source, out)
+        There are no parameters. Without a text, the segment has an empty partition.
+        """
+        partitions = [one for segment in given.segments for one in _partitions(segment) if one.size]
+        source = given.source
+        joined = [one for one in partitions if is_small(one)]
+        if len(joined) == 1 and source is None:
+            joined = []
+        copied = [one for one in partitions if one not in joined]
+        for number, partition in enumerate(copied):
+            _copy(partition, number, out)
+        count = len(copied)
+        texts: Iterator[Texts] = map(stored_texts, joined)
+        if source is not None:
+            kind = source.field.type
+            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+            is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+            check_type("FM", source.field, supported=is_text or is_binary)
+        texts = chain(texts, map(texts_of, given.batches()))
+        for parts in partitions_of(texts, given.memory_limit):
+            write_partition(out, count, parts)
+            count += 1
+        if not count:
+            write_partition(out, 0, [])
+        return BuiltSegment("/lance.index.pb.FMIndexDetails", version=_VERSION)
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Partitions, and the bytes and texts in them."""
@@ -769,37 +781,6 @@ def _partitions(segment: Segment) -> Iterator[FMPartition]:
     )
     for number in numbers:
         yield FMPartition.read(segment.open(partition_name(number)))
-
-
-def _write(
-    partitions: Sequence[FMPartition], source: IndexSource | None, out: SegmentWriter
-) -> BuiltSegment:
-    """Write large partitions as they are, then small ones and a source as new ones.
-
-    An empty one if there is no text.
-    """
-    joined = [one for one in partitions if is_small(one)]
-    if len(joined) == 1 and source is None:
-        joined = []
-    copied = [one for one in partitions if one not in joined]
-    for number, partition in enumerate(copied):
-        _copy(partition, number, out)
-    count = len(copied)
-    texts: Iterator[Texts] = map(stored_texts, joined)
-    memory_limit = _MERGE_MEMORY
-    if source is not None:
-        kind = source.field.type
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-        check_type("FM", source.field, supported=is_text or is_binary)
-        texts = chain(texts, map(texts_of, source.batches()))
-        memory_limit = source.memory_limit
-    for parts in partitions_of(texts, memory_limit):
-        write_partition(out, count, parts)
-        count += 1
-    if not count:
-        write_partition(out, 0, [])
-    return BuiltSegment("/lance.index.pb.FMIndexDetails", version=_VERSION)
 
 
 def _copy(partition: FMPartition, number: int, out: SegmentWriter) -> None:

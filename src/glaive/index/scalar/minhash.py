@@ -23,6 +23,7 @@ from glaive.format.pb import minhash_details_pb2
 from glaive.format.wire import field_numbers, parse
 from glaive.index.protocol import (
     BuiltSegment,
+    Entries,
     Entry,
     IndexKind,
     IndexSource,
@@ -427,7 +428,6 @@ _DETAILS_TYPE, _VERSION = "minhash_lsh_details", "minhash_lsh_index_version"
 _TYPE_URL: Final = "/lance.index.pb.MinHashLshIndexDetails"
 _PAGE_ROWS: Final = 4096
 _READ_ROWS: Final = 1 << 15
-_MERGE_MEMORY: Final = 256 << 20
 _PLAIN: Final = {"lance-encoding:compression": "none"}
 
 
@@ -436,6 +436,8 @@ class MinHash(IndexKind):
     """Texts by the bands of their signatures."""
 
     name: ClassVar[str] = "minhashlsh"
+    title: ClassVar[str] = "MINHASHLSH"
+    options: ClassVar[tuple[str, ...]] = (_HASHES, _BANDS, _SHINGLE, _TOKENIZER)
     newest: ClassVar[int] = 0
     answers_filters: ClassVar[bool] = False
     indexes_dictionaries: ClassVar[bool] = False
@@ -446,18 +448,13 @@ class MinHash(IndexKind):
         params = _params(segment)
         return OpenedMinHash(params, _files(segment, params))
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Read the texts once; the bands are sorted within the source's limit of memory."""
-        params = MinHashParams.of(parameters)
-        return _write(params, _signed(source, params), source.memory_limit, out)
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Put the signatures of segments behind each other, and those of the source.
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Put the signatures of segments behind each other, and those of a source."""
-        params = _params(segments[0])
+        The bands are sorted within the limit of memory.
+        """
+        segments, source = given.segments, given.source
+        params = _params(segments[0]) if segments else MinHashParams.of(given.parameters)
         for segment in segments[1:]:
             if _params(segment) != params:
                 raise UnsupportedFeatureError(
@@ -470,8 +467,7 @@ class MinHash(IndexKind):
             if source is not None:
                 yield from _signed(source, params)
 
-        limit = _MERGE_MEMORY if source is None else source.memory_limit
-        return _write(params, signed(), limit, out)
+        return _write(params, signed(), given.memory_limit, out)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that the segment was built with."""

@@ -6,7 +6,7 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import chain
 from typing import Any, ClassVar, Final
@@ -20,16 +20,15 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
-    IndexSource,
     MatchesPattern,
     RebuiltSegment,
     ScalarIndex,
     ValueBatch,
     check_type,
     index_kind,
-    no_parameters,
 )
 from glaive.index.row_sets import (
     NO_ROWS,
@@ -257,6 +256,7 @@ class NGram(IndexKind):
     """A set of rows per trigram."""
 
     name: ClassVar[str] = "ngram"
+    title: ClassVar[str] = "NGRAM"
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
     markers: ClassVar[tuple[str, ...]] = (POSTINGS,)
@@ -284,15 +284,6 @@ class NGram(IndexKind):
         file = segment.open(POSTINGS)
         return OpenedNGram(file, _tokens_of(file), segment.keep)
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Sort the trigrams, within the source's limit of memory; there are no parameters."""
-        no_parameters("NGRAM", parameters)
-        _check_texts(source)
-        with sorted_runs(_trigrams(source), source.memory_limit) as runs:
-            return _write(grouped(runs, source.memory_limit, TREEMAPS), out)
-
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Distinct trigrams, with that of nulls."""
         return {"num_ngrams": segment.open(POSTINGS).num_rows}
@@ -301,32 +292,31 @@ class NGram(IndexKind):
         """Texts."""
         return pa.string()
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Join the sets of equal trigrams; all encoded sets are in memory."""
-        batches = chain.from_iterable(map(_stored, segments))
-        if source is None:
-            return _write(merged_keys(batches, TREEMAPS), out)
-        _check_texts(source)
-        with sorted_runs(_trigrams(source), source.memory_limit) as runs:
-            new = grouped(runs, source.memory_limit, TREEMAPS)
-            return _write(merged_keys(chain(batches, new), TREEMAPS), out)
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Sort the trigrams of the source within its limit of memory; there are no parameters.
+
+        Sets of equal trigrams of segments are joined: all encoded sets are in memory.
+        """
+        source, limit = given.source, given.memory_limit
+        if source is not None:
+            kind = source.field.type
+            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+            check_type("NGRAM", source.field, supported=is_text)
+        with sorted_runs(_trigrams(given.batches()), limit) as runs:
+            batches = grouped(runs, limit, TREEMAPS)
+            if given.segments:
+                stored = chain.from_iterable(map(_stored, given.segments))
+                batches = merged_keys(chain(stored, batches), TREEMAPS)
+            return _write(batches, out)
 
 
 _BATCH_ROWS = 1 << 14
 """Texts whose trigrams are made at a time."""
 
 
-def _check_texts(source: IndexSource) -> None:
-    kind = source.field.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    check_type("NGRAM", source.field, supported=is_text)
-
-
-def _trigrams(source: IndexSource) -> Iterator[ValueBatch]:
+def _trigrams(batches: Iterable[ValueBatch]) -> Iterator[ValueBatch]:
     """The trigrams of all texts with their rows, and those that are null."""
-    for batch in source.batches():
+    for batch in batches:
         if batch.values.null_count:
             absent = batch.rows[np.asarray(batch.values.is_null())]
             yield ValueBatch(pa.array(np.full(len(absent), NULL_TOKEN, np.uint32)), absent)

@@ -21,6 +21,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
     IndexSource,
@@ -30,7 +31,6 @@ from glaive.index.protocol import (
     ValueBatch,
     index_kind,
     integer,
-    known_parameters,
 )
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
 from glaive.index.scalar.sorting import merged, sorted_runs
@@ -459,6 +459,8 @@ class RTree(IndexKind):
     """Bounding boxes of geometries, in a tree. No reader rebuilds them for relocated rows."""
 
     name: ClassVar[str] = "rtree"
+    title: ClassVar[str] = "RTREE"
+    options: ClassVar[tuple[str, ...]] = (_PAGE_SIZE,)
     newest: ClassVar[int] = 0
     markers: ClassVar[tuple[str, ...]] = (NULLS,)
 
@@ -483,17 +485,6 @@ class RTree(IndexKind):
         file = _open_pages(segment)
         return OpenedRTree(file, page_boxes(file, _stored_page_size(file)), _stored_nulls(segment))
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Read the geometries once, and sort their boxes on disk.
-
-        ``page_size`` is the number of boxes of a page, by default 4,096.
-        """
-        known_parameters("RTREE", parameters, (_PAGE_SIZE,))
-        check_geometries(source.field)
-        return _write([], source, _page_size(parameters), source.memory_limit, out)
-
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The boxes of a page."""
         return {_PAGE_SIZE: _stored_page_size(_open_pages(segment))}
@@ -509,13 +500,24 @@ class RTree(IndexKind):
         numbers = {name: file.number(name) for name in ("num_pages", ITEMS)}
         return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX_COLUMNS: bounds}
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Put the boxes of all segments, and of the source, in one tree."""
-        page_size = _stored_page_size(_open_pages(segments[0]))
-        limit = _MERGE_BYTES if source is None else source.memory_limit
-        return _write(segments, source, page_size, limit, out)
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Put the boxes of all segments, and of the source, in one tree; they are sorted on disk.
+
+        ``page_size`` is the number of boxes of a page, by default 4,096.
+        """
+        source, page_size = given.source, _page_size(given.parameters)
+        if source is not None:
+            check_geometries(source.field)
+        absent = [_nulls_of(segment.open(NULLS)) for segment in given.segments]
+        with BoxCollector(given.memory_limit) as collected:
+            for segment in given.segments:
+                for boxes, rows in _stored(_open_pages(segment)):
+                    collected.add(boxes, rows)
+            if source is not None:
+                absent.append(_collect(source, collected))
+            _write_pages(collected.sorted(), page_size, out)
+        _write_nulls(ROWSETS.union(absent), out)
+        return BuiltSegment("/lance.index.pb.RTreeIndexDetails")
 
 
 def _page_size(parameters: Mapping[str, Any]) -> int:
@@ -541,26 +543,6 @@ def _open_pages(segment: Segment) -> IndexFile:
 
 
 # --- writing ------------------------------------------------------------------------------
-
-
-def _write(
-    segments: Sequence[Segment],
-    source: IndexSource | None,
-    page_size: int,
-    memory_limit: int,
-    out: SegmentWriter,
-) -> BuiltSegment:
-    """Write a tree of the boxes of segments, and of the geometries of a source."""
-    absent = [_nulls_of(segment.open(NULLS)) for segment in segments]
-    with BoxCollector(memory_limit) as collected:
-        for segment in segments:
-            for boxes, rows in _stored(_open_pages(segment)):
-                collected.add(boxes, rows)
-        if source is not None:
-            absent.append(_collect(source, collected))
-        _write_pages(collected.sorted(), page_size, out)
-    _write_nulls(ROWSETS.union(absent), out)
-    return BuiltSegment("/lance.index.pb.RTreeIndexDetails")
 
 
 def _write_nulls(absent: bytes, out: SegmentWriter) -> None:

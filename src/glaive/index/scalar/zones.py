@@ -20,6 +20,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
+    Entries,
     IndexKind,
     IndexQuery,
     IndexSource,
@@ -28,7 +29,6 @@ from glaive.index.protocol import (
     check_type,
     index_kind,
     integer,
-    known_parameters,
     stored_batches,
 )
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
@@ -524,6 +524,8 @@ class ZoneMap(IndexKind):
     """Smallest and largest value of each zone of rows; a rewrite cuts other zones."""
 
     name: ClassVar[str] = "zonemap"
+    title: ClassVar[str] = "ZONEMAP"
+    options: ClassVar[tuple[str, ...]] = (_ROWS,)
     newest: ClassVar[int] = 0
     stores_addresses: ClassVar[bool] = True
     markers: ClassVar[tuple[str, ...]] = (ZONES,)
@@ -548,16 +550,6 @@ class ZoneMap(IndexKind):
         nulls, nans = (as_numpy(rows[name]) for name in _COUNTS)
         return OpenedZoneMap(StoredZones.read(file), low, high, nulls, nans > 0)
 
-    def build(
-        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
-    ) -> BuiltSegment:
-        """Read the values once; ``rows_per_zone`` is 8,192 unless it is given."""
-        known_parameters("ZONEMAP", parameters, (_ROWS,))
-        rows_per_zone = integer(parameters, _ROWS, _DEFAULT_ROWS)
-        check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
-        rows, nulls = _zones_of(source, rows_per_zone)
-        return _write(rows, [nulls], rows_per_zone, source.dictionary_type, out)
-
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The rows of a zone."""
         file = segment.open(ZONES)
@@ -574,21 +566,27 @@ class ZoneMap(IndexKind):
         kind: pa.DataType = file.schema.field("min").type
         return kind
 
-    def merge(
-        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
-    ) -> BuiltSegment:
-        """Put the zones of all segments behind each other, and those of the source."""
-        files = [_opened(segment) for segment in segments]
-        shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
-        rows_per_zone: int = self.parameters(segments[0])[_ROWS]
+    def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
+        """Put the zones of all segments behind each other, and those of the source.
+
+        ``rows_per_zone`` is 8,192 unless it is given.
+        """
+        files = [_opened(segment) for segment in given.segments]
+        rows_per_zone = integer(given.parameters, _ROWS, _DEFAULT_ROWS)
+        kind = None
+        if files:
+            shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
+            kind = self.value_type(given.segments[-1])
         tables = [_plain(file.read()) for file in files]
-        kind = self.value_type(segments[-1])
         nulls = [stored_nulls(file) for file in files]
-        if source is not None:
-            new = _zones_of(source, rows_per_zone)
-            tables.append(new[0])
-            nulls.append(new[1])
-            kind = source.dictionary_type
+        if given.source is not None:
+            field = given.source.field
+            if not files:
+                check_type("ZONEMAP", field, supported=is_sortable(field.type))
+            table, absent = _zones_of(given.source, rows_per_zone)
+            tables.append(table)
+            nulls.append(absent)
+            kind = given.source.dictionary_type
         return _write(joined(tables, files), nulls, rows_per_zone, kind, out)
 
 
