@@ -77,22 +77,6 @@ IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern | Mee
 # Specification: "Building" in ``docs/format/indices.md``.
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentExtent:
-    """A fragment that is indexed.
-
-    Parameters
-    ----------
-    id
-        Of the fragment.
-    physical_rows
-        Its rows, deleted ones included.
-    """
-
-    id: int
-    physical_rows: int
-
-
 class ValueBatch(NamedTuple):
     """Neighbouring rows of a fragment.
 
@@ -121,8 +105,8 @@ class IndexSource(Protocol):
         """The type of a column whose values are encoded with dictionaries; else None."""
 
     @property
-    def fragments(self) -> Sequence[FragmentExtent]:
-        """The fragments, in the order in which they are read."""
+    def fragment_ids(self) -> Sequence[int]:
+        """Ids of the fragments, in the order in which they are read."""
 
     @property
     def num_rows(self) -> int:

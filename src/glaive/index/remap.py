@@ -31,7 +31,6 @@ from glaive.index.row_sets import Addresses, AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
-from glaive.table.configuration import wants_checksums
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     covered_fragments,
@@ -229,9 +228,7 @@ def remap_segments(
     rebuilt: list[RemappedSegment] = []
     with _removed_on_failure() as writers:
         for entry in entries:
-            writer = SegmentWriter(
-                store, manifest.data_format, checksums=wants_checksums(manifest.wire)
-            )
+            writer = SegmentWriter.of(store, manifest)
             writers.append(writer)
             recorder = None if covered_fragments(entry) is not None else _Recorder(before, latest)
             segment = Segment.of(store, manifest, entry)

@@ -39,6 +39,7 @@ from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.checksums import check_size, verification
 from glaive.io.store import ObjectStore
+from glaive.table.configuration import wants_checksums
 from glaive.table.root import locate_in_base
 from glaive.types import FormatVersion, Int64s
 
@@ -559,6 +560,14 @@ class SegmentWriter:
         self._origin = Origin()
         self._sizes: dict[str, int] = {}
         self._open: dict[str, IndexFileWriter] = {}
+
+    @classmethod
+    def of(
+        cls, store: ObjectStore, manifest: Manifest, uuid: UUID | None = None, *, part: bool = False
+    ) -> Self:
+        """Make one for a dataset, with the format and the checksums that its manifest asks for."""
+        checksums = wants_checksums(manifest.wire)
+        return cls(store, manifest.data_format, uuid, part=part, checksums=checksums)
 
     def create(self, name: str, schema: pa.Schema) -> IndexFileWriter:
         """Start a file; metadata of the schema and its fields is stored with it."""

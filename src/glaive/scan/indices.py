@@ -348,12 +348,6 @@ class SnapshotIndices:
         ids, rows = manifest.fragment_ids.tolist(), manifest.physical_rows.tolist()
         return RetainedRows.of_addresses(dict(zip(ids, rows, strict=True)), moved, locate)
 
-    def moved(self, addresses: RowNumbers) -> tuple[RowNumbers, Flags]:
-        """Where rows are by the addresses that a segment holds; and which compactions have kept."""
-        if self._relocated is None:
-            return addresses, np.ones(len(addresses), np.bool_)
-        return self._relocated.apply(addresses)
-
     def locate(self, segment: IndexedSegment, rows: RowNumbers) -> tuple[RowNumbers, Flags]:
         """The address of each row as a segment numbers them, and whether it may be found.
 
@@ -362,9 +356,7 @@ class SnapshotIndices:
         if not self.holds_addresses(segment):
             rows, known = self._by_id(rows)
         elif self._relocated is not None:
-            moved, kept = self._relocated.apply(rows)
-            known = kept.copy()
-            rows = moved
+            rows, known = self._relocated.apply(rows)
         else:
             known = np.ones(len(rows), np.bool_)
         known &= self._live(segment.fragments).contains(rows)

@@ -19,7 +19,6 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
-    FragmentExtent,
     IndexKind,
     IndexQuery,
     ScalarIndex,
@@ -39,7 +38,7 @@ class Rows:
     """Live rows of some fragments (an ``IndexSource``)."""
 
     field: pa.Field
-    fragments: Sequence[FragmentExtent]
+    fragment_ids: Sequence[int]
     stored: Sequence[ValueBatch]
     stable_row_ids: bool = False
     dictionary_type: pa.DataType | None = None
@@ -82,7 +81,7 @@ def source_of(
             if isinstance(values.type, pa.BaseExtensionType):
                 values = values.storage
             stored.append(ValueBatch(values, np.asarray(batch.column(number))))
-    extents = [FragmentExtent(one.fragment_id, one.physical_rows) for one in chosen]
+    extents = [one.fragment_id for one in chosen]
     field = pa.field(column, stored[0].values.type) if stored else dataset.schema.field(column)
     return Rows(field, extents, stored, stable, **options)
 
@@ -101,7 +100,7 @@ def build(
     source = source_of(path, column, made, **options)
     out = _writer(path)
     built = made.build(source, parameters or {}, out)
-    fragments = [extent.id for extent in source.fragments]
+    fragments = source.fragment_ids
     _commit(path, name or f"{column}_idx", column, built, out, fragments)
     return built
 

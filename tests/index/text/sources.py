@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.index.protocol import FragmentExtent, ValueBatch
+from glaive.index.protocol import ValueBatch
 
 
 class RowsInMemory:
@@ -25,7 +25,7 @@ class RowsInMemory:
         self.memory_limit = memory_limit
         self.field: Any = pa.field("t", batches[0].type, metadata=metadata)
         self.num_rows = sum(map(len, batches))
-        self.fragments = [FragmentExtent(0, self.num_rows)]
+        self.fragment_ids = [0]
         self.stable_row_ids = False
         self.dictionary_type: pa.DataType | None = None
 

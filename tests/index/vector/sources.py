@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import FragmentExtent, ValueBatch
+from glaive.index.protocol import ValueBatch
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store
@@ -24,7 +24,7 @@ class ArraySource:
     def __init__(self, arrays: Sequence[Any], memory_limit: int = 1 << 28) -> None:
         self._arrays = list(arrays)
         self.field = pa.field("v", self._arrays[0].type)
-        self.fragments = [FragmentExtent(at, len(one)) for at, one in enumerate(self._arrays)]
+        self.fragment_ids = list(range(len(self._arrays)))
         self.num_rows = sum(map(len, self._arrays))
         self.memory_limit = memory_limit
         self.times_read = 0

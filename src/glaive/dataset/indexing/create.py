@@ -48,7 +48,6 @@ from glaive.index.protocol import IndexKind, index_kinds, kind_by_name, kind_of
 from glaive.index.segment import STAGING, Segment, SegmentWriter
 from glaive.index.vector.model import model_bounds, model_centroids, model_codebook, model_sample
 from glaive.index.vector.parameters import VectorParameters, default_parts, parse_parameters
-from glaive.table.configuration import wants_checksums
 from glaive.table.index_coverage import covered_fragments, with_covered
 from glaive.table.load import open_latest
 from glaive.table.operations.create_index import CreateIndex, brought_up_to
@@ -338,13 +337,7 @@ def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallba
         from glaive.index.text.inverted import build_part
 
         source, parameters = source_of(dataset, task, count_rows)
-        out = SegmentWriter(
-            dataset.store,
-            dataset.manifest.data_format,
-            UUID(task.uuid),
-            part=True,
-            checksums=wants_checksums(dataset.manifest.wire),
-        )
+        out = SegmentWriter.of(dataset.store, dataset.manifest, UUID(task.uuid), part=True)
         try:
             build_part(source, parameters, out)
             out.finish()
@@ -409,12 +402,7 @@ def _merge(dataset: OpenedVersion, chosen: UUID) -> list[table_pb2.IndexFile]:
 
     entry = table_pb2.IndexMetadata(name=str(chosen))
     entry.uuid.uuid = chosen.bytes
-    out = SegmentWriter(
-        dataset.store,
-        dataset.manifest.data_format,
-        chosen,
-        checksums=wants_checksums(dataset.manifest.wire),
-    )
+    out = SegmentWriter.of(dataset.store, dataset.manifest, chosen)
     try:
         merged = merge(StagedSegment(dataset.store, entry), out)
         files = out.finish()

@@ -29,14 +29,7 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.field import Field, joined_path
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import (
-    BuiltSegment,
-    FragmentExtent,
-    IndexKind,
-    ValueBatch,
-    index_kinds,
-    kind_of,
-)
+from glaive.index.protocol import BuiltSegment, IndexKind, ValueBatch, index_kinds, kind_of
 from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import SearchDefaults, with_defaults
@@ -53,7 +46,6 @@ from glaive.scan.query import make_query
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
-from glaive.table.configuration import wants_checksums
 from glaive.table.index_coverage import covered_fragments
 
 if TYPE_CHECKING:
@@ -306,7 +298,7 @@ class ColumnSource:
         self._snapshot = snapshot
         self._path, self._addresses = path, addresses
         ids = snapshot.manifest.fragment_ids.tolist() if fragment_ids is None else fragment_ids
-        self._fragment_ids = tuple(ids)
+        self.fragment_ids = tuple(ids)
         self._count_rows = count_rows
         self.memory_limit = memory_limit
 
@@ -335,16 +327,7 @@ class ColumnSource:
 
     @cached_property
     def _positions(self) -> list[int]:
-        return list(self._snapshot.positions_of(self._fragment_ids))
-
-    @cached_property
-    def fragments(self) -> Sequence[FragmentExtent]:
-        """The fragments, in the order in which they are read."""
-        rows = self._snapshot.manifest.physical_rows[self._positions].tolist()
-        return [
-            FragmentExtent(number, count)
-            for number, count in zip(self._fragment_ids, rows, strict=True)
-        ]
+        return list(self._snapshot.positions_of(self.fragment_ids))
 
     @property
     def stable_row_ids(self) -> bool:
@@ -358,11 +341,11 @@ class ColumnSource:
 
     def batches(self) -> Iterator[ValueBatch]:
         """Read all rows, fragment by fragment."""
-        if not self._fragment_ids:
+        if not self.fragment_ids:
             return
         options = ScanOptions(
             columns=(self._path,),
-            fragments=self._fragment_ids,
+            fragments=self.fragment_ids,
             with_row_address=self._addresses,
             with_row_id=not self._addresses,
             batch_size=_BATCH_ROWS,
@@ -546,7 +529,7 @@ def build_segment(
     kind = index_kinds()[task.kind]
     source, parameters = source_of(dataset, task, count_rows)
     field_id = dataset.manifest.schema.find(task.column)[-1].id
-    covered = [fragment.id for fragment in source.fragments]
+    covered = source.fragment_ids
     finish: Callable[[Entry], None] | None = None
     if kind.name == "vector" and "recall" in parameters:
         recall = checked_recall(parameters)
@@ -641,11 +624,7 @@ def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segme
         yield stored
         return
     rows = SnapshotIndices.of(dataset.snapshot).retained(segment)
-    out = SegmentWriter(
-        dataset.store,
-        dataset.manifest.data_format,
-        checksums=wants_checksums(dataset.manifest.wire),
-    )
+    out = SegmentWriter.of(dataset.store, dataset.manifest)
     try:
         rebuilt = segment.kind.remap(stored, rows, out)
         if rebuilt is None:
@@ -683,12 +662,7 @@ def _written(
     OptionError
         There is a segment of this id.
     """
-    out = SegmentWriter(
-        dataset.store,
-        dataset.manifest.data_format,
-        uuid,
-        checksums=wants_checksums(dataset.manifest.wire),
-    )
+    out = SegmentWriter.of(dataset.store, dataset.manifest, uuid)
     if uuid is not None and next(iter(dataset.store.walk(out.folder)), None) is not None:
         raise OptionError(f"index_uuid: there are files of {uuid} already. Choose another id")
     try:

@@ -41,7 +41,6 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.configuration import wants_checksums
 
 if TYPE_CHECKING:
     from glaive.dataset.indexing.task import ColumnSource
@@ -352,7 +351,7 @@ def write_encoded(
 ) -> None:
     """Write number, partition and code of each row of a source."""
     kind = pa.list_(pa.uint8(), encoded.model.dtype[PRODUCT].shape[0])
-    fragments = [fragment.id for fragment in source.fragments]
+    fragments = list(source.fragment_ids)
     schema = _schema(kind, fragments)
     known = None if partitions_uri is None else computed_partitions(partitions_uri)
     with LanceFileWriter(uri, schema) as writer:
@@ -408,11 +407,7 @@ def load_sorted(
     """Write a segment with the rows of files; nothing is committed."""
     model, parameters = encoded.model, encoded.parameters
     files = [_EncodedFile(f"{folder}/{name}", len(model)) for name in names]
-    out = SegmentWriter(
-        dataset.store,
-        dataset.manifest.data_format,
-        checksums=wants_checksums(dataset.manifest.wire),
-    )
+    out = SegmentWriter.of(dataset.store, dataset.manifest)
     try:
         with PartitionSort(len(model), model.dtype, _MEMORY_LIMIT) as sort:
             for file in files:

@@ -30,7 +30,6 @@ from glaive.format.pb import json_details_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.index.protocol import (
     BuiltSegment,
-    FragmentExtent,
     IndexKind,
     IndexSource,
     OpenedIndex,
@@ -99,9 +98,9 @@ class MemberSource:
         return None
 
     @property
-    def fragments(self) -> Sequence[FragmentExtent]:
-        """The fragments, in the order in which they are read."""
-        return self.documents.fragments
+    def fragment_ids(self) -> Sequence[int]:
+        """Ids of the fragments, in the order in which they are read."""
+        return self.documents.fragment_ids
 
     @property
     def num_rows(self) -> int:

@@ -317,7 +317,7 @@ def build_part(
     from glaive.index.text.partition import build_partitions, write_metadata
 
     form = form_of(source, parameters)
-    first = min((fragment.id for fragment in source.fragments), default=0) << 32
+    first = min(source.fragment_ids, default=0) << 32
     numbers = build_partitions(source, form, out, first)
     write_metadata(out, form, numbers, f"part_{first}_metadata.lance")
     return form.built()

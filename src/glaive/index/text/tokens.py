@@ -71,16 +71,16 @@ class Fst:
         It is too short, of another version, or its root is outside.
     """
 
-    __slots__ = ("_data", "_root", "count", "nbytes", "where")
+    __slots__ = ("_data", "count", "nbytes", "root", "where")
 
     def __init__(self, data: pa.Buffer, where: object) -> None:
         self._data, self.where, self.nbytes = memoryview(data).cast("B"), where, data.size
         self._check(data.size >= HEADER + FOOTER, f"{data.size} bytes")
         foot = data.size - FOOTER
         version = self._number(0, 8)
-        self.count, self._root = self._number(foot, 8), self._number(foot + 8, 8)
+        self.count, self.root = self._number(foot, 8), self._number(foot + 8, 8)
         self._check(version == VERSION, f"version {version}")
-        self._check(self._root == 0 or HEADER <= self._root < foot, f"root at {self._root}")
+        self._check(self.root == 0 or HEADER <= self.root < foot, f"root at {self.root}")
 
     def find(self, token: bytes) -> int | None:
         """The number of a token; ``None`` if it is not in the set.
@@ -90,7 +90,7 @@ class Fst:
         CorruptFileError
             A node on the way leads outside.
         """
-        address, total = self._root, 0
+        address, total = self.root, 0
         for letter in token:
             step = self._step(address, letter)
             if step is None:
@@ -100,33 +100,36 @@ class Fst:
         ends, added = self._end(address)
         return total + added if ends else None
 
+    def single(self, address: int) -> tuple[int, int, int] | None:
+        """Return letter, target and output of a node with one transition; None for other nodes."""
+        state = self._data[address] if address else 0
+        if state < 128:
+            return None
+        low = state & 63
+        first = address if low else address - 1
+        letter = _LETTERS[low] if low else self._data[first]
+        if state >= 192:
+            return letter, self._target(first, 1), 0
+        deep, wide = self._sizes(first - 1)
+        start = first - 1 - deep - wide
+        self._check(start >= HEADER, "nodes before the first")
+        step, output = self._number(start + wide, deep), self._number(start, wide)
+        return letter, self._target(start, step), output
+
     def _step(self, address: int, letter: int) -> tuple[int, int] | None:
         """Where a letter leads from a node, and what that adds."""
         if address == 0:
             return None
+        found = self.single(address)
+        if found is not None:
+            return found[1:] if found[0] == letter else None
         data = self._data
-        state = data[address]
-        low = state & 63
-        first = address if low else address - 1
-        if state >= 128:
-            found = _LETTERS[low] if low else data[address - 1]
-            if found != letter:
-                return None
-            if state >= 192:
-                return self._target(first, 1), 0
-            deep, wide = self._sizes(first - 1)
-            start = first - 1 - deep - wide
-            self._check(start >= HEADER, "nodes before the first")
-            return (
-                self._target(start, self._number(start + wide, deep)),
-                self._number(start, wide),
-            )
         count, sizes = self._shape(address)
         if count == 0:
             return None
         deep, wide = self._sizes(sizes)
         letters = sizes - (INDEX if count > MANY else 0)
-        start = letters - count * (1 + deep + wide) - (wide if state & 64 else 0)
+        start = letters - count * (1 + deep + wide) - (wide if data[address] & 64 else 0)
         self._check(start >= HEADER, "nodes before the first")
         # The first transition is the nearest to the end, in each of the three lists.
         place = bytes(data[letters - count : letters]).rfind(letter)
@@ -215,16 +218,11 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     CorruptFileError
         The FST is damaged, or does not have ``count`` tokens.
     """
-    content = as_array(data)
-    _check(len(content) >= HEADER + FOOTER, f"{len(content)} bytes", where)
-    version = int(content[:8].view("<u8")[0])
-    stored_count, root = content[-FOOTER:-4].copy().view("<u8").tolist()
-    sound = version == VERSION and stored_count == count
-    _check(sound, f"{stored_count} of version {version}", where)
-    _check(root == 0 or HEADER <= root < len(content) - FOOTER, f"root at {root}", where)
+    fst, content = Fst(data, where), as_array(data)
+    _check(fst.count == count, f"{fst.count}", where)
     # Of each visited node: its parent, and the letter of the transition from there.
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
-    addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
+    addresses, sums = np.array([fst.root], np.int64), np.zeros(1, np.int64)
     seen, depth, spent = 0, 0, 0
     most = max(_FEW_NODES, _NODES_PER_BYTE * len(content))
     ends: list[Int64s] = []
@@ -232,13 +230,12 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     depths: list[Int64s] = []
     while len(addresses):
         if len(addresses) <= _FEW_AT_ONCE:
-            chain = _Chain(content, addresses, sums, depth)
-            chain.follow(most - seen)
-            _check(max(chain.sums) < 1 << 63, "numbers beyond 2^63", where)
-            parents.append(np.arange(seen, seen + len(chain.letters)))
-            letters.append(np.array(chain.letters, np.uint8))
-            seen, depth = seen + len(chain.letters), chain.depth
-            addresses, sums = np.array(chain.addresses), np.array(chain.sums, np.int64)
+            chain, ends_at, added = _follow(fst, addresses.tolist(), sums.tolist(), most - seen)
+            _check(max(added) < 1 << 63, "numbers beyond 2^63", where)
+            parents.append(np.arange(seen, seen + len(chain)))
+            letters.append(np.array(chain, np.uint8))
+            seen, depth = seen + len(chain), depth + len(chain) // len(ends_at)
+            addresses, sums = np.array(ends_at), np.array(added, np.int64)
         nodes = _parse(content, addresses, where)
         spent += _LEVEL_NODES
         here = seen + np.arange(len(addresses))
@@ -339,51 +336,26 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
     return _Nodes(final, output, counts, inputs.astype(np.uint8), targets, sums)
 
 
-class _Chain:
-    """A few nodes of a level, and those that follow as long as each has one transition.
+def _follow(
+    fst: Fst, addresses: list[int], sums: list[int], most: int
+) -> tuple[list[int], list[int], list[int]]:
+    """Follow a few nodes of a level as long as each has one transition.
 
     They are read one by one: the letters of a long token are as many levels.
+
+    Returns
+    -------
+    The letters, level by level, the nodes where that ends, and the sums of their outputs.
     """
-
-    def __init__(self, data: UInt8s, addresses: Int64s, sums: Int64s, depth: int) -> None:
-        self._data: memoryview[Any] = memoryview(data.data)
-        self.addresses, self.sums, self.depth = addresses.tolist(), sums.tolist(), depth
-        self.letters: list[int] = []
-
-    def follow(self, most: int) -> None:
-        """Go on until a token ends, a node has several transitions, or there are too many."""
-        while self.addresses and len(self.letters) < most:
-            ways = [self._only_way(address) for address in self.addresses]
-            found = [way for way in ways if way is not None]
-            if len(found) < len(ways):
-                return
-            self.letters += [letter for letter, _, _ in found]
-            self.addresses = [target for _, target, _ in found]
-            self.sums = [known + way[2] for known, way in zip(self.sums, found, strict=True)]
-            self.depth += 1
-
-    def _only_way(self, address: int) -> tuple[int, int, int] | None:
-        """Letter, target and output of a node with one transition, as :func:`_parse` reads them.
-
-        None for nodes of other forms, or that may not be read.
-        """
-        data = self._data
-        state = data[address]
-        if address == 0 or state < 128:
-            return None
-        low = state & 63
-        letter, first = (_LETTERS[low], address) if low else (data[address - 1], address - 1)
-        if state >= 192:
-            return (letter, first - 1, 0) if first - 1 >= HEADER else None
-        wide, deep = data[first - 1] & 15, data[first - 1] >> 4
-        first -= 1 + deep + wide
-        if first < HEADER or wide >= _WIDEST or deep >= _WIDEST:
-            return None
-        step = int.from_bytes(data[first + wide : first + wide + deep], "little")
-        output = int.from_bytes(data[first : first + wide], "little")
-        if step == 0:
-            return letter, 0, output
-        return (letter, first - step, output) if first - step >= HEADER else None
+    letters: list[int] = []
+    while len(letters) < most:
+        found = [way for address in addresses if (way := fst.single(address)) is not None]
+        if len(found) < len(addresses):
+            break
+        letters += [letter for letter, _, _ in found]
+        addresses = [target for _, target, _ in found]
+        sums = [known + way[2] for known, way in zip(sums, found, strict=True)]
+    return letters, addresses, sums
 
 
 def _byte(data: UInt8s, at: Int64s, wanted: Flags, where: object) -> Int64s:

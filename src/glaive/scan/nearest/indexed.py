@@ -52,7 +52,7 @@ from glaive.scan.options import Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
-from glaive.types import Flags, Float32s, Int64s, UInt64s
+from glaive.types import Flags, Float32s, Int64s
 
 # --- Where the rows of a segment are in a version: fragment and physical row of each ----
 
@@ -64,42 +64,16 @@ def locate_rows(
     indices: SnapshotIndices, segment: IndexedSegment, numbers: RowNumbers
 ) -> RowPlaces:
     """Find rows by their numbers, as the segment stores them, in whatever order."""
-    snapshot = indices.snapshot
-    manifest = snapshot.manifest
-
-    def is_deleted(position: int, rows: Int64s) -> Flags | None:
-        live = snapshot.live_rows(manifest.fragment(position))
-        return None if live is None else live.is_deleted(rows)
-
-    covered = np.zeros(manifest.num_fragments, np.bool_)
-    covered[list(snapshot.positions_of(sorted(segment.fragments)))] = True
-    if not indices.holds_addresses(segment):
-        fragment, row = snapshot.row_id_index.locate(numbers, is_deleted)
-        there = fragment >= 0
-        there[there] = covered[fragment[there]]
-        return _located(fragment, row, numbers, there)
-    addresses, there = indices.moved(numbers)
-    ids = manifest.fragment_ids
+    addresses, there = indices.locate(segment, numbers)
+    ids = indices.snapshot.manifest.fragment_ids
     order = np.argsort(ids, kind="stable")
-    wanted = (addresses >> _SHIFT).astype(np.int64)
-    at = np.minimum(np.searchsorted(ids[order], wanted), max(0, len(ids) - 1))
-    if not len(ids):
-        return _located(wanted, wanted, addresses, np.zeros(len(wanted), np.bool_))
-    fragment = order[at]
+    at = np.searchsorted(ids[order], (addresses >> _SHIFT).astype(np.int64))
+    # Of rows that are not there, any fragment will do.
+    fragment = order.take(at, mode="clip") if len(ids) else np.zeros(len(at), np.int64)
     row = (addresses & _MASK).astype(np.int64)
-    there = there & (ids[fragment] == wanted) & covered[fragment]
-    there &= row < manifest.physical_rows[fragment]
-    for position in np.flatnonzero(manifest.deleted_rows != 0).tolist():
-        here = np.flatnonzero(there & (fragment == position))
-        deleted = is_deleted(position, row[here]) if len(here) else None
-        if deleted is not None:
-            there[here[deleted]] = False
-    return _located(fragment, row, addresses, there)
-
-
-def _located(fragment: Int64s, row: Int64s, key: UInt64s, there: Flags) -> RowPlaces:
-    numbers = np.ascontiguousarray(fragment, np.int64), np.ascontiguousarray(row, np.int64)
-    return RowPlaces(*numbers, np.ascontiguousarray(key), None if there.all() else there)
+    key = addresses if indices.holds_addresses(segment) else numbers
+    live = None if there.all() else there
+    return RowPlaces(fragment, row, np.ascontiguousarray(key), live)
 
 
 # --- Rows that a search is restricted to, because a filter comes first ------------------
