@@ -29,7 +29,7 @@ from glaive.hf import HuggingFaceConverter
 from glaive.indices import IndexConfig
 from glaive.ingestion.task import JOBS, IngestedPieces, Journal
 from glaive.io.uri import open_store
-from glaive.table.publishing import PUBLISHED, Published
+from glaive.table.operations.overwrite import PUBLISHED, Published
 
 pd = pytest.importorskip("pandas")
 

@@ -13,7 +13,7 @@ from tests.table.places import StaleListing, create
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.dataset.versions import cleanup, clones
+from glaive.dataset.versions import cleanup, refs
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
@@ -232,7 +232,7 @@ def test_no_clone_takes_the_place_of_a_dataset_that_listings_do_not_show_yet(
 ) -> None:
     place = f"memory://{uuid4().hex}/t.lance"
     other = glaive.write_dataset(pa.table({"other": [1]}), place)
-    monkeypatch.setattr(clones, "open_root", lambda *_, **__: Unseen(other.store))
+    monkeypatch.setattr(refs, "open_root", lambda *_, **__: Unseen(other.store))
     with pytest.raises(DatasetExistsError):
         getattr(newest, how)(place)
     assert glaive.dataset(place).to_table() == other.to_table()

@@ -1310,7 +1310,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         OptionError
             The name is invalid.
         """
-        from glaive.dataset.versions.clones import make_branch
+        from glaive.dataset.versions.refs import make_branch
 
         return self.holding(self._at.at_reference(make_branch(self._at, branch, reference)))
 
@@ -1327,7 +1327,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.versions.clones import clone_shallow
+        from glaive.dataset.versions.refs import clone_shallow
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_shallow(self._at, target_path, reference, options)
@@ -1346,7 +1346,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.versions.clones import clone_deep
+        from glaive.dataset.versions.refs import clone_deep
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_deep(self._at, target_path, reference, options)

@@ -46,7 +46,6 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Feature, Manifest, check_writable
 from glaive.format.rowids import decode_row_ids, encode_row_ids
-from glaive.named_tuple import NamedTuple
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
 from glaive.scan.query import make_query
@@ -59,22 +58,10 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Sets of rows, by fragment: few as numbers, many as bitmaps of at most about a bit per row
+# --- Sets of rows, by fragment: bitmaps of at most about a bit per row
 
 _WAITING_ROWS: Final = 1 << 18
 """Rows that are kept as they came until they are added to the sets of their fragments."""
-
-_LISTED_ROWS: Final = 1 << 14
-"""Rows of a fragment up to which a list of them is small enough."""
-
-
-class _Packed(NamedTuple):
-    """The fragments with lists of rows, their numbers and rows, and those with bitmaps."""
-
-    ids: NDArray[np.uint32]
-    counts: NDArray[np.uint32]
-    offsets: Offsets
-    many: dict[int, Any]
 
 
 class RowsByFragment(Mapping[int, Offsets]):
@@ -87,22 +74,15 @@ class RowsByFragment(Mapping[int, Offsets]):
     def __init__(self) -> None:
         self._waiting: list[NDArray[np.uint64]] = []
         self._waiting_rows = 0
-        self._parts: dict[int, Any] = {}  # an array of offsets, or a roaring bitmap
-        self._packed: list[_Packed] = []  # of other processes, not in the parts yet
+        self._parts: dict[int, Any] = {}  # roaring bitmaps
 
-    def __getstate__(self) -> _Packed:
+    def __getstate__(self) -> dict[int, Any]:
         self._settle()
-        few = {number: at for number, at in self._parts.items() if isinstance(at, np.ndarray)}
-        return _Packed(
-            np.fromiter(few, np.uint32, len(few)),
-            np.fromiter(map(len, few.values()), np.uint32, len(few)),
-            np.concatenate([np.empty(0, np.uint32), *few.values()]).astype(np.uint32, copy=False),
-            {number: part for number, part in self._parts.items() if number not in few},
-        )
+        return self._parts
 
-    def __setstate__(self, packed: _Packed) -> None:
+    def __setstate__(self, parts: dict[int, Any]) -> None:
         self.__init__()  # type: ignore[misc]  # of the same class
-        self._packed.append(packed)
+        self._parts = parts
 
     def add(self, addresses: NDArray[np.uint64]) -> None:
         """Add rows, in any order, also some that were added before."""
@@ -117,23 +97,18 @@ class RowsByFragment(Mapping[int, Offsets]):
         """Add rows of one fragment, ascending."""
         if not len(offsets):
             return
-        known = self._parts.get(fragment_id)
-        if known is None:
-            many = len(offsets) > _LISTED_ROWS
-            self._parts[fragment_id] = _bitmap(offsets) if many else offsets
-        else:
-            self._parts[fragment_id] = _as_bitmap(known) | _bitmap(offsets)
+        self._join(fragment_id, _bitmap(offsets))
 
     def add_all(self, others: RowsByFragment) -> None:
-        """Add the rows of another set; offsets of fragments that only it has are not made."""
-        self._add_waiting()
-        others._add_waiting()  # of this class
-        self._packed += others._packed  # same
+        """Add the rows of another set."""
+        self._settle()
+        others._settle()  # of this class
         for fragment_id, part in others._parts.items():  # same
-            known = self._parts.get(fragment_id)
-            self._parts[fragment_id] = (
-                part if known is None else _as_bitmap(known) | _as_bitmap(part)
-            )
+            self._join(fragment_id, part)
+
+    def _join(self, fragment_id: int, part: Any) -> None:
+        known = self._parts.get(fragment_id)
+        self._parts[fragment_id] = part if known is None else known | part
 
     def divided(self, fragments: int) -> Iterator[RowsByFragment]:
         """The same rows in sets of so many fragments each."""
@@ -176,10 +151,7 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def __getitem__(self, fragment_id: int) -> Offsets:
         self._settle()
-        part = self._parts[fragment_id]
-        if isinstance(part, np.ndarray):
-            return part
-        return np.asarray(part.to_array(), np.uint32)
+        return np.asarray(self._parts[fragment_id].to_array(), np.uint32)
 
     def __iter__(self) -> Iterator[int]:
         self._settle()
@@ -190,22 +162,11 @@ class RowsByFragment(Mapping[int, Offsets]):
         return len(self._parts)
 
     def _settle(self) -> None:
-        self._add_waiting()
-        packed, self._packed = self._packed, []
-        for part in packed:
-            at = np.split(part.offsets, np.cumsum(part.counts)[:-1]) if len(part.counts) else []
-            for number, offsets in (*zip(part.ids.tolist(), at, strict=True), *part.many.items()):
-                known = self._parts.get(number)
-                joined = offsets if known is None else _as_bitmap(known) | _as_bitmap(offsets)
-                self._parts[number] = joined
-
-    def _add_waiting(self) -> None:
-        if not self._waiting:
-            return
-        waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
-        rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        for fragment_id, offsets in _by_fragment(rows).items():
-            self.add_offsets(fragment_id, offsets)
+        if self._waiting:
+            waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+            rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            for fragment_id, offsets in _by_fragment(rows).items():
+                self.add_offsets(fragment_id, offsets)
 
 
 def _bitmap(offsets: Offsets) -> Any:
@@ -215,10 +176,6 @@ def _bitmap(offsets: Offsets) -> Any:
     bitmap = BitMap(array("I", offsets.astype(np.uint32, copy=False).tobytes()))
     bitmap.run_optimize()
     return bitmap
-
-
-def _as_bitmap(part: Any) -> Any:
-    return _bitmap(part) if isinstance(part, np.ndarray) else part
 
 
 def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:

@@ -32,7 +32,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_again, read_transaction
-from glaive.table.publishing import Published
+from glaive.table.operations.overwrite import Published
 from glaive.table.versions import list_versions
 from glaive.types import Int64s
 
