@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import glaive.mem_wal
 import pyarrow as pa
 import pytest
 
-import glaive.mem_wal
 from glaive import compat
 from glaive.compat.absent import Absence, needs_package, refuse_members
 from glaive.errors import MissingDependencyError, OptionError, UnsupportedFeatureError

@@ -576,14 +576,14 @@ def test_classes_compile_no_methods_while_modules_load() -> None:
         if path != home and "dataclasses.dataclass" in imports(parse(path))
     ]
     assert found == [], "use the decorator of glaive.dataclass"
-    home = PACKAGE / "named_tuple.py"
+    home = PACKAGE / "dataclass.py"
     standard = {"typing.NamedTuple", "collections.namedtuple"}
     found = [
         name_of(path)
         for path in sources()
         if path != home and standard.intersection(imports(parse(path)))
     ]
-    assert found == [], "use that of glaive.named_tuple"
+    assert found == [], "use that of glaive.dataclass"
 
 
 def test_the_reference_implementation_is_for_tests_only() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from glaive import named_tuple
+from glaive.dataclass import NamedTuple
 
 
-class Ours(named_tuple.NamedTuple):
+class Ours(NamedTuple):
     """Three members."""
 
     number: int
@@ -125,7 +125,7 @@ def test_objects_of_derived_classes_are_of_these() -> None:
 
 
 def test_a_derived_class_keeps_its_own_new() -> None:
-    class Base(named_tuple.NamedTuple):
+    class Base(NamedTuple):
         number: int
 
     class Doubled(Base):
@@ -144,7 +144,7 @@ def test_members_match_patterns() -> None:
 
 
 @pytest.mark.parametrize("members", ["a: int = 1\n b: int", "_a: int", "a: int\n __new__ = None"])
-@pytest.mark.parametrize("module", ["glaive.named_tuple", "typing"])
+@pytest.mark.parametrize("module", ["glaive.dataclass", "typing"])
 def test_definitions_that_make_no_sense_are_refused(module: str, members: str) -> None:
     source = f"from {module} import NamedTuple\nclass Wrong(NamedTuple):\n {members}"
     with pytest.raises((TypeError, ValueError, AttributeError)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -15,10 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.bitmap import Bitmap
+from glaive.fragment import FragmentMetadata, write_fragments
+from tests.docs.stubs import path_of, stub_of
 
 import glaive
-from glaive import debug, dependencies, log, otel, progress
-from glaive.bitmap import Bitmap
+from glaive import debug, dependencies, otel, progress, tracing
+from glaive.compat.modules import MODULES
 from glaive.errors import (
     AccessError,
     CorruptFileError,
@@ -27,7 +31,6 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.fragment import FragmentMetadata, write_fragments
 from glaive.hf import HuggingFaceConverter
 
 
@@ -35,6 +38,37 @@ from glaive.hf import HuggingFaceConverter
 def dataset(tmp_path: Path) -> glaive.LanceDataset:
     table = pa.table({"id": [1, 2, 3], "s": [{"a": 1}] * 3})
     return glaive.write_dataset(table, str(tmp_path / "a.lance"))
+
+
+# --- modules that have no file ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_without_a_file_has_all_its_names_and_a_stub(name: str) -> None:
+    module = importlib.import_module(f"glaive.{name}")
+    assert importlib.reload(module) is module
+    assert all(getattr(module, one) is not None for one in module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = module.no_such_name
+    assert path_of(name).read_text("utf-8") == stub_of(name)
+
+
+def test_a_module_without_a_file_is_imported_in_every_way() -> None:
+    ways = [
+        "import glaive.bitmap; print(glaive.bitmap.Bitmap([1]))",
+        "from glaive.bitmap import Bitmap; print(Bitmap([1]))",
+        "from glaive import bitmap; print(bitmap.Bitmap([1]))",
+        "from glaive.bitmap import *; print(Bitmap([1]))",
+        "import glaive; print(glaive.bitmap.Bitmap([1]))",
+    ]
+    for way in ways:
+        done = subprocess.run(
+            [sys.executable, "-c", way], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "Bitmap({1})\n"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("glaive.no_such_module")
 
 
 # --- bitmap -------------------------------------------------------------------------------
@@ -199,7 +233,7 @@ def test_the_level_of_logging_is_in_the_environment(
     monkeypatch: pytest.MonkeyPatch, given: str, level: str
 ) -> None:
     monkeypatch.setenv("LANCE_LOG", given)
-    assert log.get_log_level() == level
+    assert tracing.get_log_level() == level
 
 
 def test_counters_count_what_this_process_reads(dataset: glaive.LanceDataset) -> None:

@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from glaive import (
         arrow,
         bitmap,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
         hf,
         indices,
         io,
-        log,
         optimize,
         otel,
         progress,
@@ -71,11 +72,11 @@ if TYPE_CHECKING:
     from glaive.index.text.tokenizers import FtsToken, tokenize
     from glaive.ingestion.job import ingest
     from glaive.ingestion.task import IngestResult
-    from glaive.log import set_logger
     from glaive.scan.blob_files import BlobFile
     from glaive.scan.options import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
     from glaive.scan.snapshot import Session
+    from glaive.tracing import set_logger
 
     class _Dataset:
         """What ``glaive.dataset`` is: a module that is called as the function."""
@@ -165,7 +166,7 @@ _NAMES = {
     "format.extension": "json_to_schema schema_to_json",
     "index.text.tokenizers": "FtsToken tokenize",
     "ingestion.job": "IngestResult ingest",
-    "log": "set_logger",
+    "tracing": "set_logger",
     "scan.blob_files": "BlobFile",
     "scan.options": "ScanStatistics",
     "scan.run.compare": "ColumnOrdering",
@@ -201,6 +202,21 @@ def _reach_submodules() -> None:
 
 
 _reach_submodules()
+
+
+class _OfPylance:
+    """Finds modules that have only names of others, once there is no file of the name."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        if not name.startswith("glaive."):
+            return None
+        from glaive.compat.modules import spec_of
+
+        return spec_of(name)
+
+
+sys.meta_path.append(_OfPylance)
 
 
 def __getattr__(name: str) -> object:

@@ -20,7 +20,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.entropy import random_bytes
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
@@ -33,6 +32,7 @@ from glaive.ingestion.sources import known_options, option
 from glaive.io.local_sink import final_name
 from glaive.io.store import ObjectStore, Sink
 from glaive.io.uri import open_store
+from glaive.process import random_bytes
 
 __all__ = ["FORMATS", "ExportMode", "ExportTask", "export_files"]
 

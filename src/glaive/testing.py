@@ -17,11 +17,11 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError, StoreError
-from glaive.forks import renewed
 from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.kernels.native import Tier, force_tier
+from glaive.process import renewed
 from glaive.table.load import load_numbered, open_latest
 from glaive.types import ByteRange
 

@@ -1,7 +1,7 @@
 """Events of glaive as they happen, under the names of ``lance.tracing``.
 
 Events are what happens to datasets, files and indices, with pylance's targets and fields, and the
-messages that glaive logs (see :mod:`glaive.log`); spans of single steps are not recorded. For
+messages that glaive logs (see :mod:`glaive.tracing`); spans of single steps are not recorded. For
 where the time of a scan goes, use ``scanner.analyze_plan()`` or ``scan_stats_callback``.
 
 =========================  ====================================================================
@@ -34,11 +34,64 @@ from pathlib import Path
 from typing import Any
 
 from glaive.dataclass import dataclass
-from glaive.events import listen, stop_listening
-from glaive.forks import renewed
-from glaive.log import get_log_level
+from glaive.process import listen, renewed, stop_listening
 
-__all__ = ["TraceEvent", "capture_trace_events", "shutdown_tracing", "trace_to_chrome"]
+# --- Set-up of logging, under the names of ``lance.log`` --------------------------------
+# glaive logs to the loggers ``glaive.…``, and sets up none by itself; ``LANCE_LOG`` holds the
+# level,
+# as for pylance.
+
+ENV_NAME_PYLANCE_LOGGING_LEVEL = "LANCE_LOG"
+
+_FORMAT = "%(asctime)s %(name)s [%(levelname)s] %(filename)s:%(lineno)d %(funcName)s : %(message)s"
+
+
+def get_python_log_level(rust_log_level: str) -> str:
+    """Python's name of a level: it has no ``trace``."""
+    return "DEBUG" if rust_log_level.lower() == "trace" else rust_log_level
+
+
+def get_log_level() -> str:
+    """The level in ``LANCE_LOG``, ``INFO`` if there is none.
+
+    Levels of single modules (``lance=debug``) are left out.
+    """
+    given = os.environ.get(ENV_NAME_PYLANCE_LOGGING_LEVEL, "").upper()
+    levels = [entry.strip() for entry in given.split(",") if entry.strip() and "=" not in entry]
+    return get_python_log_level(levels[0]) if levels else "INFO"
+
+
+LOGGER = logging.getLogger("glaive")
+
+
+def set_logger(
+    file_path: str | os.PathLike[str] | None = "pylance.log",
+    name: str = "pylance",
+    level: int = logging.INFO,
+    format_string: str | None = None,
+    log_handler: logging.Handler | None = None,
+) -> None:
+    """Write log messages of glaive to a file, or to a handler.
+
+    Parameters
+    ----------
+    file_path
+        The file; unused with ``log_handler``.
+    name
+        A logger that gets the same handler, beside ``glaive``.
+    level
+        Lowest level that is written.
+    format_string
+        Of :class:`logging.Formatter`.
+    log_handler
+        In place of the file.
+    """
+    handler = log_handler if log_handler is not None else logging.FileHandler(str(file_path))
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter(format_string or _FORMAT))
+    for logger in (logging.getLogger("glaive"), logging.getLogger(name)):
+        logger.setLevel(level)
+        logger.addHandler(handler)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import pytest
 
 from glaive.arrow.build import list_array
 from glaive.errors import CorruptFileError
-from glaive.memory import as_buffer
-from glaive.types import Where
+from glaive.types import Where, as_buffer
 
 
 @pytest.mark.spec("rel-23")

@@ -18,8 +18,8 @@ from click.testing import Result
 from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
-from glaive.events import listen, stop_listening
 from glaive.io.local import LocalStore
+from glaive.process import listen, stop_listening
 
 Call = Callable[..., Result]
 

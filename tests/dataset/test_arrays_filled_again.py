@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 
 import glaive
 from glaive import LanceDataset, LanceOperation
 from glaive.arrow.validation import in_own_memory, own_rows
 from glaive.dataset import ScannerBuilder
 from glaive.file import LanceFileReader, LanceFileWriter
-from glaive.fragment import write_fragments
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float32())])
 EXPECTED = pa.table([range(50), range(50)], schema=SCHEMA)

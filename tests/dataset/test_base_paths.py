@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 
 import glaive
 from glaive.errors import CommitConflictError, OptionError
 from glaive.format.manifest import encode_manifest
-from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
 from glaive.table.load import open_latest
 

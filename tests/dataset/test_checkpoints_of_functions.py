@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.udf import BatchUDFCheckpoint, batch_udf
 
 import glaive
 from glaive.dataset.columns.udf import CheckpointFolder
 from glaive.errors import OptionError, StoreError
-from glaive.udf import BatchUDFCheckpoint, batch_udf
 
 
 def test_results_from_another_column_of_the_same_name_are_not_taken(tmp_path: Path) -> None:

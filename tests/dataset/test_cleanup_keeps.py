@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 
 import glaive
 from glaive import DatasetBasePath
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import DataFileMissingError, OptionError
-from glaive.fragment import write_fragments
 
 
 @pytest.mark.spec("rel-14")

@@ -11,6 +11,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.fragment import LanceFragment
 
 import glaive
 from glaive.dataset.commits.lance_operation import IndexFile
@@ -23,7 +24,6 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.fragment import LanceFragment
 
 ROWS = pa.table({"a": [1, 2]})
 Operation = glaive.LanceOperation

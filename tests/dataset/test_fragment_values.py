@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from glaive.fragment import FragmentMetadata
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
-from glaive.fragment import FragmentMetadata
 
 WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("id",), -1, "id of a fragment: expected an integer from 0 to 4294967295, found -1"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.progress import IndexProgress
 
 import glaive
 from glaive.dataset.commits.lance_operation import Index
@@ -27,7 +28,6 @@ from glaive.errors import (
 )
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import kind_of
-from glaive.progress import IndexProgress
 from glaive.table.operations.create_index import CreateIndex
 
 ROWS = 400

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.util import KMeans
+from glaive.vector import vec_to_table
 from tests.index.vector.sources import clustered, lists_of
 
 import glaive
@@ -19,8 +21,6 @@ from glaive.errors import (
 )
 from glaive.file import LanceFileWriter
 from glaive.indices import IndicesBuilder, IvfModel, PqModel
-from glaive.util import KMeans
-from glaive.vector import vec_to_table
 
 ROWS, DIMENSION = 2000, 16
 

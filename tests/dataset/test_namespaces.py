@@ -8,17 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import glaive.fragment
 import pyarrow as pa
 import pytest
+from glaive.progress import FragmentWriteProgress
 
 import glaive
 import glaive.file
-import glaive.fragment
 from glaive import config
 from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError, StoreError
 from glaive.io import checksums
 from glaive.io import credentials as io_catalogue
-from glaive.progress import FragmentWriteProgress
 
 ROWS = pa.table({"a": [1, 2, 3]})
 TABLE = ["sales", "orders"]

@@ -14,7 +14,6 @@ import pytest
 from tests.table.places import change_newest
 
 import glaive
-from glaive.clock import Clock, replaced_clock
 from glaive.errors import CorruptFileError, OptionError, SchemaError
 from glaive.file import LanceFileReader
 from glaive.format.bitmaps import bitmap_of
@@ -24,6 +23,7 @@ from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.format.pb import table_pb2
 from glaive.io.uri import open_store
+from glaive.process import Clock, replaced_clock
 from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 
 import glaive
 from glaive.dataset.progress_line import showing
 from glaive.errors import OptionError
-from glaive.fragment import write_fragments
 
 ROWS = 400
 PLAIN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 from tests.table.places import StaleListing, create
 
 import glaive
@@ -17,7 +18,6 @@ from glaive.dataset.versions import cleanup, refs
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
-from glaive.fragment import write_fragments
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore

@@ -180,7 +180,7 @@ def test_data_of_the_usual_kind_may_be_as_large_as_it_likes() -> None:
     script = """
 import numpy as np
 from glaive.encodings.compression import compress, decompress
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 from glaive.types import Where
 
 letters = np.random.default_rng(0).integers(97, 123, 1 << 20, np.uint8)

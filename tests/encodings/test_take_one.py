@@ -21,8 +21,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
-from glaive.types import Where
+from glaive.types import Where, as_buffer
 
 WHERE = Where("test.lance")
 WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.blob import blob_array, blob_field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glaive.blob import blob_array, blob_field
 from glaive.errors import SchemaError
 from glaive.file.blob_writer import BlobFiles
 from glaive.file.blobs import BlobValues

@@ -18,8 +18,8 @@ from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.native import force_tier
-from glaive.memory import as_buffer
 from glaive.scan.snapshot import LiveRows
+from glaive.types import as_buffer
 
 KINDS: list[Any] = [
     pa.int8(),

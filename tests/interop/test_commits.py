@@ -8,11 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import glaive.fragment
 import pyarrow as pa
 import pytest
+from glaive.fragment import DataFile, FragmentMetadata, write_fragments
 
 import glaive
-import glaive.fragment
 from glaive import LanceOperation, Transaction
 from glaive.errors import (
     CommitConflictError,
@@ -20,7 +21,6 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from glaive.fragment import DataFile, FragmentMetadata, write_fragments
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

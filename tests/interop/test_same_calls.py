@@ -10,14 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import glaive.fragment
+import glaive.schema
 import pyarrow as pa
 import pytest
 
 import glaive
 import glaive.file
-import glaive.fragment
 import glaive.optimize
-import glaive.schema
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytest.importorskip("lance.optimize")  # pylance loads these only when asked

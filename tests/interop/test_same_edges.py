@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import glaive.fragment
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
-import glaive.fragment
 import glaive.indices
 import glaive.optimize
 from glaive.errors import DeletedRowError, OptionError, PartitionIndexError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from glaive.clock import Clock, replaced_clock
 from glaive.io.remote import pause
+from glaive.process import Clock, replaced_clock
 
 
 class Counting(Clock):

@@ -26,7 +26,7 @@ from glaive.kernels.bitpack import (
 )
 from glaive.kernels.levels import LevelEncoding, unpack_level_bits
 from glaive.kernels.native import force_tier
-from glaive.memory import as_array
+from glaive.types import as_array
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glaive.kernels.match import IntegerRanges, bitset_of, list_rows, match_plain, words_of
 from glaive.kernels.native import force_tier
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 
 @given(

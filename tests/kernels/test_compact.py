@@ -23,7 +23,7 @@ from glaive.kernels.compact import (
 )
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 

@@ -14,7 +14,7 @@ from glaive.errors import GlaiveError
 from glaive.kernels.native import force_tier
 from glaive.kernels.offsets import contains
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 TEXTS = st.text("ab", max_size=12) | st.text("abcx", min_size=60, max_size=150)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.chunks import assemble_chunks, frame_inline
 from glaive.kernels.native import force_tier
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 
 def words(count: int, bits: int) -> NDArray[Any]:

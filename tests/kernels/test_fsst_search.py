@@ -14,8 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import StringTest, SymbolTable, encode_strings, search_chunks
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import Where, as_array, as_buffer
 
 TIERS = ("numpy", "numba")
 TABLE = SymbolTable((b"abc", b"ab", b"bb", b"cc", b"a", b"b"))

@@ -17,7 +17,7 @@ from glaive.errors import SchemaError
 from glaive.kernels.hashing import StringTable, WordTable
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 

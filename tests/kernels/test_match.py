@@ -16,7 +16,7 @@ from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.match import IntegerRanges, count_rows, list_rows, match_inline, match_plain
 from glaive.kernels.match import test_of_flags as flags_test
 from glaive.kernels.native import force_tier
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 BITS = (8, 16, 32, 64)

@@ -18,7 +18,7 @@ from glaive.kernels.distances import (
     rescore_rows,
 )
 from glaive.kernels.native import force_tier
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 DIMENSION = 21

@@ -16,7 +16,7 @@ from glaive.kernels.hashing import Vocabulary
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.kernels.text_search import character_set, find_tokens
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 PARTS = "abcXYZ019_é日𝄞\u0301"

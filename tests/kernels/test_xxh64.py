@@ -15,7 +15,7 @@ from glaive.errors import SchemaError
 from glaive.kernels.hashing import hash_ranges, hash_strings, hash_words
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
 

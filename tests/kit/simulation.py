@@ -19,10 +19,9 @@ from typing import Final
 
 from tests.kit.simulated_bucket import Bucket
 
-from glaive.clock import Clock, replaced_clock
 from glaive.dataclass import dataclass
-from glaive.entropy import replaced_entropy
 from glaive.errors import StoreError
+from glaive.process import Clock, replaced_clock, replaced_entropy
 
 __all__ = ["Actor", "Faults", "Killed", "Simulation"]
 

@@ -18,7 +18,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.namespace.calls import ROWS, call
 
 import glaive
-from glaive.clock import Clock, replaced_clock
 from glaive.errors import (
     CommitError,
     CorruptFileError,
@@ -35,6 +34,7 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect, manifest_table
 from glaive.namespace import errors as failures
+from glaive.process import Clock, replaced_clock
 from glaive.table.manifest_store.registers import CatalogueManifestStore, find_table
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import open_beside

@@ -8,12 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from glaive.fragment import write_fragments
 from tests.kit.model import made_rows, sorted_rows
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitError
-from glaive.fragment import write_fragments
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.testing import KINDS, CountingStore, Fault, Kind, each_request, open_on

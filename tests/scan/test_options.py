@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.bitmap import Bitmap
 
 import glaive
-from glaive.bitmap import Bitmap
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError

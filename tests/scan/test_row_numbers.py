@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.fragment import DataFile, FragmentMetadata, RowIdMeta
 from tests.traced import traced_peak
 
 import glaive
@@ -17,7 +18,6 @@ from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
-from glaive.fragment import DataFile, FragmentMetadata, RowIdMeta
 from glaive.io.local import LocalStore
 
 MIB = 1 << 20

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 from pyspark.sql import SparkSession
 from tests.table.places import change_newest
 
@@ -31,7 +32,6 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.manifest import Feature
-from glaive.fragment import write_fragments
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
 from glaive.spark.writer import LanceArrowWriter, WriteJob, plan_frame

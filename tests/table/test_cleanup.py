@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.clock import Clock, replaced_clock
 from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, HINT, manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
+from glaive.process import Clock, replaced_clock
 from glaive.table.cleanup import (
     HERE,
     CleanupPlan,

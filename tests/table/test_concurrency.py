@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.clock import Clock, replaced_clock
 from glaive.errors import CommitConflictError, CommitContentionError, DatasetExistsError
 from glaive.format.rowids import decode_row_ids
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
+from glaive.process import Clock, replaced_clock
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.protocol import CommitOptions

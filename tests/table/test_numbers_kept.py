@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.fragment import write_fragments
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
@@ -18,7 +19,6 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.transaction import Transaction
-from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.clock import Clock, replaced_clock
 from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
 from glaive.io.store import ObjectStore
+from glaive.process import Clock, replaced_clock
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.versions import list_versions

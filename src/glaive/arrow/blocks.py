@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from glaive.config import MOST_IMPLIED
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError
-from glaive.memory import as_buffer, items_of
-from glaive.types import MAX_OFFSET, Flags, Int64s
+from glaive.types import MAX_OFFSET, Flags, Int64s, as_buffer, items_of
 
 # --- Bitmaps: join, gather, make from flags; Arrow arrays over integers -----------------
 # Bits are counted from the least significant bit of each byte.

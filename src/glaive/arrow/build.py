@@ -28,8 +28,7 @@ from glaive.arrow.blocks import (
 )
 from glaive.config import MOST_IMPLIED
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError, SchemaError
-from glaive.memory import as_array, as_buffer, items_of
-from glaive.types import MAX_OFFSET, Flags, Int64s, Where
+from glaive.types import MAX_OFFSET, Flags, Int64s, Where, as_array, as_buffer, items_of
 
 _OFFSET_BITS = {
     pa.string().id: 32,

@@ -23,8 +23,7 @@ from glaive.arrow.blocks import (
 )
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array, as_buffer, items_of
-from glaive.types import MAX_OFFSET, Int64s
+from glaive.types import MAX_OFFSET, Int64s, as_array, as_buffer, items_of
 
 # --- Dictionary arrays: normalise, decode and join them ---------------------------------
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import pack_flags
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
-from glaive.memory import items_of
-from glaive.types import Flags, UInt64s
+from glaive.types import Flags, UInt64s, items_of
 
 # --- Constants of plain types, made without ``pyarrow.array``, which imports pandas (0.2 s)
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import has_dictionary
+from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError
-from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Int64s
 
 _STRING_BYTES: Final = 32

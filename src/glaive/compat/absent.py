@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import GlaiveError, MissingDependencyError, UnsupportedFeatureError
-from glaive.named_tuple import NamedTuple
 
 C = TypeVar("C", bound=type)
 

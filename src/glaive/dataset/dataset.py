@@ -35,12 +35,12 @@ from glaive.dataset.version import (
     warn_deprecated,
 )
 from glaive.errors import GlaiveError, UnsupportedFeatureError
-from glaive.forks import renewed
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature, Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import IOStats, ObjectStore
 from glaive.options import shows
+from glaive.process import renewed
 from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -276,3 +276,28 @@ class PylanceMembers:
         rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
         target: Any = _path_of(model_class) if uri is None else uri
         return cls.holding(insert_rows(target, rows, mode, kwargs))
+
+
+def is_datagen_supported() -> bool:
+    """Whether :func:`rand_batches` works: no, as in pylance's wheels."""
+    return False
+
+
+def rand_batches(
+    schema: pa.Schema,  # noqa: ARG001  # pylance has it
+    *,
+    num_batches: int | None = None,  # noqa: ARG001  # pylance has it
+    batch_size_bytes: int | None = None,  # noqa: ARG001  # pylance has it
+    rows_per_batch: int | None = None,  # noqa: ARG001  # pylance has it
+) -> NoReturn:
+    """Not supported.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Always.
+    """
+    raise UnsupportedFeatureError(
+        "rand_batches is not supported: rows at random are made for tests of pylance itself. Make "
+        "them with numpy.random"
+    )

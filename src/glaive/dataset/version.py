@@ -24,11 +24,11 @@ from glaive.errors import (
     UnreachableError,
     VersionNotFoundError,
 )
-from glaive.events import DATASETS, emit
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, NamingScheme
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
+from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
 from glaive.table.load import (

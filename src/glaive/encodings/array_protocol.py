@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import pyarrow as pa
 
 from glaive.arrow.chunked import concat_arrays, take_values
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.protocol import Fetch, Latest, PageBytes, RowRuns, and_then, join
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, Int64s, Where
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ import pyarrow as pa
 from glaive.config import USUAL_RATIO, settings
 from glaive.errors import CorruptFileError, LimitError
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import allocate, as_array
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, allocate, as_array
 
 Scheme = Literal["zstd", "lz4"]
 

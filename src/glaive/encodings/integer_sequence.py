@@ -21,8 +21,7 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.errors import CorruptFileError
 from glaive.kernels.offsets import check_total, expand_dictionary, take_items
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array
-from glaive.types import MAX_OFFSET, Where
+from glaive.types import MAX_OFFSET, Where, as_array
 
 # --- Decoding dictionary blocks: indices become the items they refer to -----------------
 

@@ -21,8 +21,7 @@ from glaive.encodings.protocol import Fetch, and_then, join_buffers
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.flat import join_bits, take_flat
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import as_array, as_buffer, items_of
-from glaive.types import MAX_OFFSET, ByteRange, Flags, Int64s, Where
+from glaive.types import MAX_OFFSET, ByteRange, Flags, Int64s, Where, as_array, as_buffer, items_of
 
 # --- Where the values of a 0.1 column are stored: pages, spans of pages, and their bytes
 # A column has one page per batch of rows. A read is a list of *spans*: a page, a first value and a

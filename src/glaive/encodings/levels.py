@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS, Block, Variable, pack_flags, spread
 from glaive.arrow.build import take_block
 from glaive.config import MOST_IMPLIED
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.list_levels import end_slots, number_ends, spread_lists
-from glaive.memory import as_buffer, items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt16s, Where
+from glaive.types import Flags, Int64s, UInt8s, UInt16s, Where, as_buffer, items_of
 
 # --- Decoded rows of a page: values and levels, before they become an array -------------
 

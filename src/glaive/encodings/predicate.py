@@ -18,15 +18,13 @@ from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth, all_set
 from glaive.arrow.build import all_null, offset_bits, to_array
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, float_order
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.errors import SchemaError
 from glaive.kernels.fsst import StringTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
-from glaive.memory import as_array, as_buffer, items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, UInt64s, Where
+from glaive.types import Flags, UInt64s, Where, as_array, as_buffer, items_of
 
 # --- Conditions on numbers, times and floats as ranges of unsigned integers: their machine words
 # =================== ==================================================================== values

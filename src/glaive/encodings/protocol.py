@@ -36,8 +36,7 @@ from glaive.dataclass import dataclass
 from glaive.encodings.levels import Layer, Leaf, Validity
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.io.cache import ByteCache
-from glaive.memory import allocate, as_array
-from glaive.types import ByteRange, Int64s, UInt8s, Where
+from glaive.types import ByteRange, Int64s, UInt8s, Where, allocate, as_array
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits

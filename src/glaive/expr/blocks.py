@@ -25,7 +25,7 @@ from glaive.expr.casts import cast
 from glaive.expr.coerce import type_of
 from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
-from glaive.memory import allocate, items_of
+from glaive.types import allocate, items_of
 
 BLOCK = 16_384
 """Rows of a block: 128 KiB of the widest numbers; a few blocks fit a core's cache."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import FilterError
 from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, sized
 from glaive.expr.constants import LONG_LIST
 from glaive.expr.tree import MAX_JOINED, MAX_TEXT, Literal
-from glaive.named_tuple import NamedTuple
 
 # --- Errors that show a position in the source text -------------------------------------
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from glaive.arrow import compute as pc
 from glaive.arrow.chunked import batch_parts, concat_arrays, dictionary_encoded, too_large
 from glaive.arrow.conditions import FALSE, Condition, HasText
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr import tree
 from glaive.expr.bind import Names, bind
@@ -34,7 +34,6 @@ from glaive.expr.rows import MAX_HELD_BYTES, scalar_bytes, varies
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
 from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
-from glaive.named_tuple import NamedTuple
 
 # --- Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right
 # The meaning does not change, nulls included. Constants that cannot be computed stay as they are,

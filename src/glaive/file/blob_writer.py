@@ -15,7 +15,6 @@ import pyarrow as pa
 from glaive.arrow.build import validity_flags
 from glaive.errors import OptionError, SchemaError
 from glaive.file.blobs import BlobOptions, BlobReference, BlobThresholds, BlobValues
-from glaive.forks import Origin
 from glaive.format.blobs import (
     DESCRIPTOR,
     EXTERNAL,
@@ -31,8 +30,8 @@ from glaive.format.wire import is_file_name
 from glaive.io.location import LOCAL_SCHEMES, path_of_file_uri
 from glaive.io.sink import AlignedSink, NewFiles
 from glaive.io.store import ObjectStore, Sink
-from glaive.memory import as_buffer
-from glaive.types import ByteRange, Flags, Int64s
+from glaive.process import Origin
+from glaive.types import ByteRange, Flags, Int64s, as_buffer
 
 _NAMED_IDS = 1 << 32
 

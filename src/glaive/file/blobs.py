@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import validity_flags
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Layer, Levels
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.values.flat import Flat
@@ -29,9 +29,7 @@ from glaive.io.store import ObjectStore
 from glaive.io.uri import open_object
 from glaive.kernels.flat import space_ranges
 from glaive.kernels.strings import check_offsets
-from glaive.memory import as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s
+from glaive.types import Flags, Int64s, as_buffer
 
 _PREFIX = "lance-encoding:blob-"
 

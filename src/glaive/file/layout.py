@@ -21,8 +21,7 @@ from glaive.file.v2.reader import FileV2
 from glaive.format.describe import EncodingNode, describe_encoding
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
-from glaive.memory import as_array
-from glaive.types import ByteRange, FormatVersion, Int64s, Where
+from glaive.types import ByteRange, FormatVersion, Int64s, Where, as_array
 
 # --- The layout of a data file as plain values: columns, pages, buffers and gaps --------
 # Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns these values.

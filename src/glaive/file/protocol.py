@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import Condition
 from glaive.arrow.widths import most_bytes, value_bytes
 from glaive.config import MOST_IMPLIED, USUAL_RATIO
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.options import PageOptions
 from glaive.encodings.protocol import Fetch, MemoryRanges, PageReader, and_then, join
 from glaive.errors import CapacityError, OptionError, RowIndexError
@@ -24,7 +24,6 @@ from glaive.format.fields import LanceSchema
 from glaive.io.mapped import MappedReader, prefetch
 from glaive.io.store import RangeReader
 from glaive.kernels.compact import DeletionMask
-from glaive.named_tuple import NamedTuple
 from glaive.types import FormatVersion, Int64s, RowRange, Where
 
 if TYPE_CHECKING:

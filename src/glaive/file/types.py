@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
+from glaive.dataclass import NamedTuple
 from glaive.errors import SchemaError
 from glaive.file.protocol import FormatProfile
 from glaive.file.versions import PROFILES
 from glaive.format.blobs import is_blob
 from glaive.format.field import BLOB, Field
 from glaive.format.fields import LanceSchema
-from glaive.named_tuple import NamedTuple
 
 _FIXED_STRUCTS = "fixed_size_list:struct:"
 _LISTS = ("list", "large_list", "map")

@@ -23,7 +23,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError, SchemaError
 from glaive.format.field import BLOB, BLOB_V2, PACKED, Field
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
-from glaive.memory import allocate
+from glaive.types import allocate
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
 """Descriptor of a value of the first kind, in the data file."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -19,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import ranges_of
 from glaive.format.wire import parse_bitmap
-from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
@@ -30,108 +29,22 @@ if TYPE_CHECKING:
 
 
 # --- Read Arrow IPC files with one column of 32-bit numbers, as used for deletion files -
-# Arrow's own reader would allocate whatever lengths a file specifies. Here the number of values,
-# and the size of compressed ones, are checked before anything is allocated.
-#
-# A file consists of ``ARROW1``, padding, messages, a footer, its length, ``ARROW1``. The footer
-# and the head of each message are flatbuffers: tables of fields, addressed by a list of offsets.
+# Arrow allocates whatever size a compressed buffer states. So the stated sizes are compared with
+# that of the file before Arrow decompresses a record batch. A file is ``ARROW1``, padding,
+# messages, a footer, its length, ``ARROW1``. The head of a message is a flatbuffer: tables of
+# fields, addressed by a list of offsets.
 #
 # Specification: "Deletion files" in ``docs/format``.
 
-_MAGIC: Final = b"ARROW1"
-_WIDTH: Final = 4
-_LENGTH: Final = struct.Struct("<q")
-_TAIL: Final = struct.Struct("<i6s")
-_BLOCK: Final = struct.Struct("<qi4xq")
-_PAIR: Final = struct.Struct("<qq")
-_HEAD: Final = struct.Struct("<iI")
-_CONTINUED: Final = -1
-_BATCH: Final = 3
-_INTEGER: Final = 2
-_CODECS: Final = {0: "lz4", 1: "zstd"}
-_UNCOMPRESSED: Final = -1
-"""Instead of a length: this buffer is not compressed."""
+_MESSAGES: Final = 8
+"""Bytes before the first message."""
 
 _MAX_RATIO: Final = 256
 """Maximum compression ratio: that of distinct numbers is far lower."""
 
-_MAX_PADDING: Final = 64
-"""Bytes of padding that a writer may have compressed as well."""
 
-
-class _Table:
-    """A table of a flatbuffer; missing fields are 0."""
-
-    __slots__ = ("_at", "_data", "_fields", "_offsets")
-
-    def __init__(self, data: memoryview, at: int) -> None:
-        self._data, self._at = data, at
-        self._offsets = at - self._unpack("<i", at)
-        self._fields = (self._unpack("<H", self._offsets) - 4) // 2
-
-    @classmethod
-    def first(cls, data: memoryview) -> _Table:
-        """The root table of a buffer."""
-        (at,) = struct.unpack_from("<I", data, 0)
-        return cls(data, at)
-
-    def _unpack(self, form: str, at: int) -> int:
-        if at < 0:
-            raise struct.error(f"position {at}")
-        number: int = struct.unpack_from(form, self._data, at)[0]
-        return number
-
-    def _position(self, field: int) -> int:
-        at = self._unpack("<H", self._offsets + 4 + 2 * field) if field < self._fields else 0
-        return self._at + at if at else 0
-
-    def number(self, field: int, form: str) -> int:
-        """A scalar field."""
-        at = self._position(field)
-        return self._unpack(form, at) if at else 0
-
-    def table(self, field: int) -> _Table | None:
-        """A nested table."""
-        at = self._position(field)
-        return _Table(self._data, at + self._unpack("<I", at)) if at else None
-
-    def items(self, field: int, size: int) -> list[memoryview]:
-        """Entries of ``size`` bytes each."""
-        at = self._position(field)
-        if not at:
-            return []
-        at += self._unpack("<I", at)
-        count = self._unpack("<I", at)
-        entries = self._data[at + 4 : at + 4 + count * size]
-        if len(entries) != count * size:
-            raise struct.error(f"{count} entries of {size} bytes")
-        return [entries[start : start + size] for start in range(0, len(entries), size)]
-
-    def tables(self, field: int) -> list[_Table]:
-        """Nested tables, in order."""
-        at = self._position(field)
-        entries = self.items(field, 4)
-        first = at + self._unpack("<I", at) + 4 if entries else 0
-        return [
-            _Table(self._data, start + self._unpack("<I", start))
-            for start in range(first, first + 4 * len(entries), 4)
-        ]
-
-
-class _Numbers(NamedTuple):
-    """The numbers of one record batch: their count and bytes.
-
-    ``size`` is the size in bytes after decompression with ``codec``, if any.
-    """
-
-    length: int
-    data: memoryview
-    size: int
-    codec: Any
-
-
-def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArray[np.uint32]:
-    """The numbers of the only column, called ``name``, in the order of the file.
+def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32]:
+    """The numbers of the only column, ``row_id``, in the order of the file.
 
     Parameters
     ----------
@@ -143,128 +56,61 @@ def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArra
     CorruptFileError
         It is no such file, has nulls or too many numbers, or its lengths are inconsistent.
     """
+    parts, left, room = [np.empty(0, np.uint32)], most, _MAX_RATIO * data.size
     try:
-        batches = list(_batches(memoryview(data), name, most, where))
-        parts = [_content(batch, where) for batch in batches]
-    except (struct.error, pa.ArrowException, OSError) as error:
-        raise _unfit(where, "Arrow file", "lengths within the file", error) from error
-    return np.concatenate([np.empty(0, np.uint32), *parts])
+        count = pa.ipc.open_file(data).num_record_batches
+        messages = pa.ipc.MessageReader.open_stream(data.slice(_MESSAGES))
+        schema = pa.ipc.read_schema(messages.read_next_message())
+        if not schema.equals(_SCHEMA):
+            raise _unfit(where, "a column row_id: uint32 not null", schema)
+        for _ in range(count):
+            message = messages.read_next_message()
+            room -= _stated_bytes(message)
+            if room < 0:
+                raise _unfit(where, "unique numbers", "more bytes than such numbers take")
+            batch = pa.ipc.read_record_batch(message, schema)
+            batch.validate(full=True)
+            left -= batch.num_rows
+            if left < 0 or batch.column(0).null_count:
+                raise _unfit(where, f"at most {most} without nulls", f"{most - left}")
+            parts.append(batch.column(0).to_numpy())
+    except (struct.error, pa.ArrowException, OSError, StopIteration, MemoryError) as error:
+        raise _unfit(where, "an Arrow file with lengths within it", error) from error
+    return np.concatenate(parts)
 
 
-def _unfit(where: object, subject: str, expected: str, found: object) -> CorruptFileError:
-    return CorruptFileError(subject, expected=expected, found=str(found), where=where)
+def _unfit(where: object, expected: str, found: object) -> CorruptFileError:
+    return CorruptFileError(
+        "numbers of an Arrow file", expected=expected, found=str(found), where=where
+    )
 
 
-def _batches(data: memoryview, name: str, most: int, where: object) -> Iterator[_Numbers]:
-    footer = _footer(data, where)
-    _check_schema(footer.table(1), name, where)
-    remaining, budget = most, _MAX_RATIO * len(data)
-    for entry in footer.items(3, _BLOCK.size):
-        start, head, body = _BLOCK.unpack(entry)
-        if min(start, head, body) < 0 or start + head + body > len(data) or head < _HEAD.size:
-            raise _unfit(
-                where, "record batch", f"bytes within 0..{len(data)}", f"{body} at {start}"
-            )
-        middle = start + head
-        batch = _numbers(data[start:middle], data[middle : middle + body], where)
-        remaining, budget = remaining - batch.length, budget - batch.size
-        if remaining < 0:
-            found = f"{most - remaining} or more"
-            raise _unfit(where, "numbers of an Arrow file", f"at most {most}", found)
-        if budget < 0:  # many batches with the same bytes
-            raise _unfit(where, "numbers of an Arrow file", "unique numbers", "repeated batches")
-        yield batch
+def _stated_bytes(message: Any) -> int:
+    """Bytes to which the compressed buffers of a record batch decompress, as they state."""
+    head, body = memoryview(message.metadata), memoryview(message.body)
 
+    def field(table: int, number: int) -> int:
+        """Where a field of a table is; 0 for a missing one."""
+        (back,) = struct.unpack_from("<i", head, table)
+        (size,) = struct.unpack_from("<H", head, table - back)
+        if size < 6 + 2 * number:
+            return 0
+        (at,) = struct.unpack_from("<H", head, table - back + 4 + 2 * number)
+        return table + at if at else 0
 
-def _footer(data: memoryview, where: object) -> _Table:
-    size, magic = _TAIL.unpack_from(data, max(0, len(data) - _TAIL.size))
-    end = len(data) - _TAIL.size
-    if magic != _MAGIC or bytes(data[: len(_MAGIC)]) != _MAGIC or not 0 < size <= end:
-        raise _unfit(
-            where, "Arrow file", "ARROW1, messages, a footer and its length, ARROW1", "other bytes"
-        )
-    return _Table.first(data[end - size : end])
+    def target(at: int) -> int:
+        return at + int(struct.unpack_from("<I", head, at)[0])
 
-
-def _check_schema(schema: _Table | None, name: str, where: object) -> None:
-    """Check that there is one non-nullable column of unsigned 32-bit numbers."""
-    fields = schema.tables(1) if schema is not None else []
-    found: Any = None
-    if schema is not None and len(fields) == 1:
-        (field,) = fields
-        kind = field.table(3)
-        text = b"".join(map(bytes, field.items(0, 1))).decode("utf-8", "replace")
-        plain = field.table(4) is None and not field.tables(5)  # no dictionary, no children
-        nullable, form = field.number(1, "<B"), field.number(2, "<B")
-        bits = (0, 0) if kind is None else (kind.number(0, "<i"), kind.number(1, "<B"))
-        if plain and (text, form, bits) == (name, _INTEGER, (8 * _WIDTH, 0)) and not nullable:
-            if schema.number(0, "<h") == 0:
-                return
-            found = "big-endian numbers"
-        else:
-            found = f"column {text!r} of another type"
-    expected = f"a column {name}: uint32 not null"
-    raise _unfit(where, "Arrow file", expected, found or f"{len(fields)} columns")
-
-
-def _numbers(head: memoryview, body: memoryview, where: object) -> _Numbers:
-    """The numbers of a message, not decoded."""
-    continued, size = _HEAD.unpack_from(head, 0)
-    if continued != _CONTINUED or size > len(head) - _HEAD.size:
-        raise _unfit(where, "record batch", "a message with its length before it", f"{size} bytes")
-    message = _Table.first(head[_HEAD.size :])
-    batch = message.table(2)
-    if message.number(1, "<B") != _BATCH or batch is None:
-        raise _unfit(where, "record batch", "a message with one", "another message")
-    count = batch.number(0, "<q")
-    nodes, buffers = batch.items(1, _PAIR.size), batch.items(2, _PAIR.size)
-    if len(nodes) != 1 or len(buffers) != 2:
-        raise _unfit(where, "record batch", "one column of numbers", f"{len(buffers)} buffers")
-    length, nulls = _PAIR.unpack(nodes[0])
-    if count < 0 or length != count or nulls:
-        raise _unfit(
-            where, "record batch", f"{count} numbers without nulls", f"{length}, {nulls} nulls"
-        )
-    start, size = _PAIR.unpack(buffers[1])
-    if min(start, size) < 0 or start + size > len(body):
-        raise _unfit(where, "numbers", f"bytes within 0..{len(body)}", f"{size} at {start}")
-    return _within(count, body[start : start + size], batch.table(3), where)
-
-
-def _within(count: int, data: memoryview, compression: _Table | None, where: object) -> _Numbers:
-    """The numbers of a buffer, whose size must match their count."""
-    codec, size = None, len(data)
-    if compression is not None and size:
-        codec = _CODECS.get(compression.number(0, "<b"))
-        if codec is None or compression.number(1, "<b"):
-            raise _unfit(
-                where, "compressed numbers", "LZ4 or Zstandard by buffer", "another compression"
-            )
-        (size,) = _LENGTH.unpack_from(data, 0)
-        data = data[_LENGTH.size :]
-        if size == _UNCOMPRESSED:
-            codec, size = None, len(data)
-    needed = count * _WIDTH
-    most = len(data) if codec is None else min(needed + _MAX_PADDING, _MAX_RATIO * len(data))
-    if not needed <= size <= most:
-        raise _unfit(
-            where, "numbers", f"{needed} bytes for {count} of them", f"{size}, in {len(data)} bytes"
-        )
-    return _Numbers(count, data, size, codec)
-
-
-def _content(batch: _Numbers, where: object) -> NDArray[np.uint32]:
-    data: Any = batch.data
-    if batch.codec == "zstd":
-        data = pa.Codec(batch.codec).decompress(pa.py_buffer(data), batch.size)
-    elif batch.codec is not None:
-        # One-shot decompression would leave trailing bytes undefined if a frame is too short.
-        data = pa.CompressedInputStream(pa.BufferReader(data), batch.codec).read(batch.size)
-    if memoryview(data).nbytes < batch.length * _WIDTH:
-        raise _unfit(
-            where, "numbers", f"{batch.length * _WIDTH} bytes", f"{memoryview(data).nbytes}"
-        )
-    return np.frombuffer(data, "<u4", batch.length)
+    batch = target(field(target(0), 2))
+    listed = field(batch, 2)
+    if not (listed and field(batch, 3)):  # not compressed
+        return 0
+    first, total = target(listed), 0
+    (count,) = struct.unpack_from("<I", head, first)
+    for number in range(count):
+        start, size = struct.unpack_from("<qq", head, first + 4 + 16 * number)
+        total += max(0, struct.unpack_from("<q", body, start)[0]) if size else 0
+    return total
 
 
 BITMAP_FROM: Final = 5000
@@ -365,7 +211,7 @@ def _decode(
         found = parse_bitmap(data.to_pybytes(), "deletion file", where)
         highest = found.max() if found else -1
     else:
-        found = ascending(read_numbers(data, "row_id", most, where))
+        found = ascending(read_numbers(data, most, where))
         highest = int(found[-1]) if len(found) else -1
     if highest >= rows:
         raise CorruptFileError(

@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
@@ -28,7 +28,6 @@ from glaive.format.wire import (
     is_file_name,
     parse,
 )
-from glaive.named_tuple import NamedTuple
 from glaive.types import FormatVersion, Int64s
 
 TOMBSTONE = -2

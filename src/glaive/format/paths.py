@@ -19,8 +19,8 @@ import re
 from typing import Final, Literal
 
 from glaive.dataclass import dataclass
-from glaive.entropy import random_bytes
 from glaive.format.wire import check_ending, check_file_name
+from glaive.process import random_bytes
 
 VERSIONS: Final = "_versions"
 DATA: Final = "data"

@@ -16,10 +16,10 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from glaive.dataclass import dataclass
-from glaive.entropy import new_uuid
 from glaive.errors import GlaiveError, OptionError
 from glaive.format.pb import table_pb2
 from glaive.format.wire import delimited, parse
+from glaive.process import new_uuid
 
 LANCE_COMMIT_MESSAGE_KEY = "__lance_commit_message"
 """Property of a transaction with the commit message."""

@@ -15,13 +15,12 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.named_tuple import NamedTuple
 from glaive.plugins import added
 from glaive.table.index_coverage import kind_name
 

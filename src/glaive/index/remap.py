@@ -19,7 +19,7 @@ from uuid import UUID
 import numpy as np
 
 from glaive.arrow.blocks import ascending
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import DataFileMissingError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment, ids_and_rows
 from glaive.format.manifest import Feature, Manifest
@@ -30,7 +30,6 @@ from glaive.index.protocol import IndexKind, kind_of
 from glaive.index.row_sets import Addresses, AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
-from glaive.named_tuple import NamedTuple
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     covered_fragments,

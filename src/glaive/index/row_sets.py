@@ -15,12 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import MAX_NUMBERS, RANGE_BYTES, is_of_runs, ranges_of
 from glaive.format.wire import parse_bitmap
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:

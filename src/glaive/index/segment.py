@@ -18,7 +18,6 @@ from glaive.arrow.widths import has_known_width, total_width
 from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import join
-from glaive.entropy import new_uuid
 from glaive.errors import (
     CapacityError,
     CorruptFileError,
@@ -32,13 +31,13 @@ from glaive.errors import (
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader, run_fetch
 from glaive.file.v2.reader import FileV2
-from glaive.forks import Origin
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.checksums import check_size, verification
 from glaive.io.store import ObjectStore
+from glaive.process import Origin, new_uuid
 from glaive.table.configuration import wants_checksums
 from glaive.table.root import locate_in_base
 from glaive.types import FormatVersion, Int64s

@@ -22,7 +22,6 @@ from glaive.errors import (
     OptionError,
     VersionNotFoundError,
 )
-from glaive.forks import Origin
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.commit import (
@@ -55,6 +54,7 @@ from glaive.ingestion.task import (
 )
 from glaive.io.pool import TASK_BYTES, submitted, worker_count
 from glaive.io.store import ObjectStore
+from glaive.process import Origin
 from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root
 

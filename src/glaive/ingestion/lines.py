@@ -31,8 +31,7 @@ from glaive.ingestion.sources import (
     refuse_failure,
 )
 from glaive.io.failures import from_system
-from glaive.memory import as_buffer
-from glaive.types import Int64s
+from glaive.types import Int64s, as_buffer
 
 # --- Blocks of whole records; the records of a block that cannot be parsed alone ----------
 

@@ -24,7 +24,6 @@ from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import DataLocation, WritePlan
-from glaive.entropy import random_bytes
 from glaive.errors import (
     CommitError,
     ExpectationError,
@@ -41,6 +40,7 @@ from glaive.format.fragment import packed_fragments, unpacked_fragments
 from glaive.format.paths import is_generated_data_file_name
 from glaive.ingestion.sources import Piece, Rejects, Rows, SourceFile, SourceFormat
 from glaive.io.store import ObjectStore
+from glaive.process import random_bytes
 from glaive.table.references import can_be_committed
 
 # --- The journal of a job: what its finished tasks wrote, so that the next run need not repeat it

@@ -8,7 +8,7 @@ from contextlib import suppress
 from threading import RLock
 from typing import Generic, TypeVar
 
-from glaive.forks import renewed
+from glaive.process import renewed
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -15,17 +15,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.clock import now_ns
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
-from glaive.forks import renewed
 from glaive.io.failures import without_named_secrets
 from glaive.io.location import Location
 from glaive.io.storage_options import PERMISSIONS, full_names, normalise_options
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedReader, WrappedStore
+from glaive.process import now_ns, renewed
 from glaive.types import ByteRange
 
 # ruff: noqa: D102  # ObjectStore and RangeReader say what each method does

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from inspect import signature
 from itertools import groupby
 from stat import S_ISLNK
@@ -37,7 +38,6 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
-from glaive.forks import Origin
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import (
     check_ranges,
@@ -62,6 +62,7 @@ from glaive.io.remote import (
 )
 from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.process import Origin
 from glaive.types import ByteRange
 
 # --- A file system of fsspec for each thread: several of them, or processes, must not share one
@@ -358,12 +359,10 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         fsspec does not know the scheme, or the file system rejects the options, or works on files
         of this machine.
     """
-    try:
-        import fsspec  # noqa: F401  # whether it is there
-    except ImportError:
+    if find_spec("fsspec") is None:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
-        ) from None
+        )
     own = (_THROUGH_LINKS, WRITE, VERIFY)
     passed = {key: value for key, value in options.items() if key.lower() not in own}
     systems = Systems(lambda: _opened(uri, passed)[0])

@@ -15,9 +15,9 @@ from stat import S_IFCHR, S_IFREG, S_ISDIR, S_ISLNK, S_ISREG
 from typing import Final
 
 from glaive.errors import NotForcedError, StoreError
-from glaive.forks import Origin
 from glaive.io.failures import from_system, not_a_file
 from glaive.io.store import BytesLike, IoCounters, PutMode, byte_views
+from glaive.process import Origin
 
 # --- Names of files that are not finished yet -------------------------------------------
 # A file is written as ``.<name>.<16 hexadecimal digits>.tmp`` in its final folder. The digits are

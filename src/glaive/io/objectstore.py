@@ -26,7 +26,6 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from glaive.config import settings
 from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreError
-from glaive.forks import renewed
 from glaive.io.failures import PANIC, check_ranges, first_line_of, from_object_store
 from glaive.io.location import check_object_path
 from glaive.io.pool import side_by_side
@@ -42,6 +41,7 @@ from glaive.io.remote import (
 )
 from glaive.io.storage_options import Connection, StoreKind, read_options
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.process import renewed
 from glaive.types import ByteRange
 
 # --- What the client of object stores raises where a request fails ----------------------

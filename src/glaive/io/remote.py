@@ -8,12 +8,10 @@ from datetime import datetime
 from threading import Condition, RLock, get_ident
 from typing import Any, Final, TypeVar
 
-from glaive.clock import sleep
-from glaive.entropy import fraction
 from glaive.errors import StoreError
-from glaive.forks import renewed
 from glaive.io.failures import LARGEST, too_large
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, byte_views
+from glaive.process import fraction, renewed, sleep
 from glaive.types import ByteRange
 
 

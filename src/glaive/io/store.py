@@ -22,10 +22,9 @@ from weakref import WeakSet
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import GlaiveError, StoreError
-from glaive.forks import renewed
-from glaive.named_tuple import NamedTuple
+from glaive.process import renewed
 from glaive.types import ByteRange
 
 # --- Counts of the operations and bytes read and written through a store ----------------

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from pyarrow import Buffer
 
 from glaive.config import settings
-from glaive.forks import renewed
-from glaive.memory import as_buffer
-from glaive.types import Int64s
+from glaive.process import renewed
+from glaive.types import Int64s, as_buffer
 
 # --- The buffers that kernels may access in a checked build: ``GLAIVE_KERNELS=checked`` -
 # Kernels see addresses only. In a checked build every buffer whose address a wrapper takes is

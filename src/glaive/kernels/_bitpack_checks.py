@@ -10,8 +10,7 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.kernels._bitpack_reference import BLOCK, tail_is_packed
 from glaive.kernels._bounds import outside
-from glaive.memory import allocate, as_array
-from glaive.types import Int64s, UInt8s
+from glaive.types import Int64s, UInt8s, allocate, as_array
 
 BLOCK_BYTES_PER_BIT = BLOCK // 8
 WORD_BITS = (8, 16, 32, 64)

@@ -14,8 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._bounds import outside
-from glaive.memory import as_array
-from glaive.types import Flags, Int64s, UInt8s
+from glaive.types import Flags, Int64s, UInt8s, as_array
 
 BLOCK = 1024
 ORDER = (0, 4, 2, 6, 1, 5, 3, 7)

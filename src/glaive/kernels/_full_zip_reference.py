@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.memory import allocate, as_array
-from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt16s, UInt32s
+from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array
 
 _LONG_RANGE = 1024  # bytes from which a Python step per range costs little beside its copy
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.named_tuple import NamedTuple
+from glaive.dataclass import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 Int32s = NDArray[np.int32]

@@ -23,8 +23,7 @@ from glaive.kernels._bitpack_checks import BLOCK_BYTES_PER_BIT, out_of_line_size
 from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import allocate, as_array
-from glaive.types import Int64s, UInt8s
+from glaive.types import Int64s, UInt8s, allocate, as_array
 
 _WORDS = {8 * word.size: word for word in map(struct.Struct, ("<B", "<H", "<I", "<Q"))}
 

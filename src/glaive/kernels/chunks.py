@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address
@@ -31,9 +32,7 @@ from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import chunks as chunks_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import allocate, as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s, UInt16s, Where
+from glaive.types import Int64s, UInt8s, UInt16s, Where, allocate, as_array
 
 FILL = 0xFE
 """The byte after headers and buffers; readers ignore it."""

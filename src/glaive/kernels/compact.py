@@ -17,8 +17,7 @@ from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.native import compact as compact_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import Strings, as_offsets
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Flags, Int64s, UInt8s
+from glaive.types import Flags, Int64s, UInt8s, allocate, as_array, as_buffer
 
 _WORDS = (1, 2, 4, 8)
 

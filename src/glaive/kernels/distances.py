@@ -17,13 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels.native import distances as distances_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s, UInt64s
+from glaive.types import Float32s, Int64s, UInt64s, as_array
 
 Element: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "uint8"]
 """Types of the elements of vectors."""

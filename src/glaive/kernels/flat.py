@@ -12,8 +12,7 @@ from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bounds import check_within, outside
 from glaive.kernels.native import flat as flat_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Int64s, UInt8s
+from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:

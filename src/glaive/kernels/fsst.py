@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
@@ -29,9 +29,17 @@ from glaive.kernels.native import use_compiled
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.records import DecodeState
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt32s, UInt64s, Where
+from glaive.types import (
+    MAX_OFFSET,
+    Int64s,
+    UInt8s,
+    UInt32s,
+    UInt64s,
+    Where,
+    allocate,
+    as_array,
+    as_buffer,
+)
 
 # --- FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders
 # A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are encoded, low

@@ -30,8 +30,7 @@ from glaive.kernels._full_zip_reference import EntryLayout, Unzipped, damaged_en
 from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import check_offsets
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Int64s, UInt8s, UInt16s, UInt32s
+from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array, as_buffer
 
 _WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
 

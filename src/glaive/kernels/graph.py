@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address
 from glaive.kernels.native import graph as graph_loops
 from glaive.kernels.native import use_compiled
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s
 
 MAX_CANDIDATES: Final = 4096

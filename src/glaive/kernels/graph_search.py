@@ -15,12 +15,11 @@ from typing import Any, Final, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address, is_plain
 from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph_search as graph_search_loops
 from glaive.kernels.native import use_compiled
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
 # --- Where the rows of a partition are, for kernels that search it ----------------------

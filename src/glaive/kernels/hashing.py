@@ -12,16 +12,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.entropy import hash_secret
+from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
 from glaive.kernels.native import HASHED_WORK, use_compiled
 from glaive.kernels.native import hashing as hashing_loops
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s
+from glaive.process import hash_secret
+from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s, allocate, as_array, as_buffer
 
 # --- XXH64 of many byte strings at once, as filters of inserted keys and signatures hash them
 # The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged;

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import NamedTuple
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack_reference import BLOCK
@@ -23,9 +24,7 @@ from glaive.kernels.flat import join_bits
 from glaive.kernels.native import levels as levels_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.runs import MAX_RUN, expand_runs
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt16s
+from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
 
 _NULL_BIT = pa.py_buffer(b"\0")
 """Validity of a single null."""

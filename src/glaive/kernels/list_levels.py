@@ -13,14 +13,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as list_levels_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import LevelPage, packed
-from glaive.memory import allocate, as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt16s
+from glaive.types import Flags, Int64s, UInt8s, UInt16s, allocate, as_array
 
 # --- Chunks of pages with lists: what wrappers check of them, and a sample to warm kernels up
 # with

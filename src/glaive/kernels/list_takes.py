@@ -18,14 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
 from glaive.kernels.native import list_takes as list_takes_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import ChunkRows, LevelPage, packed
-from glaive.memory import allocate, as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Flags, Int64s
+from glaive.types import MAX_OFFSET, Flags, Int64s, allocate, as_array
 
 SETS_BYTES = 4 * (8 * 1024 + 64) + 2 * ((1 << 16) + 1024 + 64)
 """Memory for the levels of a chunk: as four sets of bits, and as plain levels."""

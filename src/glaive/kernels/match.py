@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
@@ -27,9 +27,7 @@ from glaive.kernels.hashing import WordTable
 from glaive.kernels.native import match as match_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import WordRanges, packed
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt64s
+from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
 
 # --- Sets of many words, for testing 64 words at once -----------------------------------
 # Words that are close together are bits of a bitset, from the first one on. Otherwise their hashes

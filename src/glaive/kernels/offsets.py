@@ -21,15 +21,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.config import MOST_IMPLIED
+from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bounds import check_apart, check_offset_chunks
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt32s, UInt64s, Where
+from glaive.types import (
+    MAX_OFFSET,
+    Flags,
+    Int64s,
+    UInt8s,
+    UInt32s,
+    UInt64s,
+    Where,
+    allocate,
+    as_array,
+    as_buffer,
+)
 
 _FEW_VALUES: Final = 8
 """Values up to which they are taken in plain Python."""

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address
 from glaive.kernels.native import products as products_loops
 from glaive.kernels.native import use_compiled
-from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
 Int32s = NDArray[np.int32]

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from glaive.named_tuple import NamedTuple
+from glaive.dataclass import NamedTuple
 from glaive.types import Int64s
 
 Record = TypeVar("Record", bound=tuple[int, ...])

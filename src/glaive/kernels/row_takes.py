@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import RowIndexError
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels.fsst import MAX_SYMBOL_BYTES, SymbolTable
@@ -26,9 +26,7 @@ from glaive.kernels.native import row_takes as row_takes_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import LevelPage, RowTable, TakenColumn, packed
 from glaive.kernels.strings import Strings
-from glaive.memory import allocate, as_array, copy_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Int64s, UInt8s
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, copy_of
 
 STRINGS: Final = 5
 CODES: Final = 6

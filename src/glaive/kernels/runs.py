@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack_checks import aligned, check_values
 from glaive.kernels.native import runs as runs_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import allocate, as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s
+from glaive.types import Int64s, UInt8s, allocate, as_array
 
 MAX_RUN = 255
 """Run lengths are stored in one byte; longer runs are split."""

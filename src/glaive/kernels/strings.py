@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.native import use_compiled
-from glaive.memory import allocate, as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Int64s, UInt8s
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array
 
 CHUNK_BYTES: Final = 4096
 """Offsets and bytes a chunk may have before it stops doubling."""

@@ -11,15 +11,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels.native import text_search as text_search_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.records import PhraseEntry, TermEntry
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s, as_array
 
 # --- Decode one posting list of a full-text index: documents, frequencies, positions ----
 # Specification: "Postings" and "Positions" in ``docs/format/text-indices.md``.

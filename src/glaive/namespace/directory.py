@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import lance_namespace as interface
 
-from glaive.clock import now_ns
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
@@ -36,6 +35,7 @@ from glaive.namespace.manifest_table import (
 )
 from glaive.namespace.operations import OPERATIONS, CallCounts, count_calls
 from glaive.namespace.tables import TableOperations, read_rows
+from glaive.process import now_ns
 
 
 class DirectoryNamespace(

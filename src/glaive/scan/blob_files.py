@@ -122,6 +122,9 @@ def read_blob_ranges(
 
 # --- One value of a blob column as a file: read at leisure, and only what is needed -----
 
+DEFAULT_BLOB_BUFFER_SIZE = 512 << 10
+"""The ``buffer_size`` of pylance; glaive chooses one by the place of the file if none is given."""
+
 
 @refuse_members(REFUSED_MEMBERS)
 class BlobFile(io.RawIOBase):

@@ -44,11 +44,10 @@ from glaive.format.fragment import DataFile, Fragment
 from glaive.format.paths import blob_file_path, blob_folder
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
-from glaive.memory import as_buffer
 from glaive.scan.snapshot import Snapshot
 from glaive.table.externals import ExternalValues, refuse_link_out
 from glaive.table.root import BaseLocations, locate_data_file
-from glaive.types import ByteRange
+from glaive.types import ByteRange, as_buffer
 
 # --- Where the value of a blob column lies, and reading many at once --------------------
 # Specification: "Where values lie" in ``docs/format/blobs.md``.

@@ -22,10 +22,9 @@ from glaive.format.field import Field
 from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.memory import as_buffer
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, Projection, SystemColumns
 from glaive.scan.snapshot import Snapshot
-from glaive.types import ByteRange
+from glaive.types import ByteRange, as_buffer
 
 if TYPE_CHECKING:
     from glaive.scan.projection import LazyColumns

@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.arrow.conditions import HasText
 from glaive.arrow.geometries import GeometryType
 from glaive.arrow.widths import value_bytes
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.expr import tree
 from glaive.expr.split import Test, merged, one_column
@@ -29,7 +29,6 @@ from glaive.index.protocol import (
     ScalarIndex,
 )
 from glaive.index.row_sets import RowSet
-from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.snapshot import Snapshot

@@ -16,8 +16,6 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.events import INDICES as OF_INDICES
-from glaive.events import emit
 from glaive.format.index_section import contents_of, with_own_folders
 from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES
@@ -25,6 +23,8 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind, OpenedIndex, kind_of
 from glaive.index.row_sets import AddressMap, RetainedRows, RowNumbers, RowSet
 from glaive.index.segment import Segment
+from glaive.process import INDICES as OF_INDICES
+from glaive.process import emit
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import (
     REUSE_INDEX,

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from glaive.dataclass import dataclass
-from glaive.named_tuple import NamedTuple
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot

@@ -28,8 +28,8 @@ from glaive.format.extension import extended, with_metadata
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature
-from glaive.memory import items_of
 from glaive.scan.snapshot import Snapshot
+from glaive.types import items_of
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Value

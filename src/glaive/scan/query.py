@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
-from glaive.dataclass import dataclass
-from glaive.events import EXECUTION, anyone_listens, emit
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.io.store import IOStats
-from glaive.named_tuple import NamedTuple
+from glaive.process import EXECUTION, anyone_listens, emit
 from glaive.scan.options import NOBODY, TO_WRITE_AGAIN, Meter, ScanOptions, ScanStatistics
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import SYSTEM_COLUMNS

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, python_values
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import HasLabels, HasTokens, IndexQuery, MatchesPattern
-from glaive.named_tuple import NamedTuple
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.query import counters_before, meter_for, report

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from glaive.arrow.widths import total_width
+from glaive.dataclass import NamedTuple
 from glaive.io.pool import task_bytes
-from glaive.named_tuple import NamedTuple
 
 MAX_PARTS = 1 << 18
 """Maximum number of tasks of one scan."""

@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-from glaive.dataclass import dataclass
-from glaive.entropy import random_bytes
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.field import quoted_name
-from glaive.named_tuple import NamedTuple
+from glaive.process import random_bytes
 from glaive.spark.api import is_connect
 from glaive.spark.cast import LONG_DIGITS, SETTING, decimals, short_decimals, unscaled
 from glaive.spark.frame import frame_schema

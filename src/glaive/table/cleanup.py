@@ -31,7 +31,6 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
-from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
 from glaive.errors import (
     CleanupError,
@@ -54,6 +53,7 @@ from glaive.format.paths import (
 from glaive.io.confined import LinkTargets
 from glaive.io.local_sink import final_name, is_others_temporary
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.process import monotonic, now, sleep
 from glaive.table.configuration import INTERVAL, OLDER_THAN, duration
 from glaive.table.load import each_manifest, load_manifest
 from glaive.table.references import (

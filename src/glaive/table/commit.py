@@ -20,9 +20,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 
 from glaive.arrow.validation import refuse_half_characters
-from glaive.clock import monotonic, sleep
 from glaive.dataclass import dataclass
-from glaive.entropy import fraction, random_bytes
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
@@ -41,6 +39,7 @@ from glaive.format.paths import DETACHED, VERSIONS, data_file_path, manifest_pat
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction, WireOperation
 from glaive.io.store import ObjectStore
+from glaive.process import fraction, monotonic, random_bytes, sleep
 from glaive.table.configuration import INTERVAL, checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.fragment_ids import mark_file_versions, moved_fields

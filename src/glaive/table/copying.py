@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from glaive.config import settings
+from glaive.dataclass import NamedTuple
 from glaive.errors import (
     AccessError,
     CorruptFileError,
@@ -36,7 +37,6 @@ from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
-from glaive.named_tuple import NamedTuple
 from glaive.table.configuration import checksum_of_metadata
 from glaive.table.externals import link_to_others
 from glaive.table.load import load_numbered, read_transaction

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
 from glaive.dataclass import dataclass
-from glaive.entropy import random_bytes
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
-from glaive.events import FILES, emit
 from glaive.format.deletions import (
     BITMAP_FROM,
     DeletedRuns,
@@ -30,6 +28,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.format.transaction import Operation
 from glaive.io.checksums import Expected, check, checksum_function, compares_metadata
 from glaive.io.store import ObjectStore
+from glaive.process import FILES, emit, random_bytes
 from glaive.table.configuration import checksum_of_metadata
 from glaive.table.protocol import (
     Conflict,

@@ -16,8 +16,6 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.clock import now_ns
-from glaive.entropy import new_uuid
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.field import Field
@@ -35,6 +33,7 @@ from glaive.format.wire import (
     parse,
 )
 from glaive.io.store import ObjectStore
+from glaive.process import new_uuid, now_ns
 from glaive.table.protocol import Conflict
 from glaive.table.root import base_of
 from glaive.types import Flags, Int64s

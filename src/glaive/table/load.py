@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from glaive.clock import monotonic, now_ns
 from glaive.config import settings
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import (
     CommitConflictError,
     CorruptFileError,
@@ -27,7 +26,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.io.checksums import compares_metadata, verification
 from glaive.io.store import ObjectStore
-from glaive.named_tuple import NamedTuple
+from glaive.process import monotonic, now_ns
 from glaive.table.root import locate_data_file, register_of
 from glaive.table.versions import (
     ManifestLocation,

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
-from glaive.clock import now_ns
 from glaive.errors import (
     CommitConflictError,
     CommitError,
@@ -31,7 +30,6 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
-from glaive.events import DATASETS, FILES, emit
 from glaive.file.open import open_reader
 from glaive.file.protocol import run_fetch
 from glaive.format.fields import LanceSchema
@@ -41,6 +39,7 @@ from glaive.format.paths import DETACHED, NamingScheme, manifest_path
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
+from glaive.process import DATASETS, FILES, emit, now_ns
 from glaive.table.index_coverage import has_covering_fields
 from glaive.table.load import load_numbered, read_transaction
 from glaive.table.manifest_store.steps import register

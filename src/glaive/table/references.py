@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from glaive.clock import now
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.format import paths as names
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
@@ -30,7 +29,7 @@ from glaive.format.paths import (
 )
 from glaive.io.local_sink import final_name, is_others_temporary
 from glaive.io.store import ObjectMeta
-from glaive.named_tuple import NamedTuple
+from glaive.process import now
 
 FileKind = Literal["manifest", "data", "deletion", "transaction", "index", "ref"]
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
-from glaive.clock import now_ns
 from glaive.dataclass import dataclass
 from glaive.errors import (
     CleanupError,
@@ -33,6 +32,7 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.process import now_ns
 from glaive.table.root import register_of
 
 # --- The version hint of a dataset: a number, at or before the newest version -----------

@@ -21,7 +21,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from glaive.errors import JobError, OptionError
-from glaive.forks import Origin
+from glaive.process import Origin
 
 __all__ = ["AsyncDataset", "async_dataset"]
 

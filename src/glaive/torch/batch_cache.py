@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from types import TracebackType
+from typing import Any, Literal, Self
 from weakref import finalize
 
 import pyarrow as pa
 
-from glaive.forks import Origin
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset
+from glaive.errors import OptionError
 from glaive.io.failures import as_store_errors
+from glaive.process import Origin
+from glaive.sampler import ShardedBatchSampler, ShardedFragmentSampler
 
 
 class BatchCache:
@@ -102,3 +108,144 @@ def _delete(folder: Path, owner: int) -> None:
     """Delete a temporary folder; not in a child that was forked, since its parent still reads."""
     if os.getpid() == owner:
         rmtree(folder, ignore_errors=True)
+
+
+class CachedDataset:
+    """The first complete pass writes the batches of a stream to a file; later ones read it.
+
+    Parameters
+    ----------
+    stream
+        Record batches.
+    cache
+        Folder of the file; default: a temporary one.
+    """
+
+    def __init__(
+        self,
+        stream: Iterable[pa.RecordBatch],
+        cache: str | os.PathLike[str] | bool | None = None,  # pylance has it
+    ) -> None:
+        folder = None if cache is None or isinstance(cache, bool) else os.fspath(cache)
+        self._stream, self._began = stream, False
+        self._cache: BatchCache | None = BatchCache(self._batches, folder)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        batches = iter(self._stream)
+        if self._began and batches is self._stream:
+            raise OptionError(
+                "stream: a pass over this iterator ended early, and its batches cannot be read "
+                "again. Give a list, or an object whose __iter__ begins again"
+            )
+        self._began = True
+        return batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._cache is None:
+            raise OptionError("the cache of batches is closed. Make another CachedDataset")
+        return iter(self._cache)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the file. Closing again does nothing."""
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.delete()
+
+
+_SAMPLERS = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
+
+
+class ShardedBatchIterator:
+    """The batches of one process of several; each iteration reads them again.
+
+    Parameters
+    ----------
+    data
+        A dataset, or where it is.
+    rank, world_size
+        Number of this process, and how many there are.
+    columns
+        Names of columns, or expressions by name; all when omitted.
+    batch_size
+        Rows of a batch.
+    granularity
+        What shares are made of: ``fragment`` or ``batch``.
+    batch_readahead
+        Batches read ahead; ignored where shares are made of batches.
+    with_row_id
+        Whether there is a column ``_rowid``.
+
+    Raises
+    ------
+    OptionError
+        There is no such rank or granularity.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | LanceDataset,
+        rank: int,
+        world_size: int,
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        batch_size: int = 10240,
+        granularity: Literal["fragment", "batch"] = "fragment",
+        batch_readahead: int = 8,
+        with_row_id: bool = False,
+    ) -> None:
+        warnings.warn(
+            "ShardedBatchIterator is deprecated, use a sampler of glaive.sampler instead",
+            stacklevel=2,
+        )
+        if granularity not in _SAMPLERS:
+            raise OptionError(f"granularity: expected fragment or batch, found {granularity!r}")
+        self._dataset = data if isinstance(data, LanceDataset) else dataset(data)
+        self._sampler = _SAMPLERS[granularity](rank, world_size)
+        self._columns = columns
+        self._batch_size = batch_size
+        self._batch_readahead = batch_readahead
+        self._with_row_id = with_row_id
+
+    @staticmethod
+    def from_torch(
+        data: str | os.PathLike[str] | LanceDataset,
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        batch_size: int = 10240,
+        granularity: Literal["fragment", "batch"] = "fragment",
+        batch_readahead: int = 8,
+        with_row_id: bool = False,
+    ) -> ShardedBatchIterator:
+        """For a process of ``torch.distributed``; its rank, and how many there are, are asked."""
+        from glaive.torch.dist import get_global_rank, get_global_world_size
+
+        return ShardedBatchIterator(
+            data,
+            get_global_rank(),
+            get_global_world_size(),
+            columns=columns,
+            batch_size=batch_size,
+            granularity=granularity,
+            batch_readahead=batch_readahead,
+            with_row_id=with_row_id,
+        )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from self._sampler(
+            self._dataset,
+            columns=self._columns,
+            batch_size=self._batch_size,
+            batch_readahead=self._batch_readahead,
+            with_row_id=self._with_row_id,
+        )

@@ -24,9 +24,8 @@ from torch.utils.data import Dataset, get_worker_info
 
 from glaive.arrow.chunked import decode_dictionary, slices_of_rows
 from glaive.arrow.conditions import NO_PYTHON_VALUE
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import FormatError, JobError, SchemaError
-from glaive.named_tuple import NamedTuple
 
 
 def to_tensor(

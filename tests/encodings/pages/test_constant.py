@@ -18,8 +18,7 @@ from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.memory import as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Where, as_array
 
 WHERE = Where("a.lance", column=0, page=0)
 FLAT16 = read_encoding(pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=16)), WHERE)

@@ -23,8 +23,7 @@ from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.native import force_tier
-from glaive.memory import as_array
-from glaive.types import Where
+from glaive.types import Where, as_array
 
 HERE = Where("a.lance", 0, "c", 0)
 COUNTS = (0, 1, 2, 7, 1023, 1024, 1025, 4097, 20_000)

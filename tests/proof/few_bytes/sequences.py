@@ -11,7 +11,7 @@ from tests.proof.few_bytes.draws import Draws, Impossible, Runs, Steps, Wanted, 
 
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import pack_out_of_line
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 __all__ = [
     "Encoded",

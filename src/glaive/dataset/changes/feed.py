@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import in_parts
 from glaive.arrow.widths import total_width
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.dataset.changes.plan import (
     ChangeTask,
     ChangeTasks,
@@ -33,7 +33,6 @@ from glaive.format.bitmaps import offsets_of
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature, Manifest
-from glaive.named_tuple import NamedTuple
 from glaive.scan.projection import (
     CREATED_AT,
     ROW_ID,

@@ -25,7 +25,6 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import commit_operation, refuse_for_logged_rows
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
-from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
 from glaive.format.extension import JSON
@@ -34,6 +33,7 @@ from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
+from glaive.process import DATASETS, emit
 from glaive.scan.views import Views
 from glaive.table.index_coverage import parts_of
 from glaive.table.operations.merge import Project

@@ -28,13 +28,13 @@ from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.dataset.writing.source import Rows, batches_of
 from glaive.errors import SchemaError, UnsupportedFeatureError
 from glaive.file.versions import PROFILES, Profile, profile_of
-from glaive.forks import Origin
 from glaive.format.field import Field, check_primary_key
 from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.io.pool import worker_count
+from glaive.process import Origin
 from glaive.scan.bound import PassedPages
 from glaive.scan.plan import windows
 from glaive.scan.projection import BlobHandling, SystemColumns

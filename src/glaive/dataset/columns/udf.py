@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.dataset.fragments.metadata import DataFile
 from glaive.dataset.writing.source import refuse_objects
 from glaive.errors import CapacityError, ObjectNotFoundError, OptionError, SchemaError, StoreError
@@ -26,7 +26,6 @@ from glaive.io.failures import as_store_errors
 from glaive.io.location import check_root
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.named_tuple import NamedTuple
 
 # --- The file in which results of functions are kept: a database of SQLite --------------
 

@@ -22,7 +22,6 @@ from glaive.dataset.writing.fragments import write_fragments as write_files
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.rows import open_to_write, write_options
 from glaive.dataset.writing.source import read_source
-from glaive.entropy import new_uuid
 from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
@@ -36,6 +35,7 @@ from glaive.format.paths import DETACHED
 from glaive.io.access import AccessPolicy
 from glaive.io.checksums import compares_metadata
 from glaive.io.store import ObjectStore
+from glaive.process import new_uuid
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import (

@@ -24,7 +24,6 @@ from glaive.dataset.compaction.task import (
 from glaive.dataset.progress_line import showing
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner, commit_operation, opened_at
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
-from glaive.events import DATASETS, emit
 from glaive.format.fragment import ids_of, unpacked_fragments
 from glaive.format.manifest import Feature, Manifest
 from glaive.index.remap import (
@@ -35,6 +34,7 @@ from glaive.index.remap import (
     remap_segments,
     segments_to_remap,
 )
+from glaive.process import DATASETS, emit
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     FragmentPositions,

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
+from glaive.dataclass import NamedTuple
 from glaive.dataset.indexing.describe import missing_index, uuid_of
 from glaive.dataset.stats import sample_positions
 from glaive.errors import OptionError
@@ -25,7 +26,6 @@ from glaive.index.vector.storage import normalized
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import ELEMENTS, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import RowPlaces
-from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.indexed import locate_rows
 from glaive.scan.nearest.vectors import VectorType, row_vectors

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import concat_arrays, decode_dictionary
-from glaive.clock import now_ns
 from glaive.config import memory_size, settings
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import Index
@@ -35,7 +34,7 @@ from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import SearchDefaults, with_defaults
 from glaive.index.vector.parameters import MAX_PARTITIONS
 from glaive.io.pool import worker_count
-from glaive.memory import items_of
+from glaive.process import now_ns
 from glaive.scan.indices import IndexedSegment, SnapshotIndices, union_of
 from glaive.scan.nearest.indexed import ChosenIndex, searched_segments
 from glaive.scan.nearest.recall import RecallSample
@@ -47,6 +46,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.table.index_coverage import covered_fragments
+from glaive.types import items_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion

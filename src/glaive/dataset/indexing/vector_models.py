@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.clock import now_ns
 from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.version import find
@@ -36,6 +35,7 @@ from glaive.index.vector.model import VectorModel
 from glaive.index.vector.parameters import TYPE_URL, VectorParameters, details_of, version_of
 from glaive.index.vector.storage import ADDRESSES, PRODUCT
 from glaive.io.access import AccessPolicy
+from glaive.process import now_ns
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query

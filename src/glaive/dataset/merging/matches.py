@@ -32,14 +32,13 @@ from glaive.expr.tree import Literal
 from glaive.format.manifest import Feature
 from glaive.kernels.hashing import StringTable, WordTable
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer, items_of
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search, answers_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_taken
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
-from glaive.types import Int64s
+from glaive.types import Int64s, as_buffer, items_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion

@@ -28,7 +28,6 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
-from glaive.events import DATASETS, FILES, anyone_listens, emit
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     HINT,
@@ -38,6 +37,7 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.process import DATASETS, FILES, anyone_listens, emit
 from glaive.table.cleanup import (
     HERE,
     CleanupPlan,

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from glaive.clock import now_ns
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.plan import DatasetBasePath
@@ -31,6 +30,7 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
+from glaive.process import now_ns
 from glaive.table import refs
 from glaive.table.cleanup import targets_of_others
 from glaive.table.configuration import string_map

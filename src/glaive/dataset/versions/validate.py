@@ -8,13 +8,13 @@ from uuid import UUID
 
 import numpy as np
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import RowValues
-from glaive.named_tuple import NamedTuple
 from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.table.deletions import load_deleted_runs
 from glaive.table.index_coverage import covered_fragments

@@ -19,10 +19,8 @@ from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.source import Rows
 from glaive.errors import OptionError, SchemaError, StoreError, UnsupportedFeatureError
-from glaive.events import FILES, emit
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
-from glaive.forks import Origin
 from glaive.format import fragment as stored
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.field import Field
@@ -32,6 +30,7 @@ from glaive.format.paths import blob_folder, is_blob_file_name, new_data_file_na
 from glaive.io.sink import NewFiles
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
+from glaive.process import FILES, Origin, emit
 
 # --- Progress of writes: what is called when a data file is started and finished --------
 

@@ -33,7 +33,6 @@ from glaive.errors import (
     SchemaError,
     VersionNotFoundError,
 )
-from glaive.events import DATASETS, emit
 from glaive.file.blobs import BlobOptions
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Manifest
@@ -42,6 +41,7 @@ from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.io.access import AccessPolicy
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
+from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, replaced

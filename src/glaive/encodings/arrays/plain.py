@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from glaive.arrow.blocks import pack_flags, slice_bits
 from glaive.arrow.build import all_null, check_implied, null_bytes, offset_bits, validity_flags
 from glaive.arrow.chunked import dictionary_encoded, take_values
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
     BufferRange,
@@ -46,9 +46,7 @@ from glaive.kernels.offsets import (
     pair_end_offsets,
 )
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, MAX_WIDTH, Flags, Int64s, Where
+from glaive.types import MAX_OFFSET, MAX_WIDTH, Flags, Int64s, Where, as_array, as_buffer
 
 _SCHEMES: dict[str, Scheme] = {"zstd": "zstd", "lz4": "lz4"}
 _PLAIN = "none"

@@ -30,8 +30,7 @@ from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.bitpack import unpack_out_of_line
 from glaive.kernels.fsst import SymbolTable, decode_strings
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array, as_buffer
-from glaive.types import ByteRange, Int64s, UInt8s, UInt64s, Where
+from glaive.types import ByteRange, Int64s, UInt8s, UInt64s, Where, as_array, as_buffer
 
 
 def check_widths(message: Any, kind: pa.DataType, page: PageBytes) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from glaive.arrow.blocks import (
     slice_block,
     take_bits,
 )
+from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.levels import Layer, Leaf, Slots, level_limits, level_plan
 from glaive.encodings.miniblock.layout import MiniBlockLayout
@@ -27,9 +28,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import unpack_one_of_blocks
 from glaive.kernels.chunks import ChunkHeaders, count_levels, parse_headers
 from glaive.kernels.levels import LevelEncoding, unpack_level_bits, unpack_run_bits
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt16s, Where
+from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
 # --- Levels of mini-block chunks without lists; and what all levels have in common ------
 # Without lists every entry is a row and has a value, so levels are looked up by position. For

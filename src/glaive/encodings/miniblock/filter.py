@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, count_bits
 from glaive.arrow.build import to_array
+from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.chunks import ChunkReader, Items, LevelReader
 from glaive.encodings.miniblock.layout import ChunkTable, MiniBlockLayout
@@ -25,7 +26,6 @@ from glaive.encodings.values.general import General
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
-from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:

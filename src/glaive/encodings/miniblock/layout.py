@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Layer, LevelLimits, level_limits, read_layers
 from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
@@ -19,9 +19,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.chunks import header_size
 from glaive.kernels.levels import count_starts
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where
+from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_array
 
 # --- The chunk table of mini-block pages: where chunks lie, and which values and rows they hold
 # Two small buffers of a page say it. The **chunk words**, 16 or 32 bits each::

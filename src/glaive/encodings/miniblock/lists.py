@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import inverse_permutation, spread
+from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Slots, layer_steps
 from glaive.encodings.miniblock.chunks import (
     ChunkReader,
@@ -28,9 +29,7 @@ from glaive.kernels.chunks import find_row, max_levels
 from glaive.kernels.list_levels import LocatedRows, read_levels
 from glaive.kernels.list_takes import ListPage, take_item_lists
 from glaive.kernels.records import LevelPage
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, Where
+from glaive.types import Flags, Int64s, Where, as_array
 
 MAX_LAYERS = 3
 """Layers of a list, a struct and an item; with more, some may be of fixed-size lists."""

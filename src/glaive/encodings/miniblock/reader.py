@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Variable as Texts
 from glaive.arrow.blocks import block_bytes, slice_block
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.chunks import (
     NULL_BIT,
@@ -48,7 +48,6 @@ from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.records import LevelPage
 from glaive.kernels.row_takes import CODES, STRINGS, RowItems, RowPages, join_symbols, locate_values
 from glaive.kernels.strings import Strings
-from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, Where
 
 if TYPE_CHECKING:

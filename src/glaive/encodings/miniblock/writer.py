@@ -25,8 +25,7 @@ from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.chunks import FramedChunks, assemble_chunks
 from glaive.kernels.levels import cut_visible
 from glaive.kernels.runs import count_pairs
-from glaive.memory import as_buffer
-from glaive.types import Int64s, UInt8s, UInt16s, Where
+from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
 
 # --- Choose the encoding of the levels of a mini-block page: the smallest that the version allows
 # All chunks of a page share one description, and each is encoded on its own:

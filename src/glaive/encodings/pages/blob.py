@@ -24,8 +24,7 @@ from glaive.encodings.registry import open_page, page_layout
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bounds import check_apart
-from glaive.memory import as_buffer, items_of
-from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where
+from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where, as_buffer, items_of
 
 _PAIR = [64, 64]
 _LEVEL_SHIFT = np.uint64(16)

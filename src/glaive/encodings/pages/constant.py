@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS, Block, Constant, FixedWidth, Variable, spread
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.levels import (
@@ -62,9 +62,7 @@ from glaive.encodings.registry import page_layout, read_encoding
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s, UInt16s, Where
+from glaive.types import Int64s, UInt8s, UInt16s, Where, as_array
 
 MAX_INLINE = 32
 """A longer scalar of fixed width is stored in a buffer, not in the message."""

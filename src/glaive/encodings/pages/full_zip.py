@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Layer, Leaf, level_limits, read_layers
 from glaive.encodings.protocol import (
     NO_RANGES,
@@ -57,9 +57,7 @@ from glaive.kernels.full_zip import (
     zip_entries,
 )
 from glaive.kernels.levels import validity_from_levels
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import ByteRange, Int64s, UInt16s
+from glaive.types import ByteRange, Int64s, UInt16s, as_array
 
 # --- Joined full-zip pages of plain values: values of one width, without levels ---------
 

@@ -35,8 +35,7 @@ from glaive.encodings.registry import read_encoding, structural_plane, value_pla
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
-from glaive.memory import as_buffer
-from glaive.types import Flags, Int64s, Where
+from glaive.types import Flags, Int64s, Where, as_buffer
 
 
 @structural_plane

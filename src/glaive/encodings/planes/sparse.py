@@ -27,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, spread_equal
+from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.integer_sequence import read_numbers
 from glaive.encodings.levels import Layer, Leaf, ListSlots, Slots, Validity, bitmap_of
@@ -46,7 +47,6 @@ from glaive.encodings.protocol import (
 )
 from glaive.encodings.registry import read_encoding, structural_plane
 from glaive.errors import CorruptFileError
-from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 # --- The parsed and checked message of a sparse structure, and reading its sequences ----

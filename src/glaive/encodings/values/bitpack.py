@@ -45,8 +45,7 @@ from glaive.kernels.bitpack import (
     unpack_one_of_blocks,
     unpack_out_of_line,
 )
-from glaive.memory import as_array, as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, as_array, as_buffer
 
 if TYPE_CHECKING:
     from glaive.kernels.chunks import FramedChunks

@@ -21,8 +21,7 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.memory import as_array, as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, as_array, as_buffer
 
 # --- Range: numbers at equal distances --------------------------------------------------
 # Value ``i`` of every block is ``start + step * i``. The blocks themselves are empty.

@@ -25,8 +25,7 @@ from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.memory import as_buffer
-from glaive.types import Int64s, UInt8s, Where
+from glaive.types import Int64s, UInt8s, Where, as_buffer
 
 _HEADER = 16
 _INDEX_BITS = 32

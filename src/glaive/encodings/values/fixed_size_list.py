@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.protocol import (
     EncodedBlocks,
     EncodedChunks,
@@ -36,9 +36,7 @@ from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.memory import allocate, as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s, Where
+from glaive.types import Int64s, UInt8s, Where, allocate, as_array, as_buffer
 
 MAX_ITEMS = 2**31 - 1
 CHUNK_BYTES = 8186

@@ -36,8 +36,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.flat import join_bits, take_flat
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import as_array
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, as_array
 
 if TYPE_CHECKING:
     from glaive.kernels.match import IntegerRanges

@@ -34,8 +34,7 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import as_array
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, as_array
 
 if TYPE_CHECKING:
     from glaive.kernels.fsst import StringTest

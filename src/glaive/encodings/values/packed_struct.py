@@ -31,8 +31,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import allocate, as_array
-from glaive.types import MAX_OFFSET, Int64s, Where
+from glaive.types import MAX_OFFSET, Int64s, Where, allocate, as_array
 
 # --- Rows of packed structs: the members of a row next to each other, without padding ---
 

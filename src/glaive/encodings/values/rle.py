@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded, decompress
 from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import (
@@ -41,9 +41,7 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, as_array, as_buffer
 
 # --- Run-length encoding whose values and lengths have encodings of their own; from 2.3 on
 # ====== ===================================================================== buffer content

@@ -39,8 +39,7 @@ from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
-from glaive.memory import as_buffer
-from glaive.types import MAX_OFFSET, Int64s, Where
+from glaive.types import MAX_OFFSET, Int64s, Where, as_buffer
 
 # --- Variable with encoded offsets, in mini-block chunks; from 2.3 on -------------------
 # The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the bytes.

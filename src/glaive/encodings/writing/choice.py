@@ -32,7 +32,7 @@ from glaive.errors import SchemaError
 from glaive.kernels._bitpack_checks import out_of_line_sizes
 from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.strings import CHUNK_BYTES
-from glaive.memory import as_array
+from glaive.types import as_array
 
 MIN_GAIN = 0.02
 """Share of the bytes that an encoding must save over plain values, which are read without a

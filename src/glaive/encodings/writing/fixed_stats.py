@@ -16,8 +16,7 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
 from glaive.kernels._bitpack_reference import BLOCK
 from glaive.kernels.bitpack import chunk_widths
-from glaive.memory import as_array
-from glaive.types import UInt8s
+from glaive.types import UInt8s, as_array
 
 if TYPE_CHECKING:
     from glaive.kernels.chunks import FramedChunks

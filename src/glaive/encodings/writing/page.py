@@ -54,8 +54,7 @@ from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, li
 from glaive.errors import SchemaError
 from glaive.kernels.chunks import FramedChunks
 from glaive.kernels.strings import as_offsets
-from glaive.memory import as_array
-from glaive.types import UInt16s
+from glaive.types import UInt16s, as_array
 
 # --- Write a page of packed structs: mini-blocks for rows of a fixed width, else full-zip
 # Specification: "Writer choices" in ``docs/format/pages.md``.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Dictionary as DictionaryBlock
 from glaive.arrow.blocks import FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array
+from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, LayerStep, Levels, layer_steps
 from glaive.encodings.options import AUTOMATIC, EncodingOptions, PageOptions
 from glaive.encodings.pages.constant import MAX_INLINE
@@ -45,9 +46,7 @@ from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
 from glaive.kernels._bitpack_checks import out_of_line_sizes
 from glaive.kernels.levels import resolve_lists
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where
+from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_array, as_buffer
 
 # --- Choose how a sequence of unsigned numbers is stored, and encode it as one block ----
 # The smallest encoding wins, and among equals the one that is cheaper to read. Sequences that the

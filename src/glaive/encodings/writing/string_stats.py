@@ -23,8 +23,7 @@ from glaive.kernels.fsst import SymbolTable, encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
 from glaive.kernels.hashing import copy_ranges, number_strings, number_words
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
-from glaive.memory import as_array
-from glaive.types import Int64s
+from glaive.types import Int64s, as_array
 
 # --- One FSST symbol table for the pages of a column, where it fits later pages as well -
 # Training takes about as long as encoding a megabyte. The first page of a column trains; each page

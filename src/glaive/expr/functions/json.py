@@ -39,7 +39,7 @@ from glaive.expr.rows import (
 )
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.offsets import find_members
-from glaive.memory import as_buffer
+from glaive.types import as_buffer
 
 # --- Find values inside JSONB bytes in all rows at once ---------------------------------
 # A ``JsonItems`` holds any number of values, each with the range of its bytes in the JSONB, its

@@ -38,7 +38,6 @@ from glaive.encodings.protocol import Fetch, and_then, join
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
 from glaive.file.protocol import BoundField, FileColumns, run_fetch
 from glaive.file.versions import V0_1, LegacyProfile
-from glaive.forks import patiently, renewed
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter
@@ -47,8 +46,8 @@ from glaive.format.wire import parse
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
 from glaive.kernels.strings import value_lengths
-from glaive.memory import as_array, items_of
-from glaive.types import ByteRange, FormatVersion, Int64s, RowRange, Where
+from glaive.process import patiently, renewed
+from glaive.types import ByteRange, FormatVersion, Int64s, RowRange, Where, as_array, items_of
 
 # --- Fields of a 0.1 file, which assemble their values from pages -----------------------
 # A field has one page per batch; structs have none, only their members have. The format has no

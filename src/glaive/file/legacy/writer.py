@@ -38,8 +38,7 @@ from glaive.format.manifest import WRITER
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.io.sink import PAD, AlignedSink
 from glaive.io.store import BytesLike, ObjectStore
-from glaive.memory import items_of
-from glaive.types import Int64s
+from glaive.types import Int64s, items_of
 
 # --- Which types files of format 0.1 can hold -------------------------------------------
 

@@ -63,8 +63,7 @@ from glaive.format.wire import DecodeError, parse, seal, unseal
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
 from glaive.kernels.offsets import NullableOffsets, Spans
-from glaive.memory import as_buffer, items_of
-from glaive.types import MAX_OFFSET, Flags, Int64s, Where
+from glaive.types import MAX_OFFSET, Flags, Int64s, Where, as_buffer, items_of
 
 Step = Fetch[Any] | Any
 

@@ -28,6 +28,7 @@ from glaive.arrow.blocks import (
 from glaive.arrow.build import is_stored_as
 from glaive.arrow.chunked import concat_arrays, has_dictionary
 from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.chunks import row_shapes
 from glaive.encodings.miniblock.reader import MiniBlockReader, join_files
@@ -46,9 +47,7 @@ from glaive.file.v2.unshred import (
 from glaive.io.mapped import readable_size
 from glaive.io.store import RangeReader
 from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
-from glaive.memory import copy_of, items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, Where, copy_of, items_of
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.checksums import Expected, VerifyingReader, check
 from glaive.io.store import RangeReader
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import ByteRange, UInt64s, Where
+from glaive.types import ByteRange, UInt64s, Where, as_array
 
 if TYPE_CHECKING:
     from glaive.format.footer import FileChecksums

@@ -20,11 +20,11 @@ from glaive.file.protocol import BoundField, FormatProfile
 from glaive.file.v2.bound import FieldColumns, PagedColumns
 from glaive.file.v2.columns import Column, Node, column_tree, number_columns
 from glaive.file.v2.container import MAX_ROWS, Container
-from glaive.forks import patiently, renewed
 from glaive.format.blobs import DESCRIPTOR, stored
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.io.store import RangeReader
+from glaive.process import patiently, renewed
 from glaive.types import ByteRange, FormatVersion, Where
 
 FILE_BYTES = 4 * 1024

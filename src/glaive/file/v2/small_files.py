@@ -34,8 +34,7 @@ from glaive.format.footer import MAGIC, TRAILER, FileFooter, trailing_size
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.io.store import JoinedObjects
 from glaive.io.wrapped import HeldReader
-from glaive.memory import as_array
-from glaive.types import ByteRange, Int64s, Where
+from glaive.types import ByteRange, Int64s, Where, as_array
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""

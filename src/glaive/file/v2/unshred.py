@@ -11,15 +11,13 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Dictionary, Struct, join_bits, pack_flags
 from glaive.arrow.build import all_null, list_array, to_array
 from glaive.arrow.chunked import concat_arrays
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.integer_sequence import expand
 from glaive.encodings.levels import Layer, LayerStep, Leaf, Slots, layer_steps, list_layers
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
-from glaive.memory import as_buffer, items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where
+from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where, as_buffer, items_of
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
@@ -48,9 +48,7 @@ from glaive.index.row_sets import (
 from glaive.index.scalar.ordering import SortKeys, group_starts, is_sortable, key_of, sort_keys
 from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch, sorted_runs
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
-from glaive.memory import items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s
+from glaive.types import Int64s, items_of
 
 # --- Keys with the set of rows of each: the file of BITMAP and LABEL_LIST, read and written
 # Specification: "BITMAP" in ``docs/format/indices.md``.

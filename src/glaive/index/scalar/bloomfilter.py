@@ -46,8 +46,7 @@ from glaive.index.scalar.zones import (
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.kernels.hashing import hash_strings, hash_words
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer, items_of
-from glaive.types import Flags, UInt64s
+from glaive.types import Flags, UInt64s, as_buffer, items_of
 
 MEMBER = b"glaive.member"
 """Key of the metadata of a field that is a member of documents, not a column."""

@@ -25,7 +25,7 @@ from glaive.arrow.conditions import (
     comparable_decimals,
     constants,
 )
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import IndexKindError, UnsupportedFeatureError
 from glaive.format.extension import JSON
 from glaive.format.logical_types import EXTENSION_NAME
@@ -55,9 +55,7 @@ from glaive.index.scalar.ordering import (
     sort_keys,
 )
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
-from glaive.memory import items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s
+from glaive.types import Flags, Int64s, items_of
 
 if TYPE_CHECKING:
     from glaive.index.scalar.sorting import SortedRun

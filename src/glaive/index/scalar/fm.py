@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import ascending
 from glaive.arrow.conditions import HasText
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
@@ -46,9 +46,7 @@ from glaive.kernels.wavelet import (
     read_text,
     sort_suffixes,
 )
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt64s
+from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
 
 # --- One partition of an FM index: some texts as one, by its Burrows-Wheeler transform --
 # Specification: "FM" in ``docs/format/indices.md``.

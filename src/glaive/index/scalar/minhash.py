@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from glaive.arrow.blocks import Variable, ascending
 from glaive.arrow.build import block_from_array
 from glaive.arrow.conditions import scalar
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import minhash_details_pb2
 from glaive.format.wire import field_numbers, parse
@@ -46,9 +46,7 @@ from glaive.index.text.text_format import (
 )
 from glaive.index.text.tokenizers import TokenChain, TokenNumbers
 from glaive.kernels.hashing import Permutations, hash_ranges, sign
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s, UInt16s, UInt32s, UInt64s
+from glaive.types import Float32s, Int64s, UInt16s, UInt32s, UInt64s, as_array, as_buffer
 
 # --- Parameters of MinHash indices: what users choose, and what the entry in the manifest says
 # Specification: "MINHASHLSH" in ``docs/format/indices.md``.

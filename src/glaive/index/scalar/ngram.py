@@ -44,8 +44,7 @@ from glaive.index.scalar.sorting import sorted_runs
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
 from glaive.index.text.base_tokenizers import lower_case
 from glaive.index.text.tokenizers import fold
-from glaive.memory import as_array
-from glaive.types import Int64s, UInt8s, UInt32s
+from glaive.types import Int64s, UInt8s, UInt32s, as_array
 
 # --- Trigrams of texts: three neighbouring digits or letters of ASCII, after folding, as numbers
 # Specification: "NGRAM" in ``docs/format/indices.md``.

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
 from glaive.arrow.conditions import comparable_decimals, float_order
-from glaive.memory import items_of
-from glaive.types import Flags, Int64s
+from glaive.types import Flags, Int64s, items_of
 
 SortKeys: TypeAlias = NDArray[Any]
 """Numbers, or Python objects, that compare as the values do."""

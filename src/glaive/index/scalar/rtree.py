@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsNull
 from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
+from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
@@ -36,7 +37,6 @@ from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowS
 from glaive.index.scalar.sorting import merged, sorted_runs
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
 from glaive.io.failures import spilling
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 # --- Bounding boxes of geometries, in the layouts of GeoArrow ---------------------------

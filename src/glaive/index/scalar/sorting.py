@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import dictionary_encoded, weight
 from glaive.arrow.conditions import comparable_decimals
 from glaive.config import settings
-from glaive.dataclass import dataclass
-from glaive.forks import Origin
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import ValueBatch
 from glaive.index.scalar.ordering import bytes_of, is_number, sort_keys, values_of_keys
 from glaive.io.failures import spilling
-from glaive.memory import items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Int64s
+from glaive.process import Origin
+from glaive.types import MAX_OFFSET, Int64s, items_of
 
 _SAMPLE = 4096
 """Values that tell whether texts repeat."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import NUMPY_TYPES
 from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, float_order
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
@@ -43,7 +43,6 @@ from glaive.index.scalar.ordering import (
 )
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.postings import encode_varints
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt32s
 
 NULLS = "null_bitmap"

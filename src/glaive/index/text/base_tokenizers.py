@@ -22,14 +22,13 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import spread
 from glaive.arrow.letters import alphanumeric_ranges
+from glaive.dataclass import NamedTuple
 from glaive.errors import MissingDependencyError, OptionError, StoreError, UnsupportedFeatureError
 from glaive.index.text.text_format import TextParams
 from glaive.kernels.hashing import Vocabulary
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.kernels.text_search import CHARACTERS, character_set, find_tokens
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt8s, UInt32s
+from glaive.types import Int64s, UInt8s, UInt32s, as_array
 
 
 class Pieces(NamedTuple):

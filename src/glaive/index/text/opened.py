@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import Candidates, HasTokens, IndexQuery, ScalarIndex
 from glaive.index.row_sets import RowNumbers, RowSet
@@ -39,7 +40,6 @@ from glaive.kernels.text_search import (
     top_any,
     weighted,
 )
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 # --- The best documents of partitions for the tokens of a query -------------------------

@@ -18,6 +18,7 @@ from pyroaring import BitMap
 
 from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy, dictionary_encoded
+from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import BuiltSegment, IndexSource, ValueBatch
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
@@ -41,7 +42,6 @@ from glaive.index.text.text_format import ELEMENT, METADATA, PostingLayout, Text
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.index.text.tokens import Tokens, read_tokens, write_tokens
 from glaive.kernels.hashing import Inversion, invert_tokens
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt32s
 
 # --- Write a partition: documents, tokens, and the posting list of each token -----------

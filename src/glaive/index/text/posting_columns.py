@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile, batches
 from glaive.index.text.postings import (
@@ -39,7 +40,6 @@ from glaive.index.text.postings import (
 from glaive.index.text.text_format import ELEMENT, PostingLayout
 from glaive.index.text.tokens import token_columns
 from glaive.kernels.text_search import decode_list_positions
-from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt32s
 
 # --- Impacts: for each block of documents the best pairs of frequency and length, which bound

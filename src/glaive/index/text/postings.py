@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.index.segment import IndexFile, batches
 from glaive.index.text.text_format import PostingLayout
-from glaive.memory import as_array, as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, UInt64s, as_array, as_buffer
 
 # --- Bit-packed blocks of 128 or 256 integers in 4 or 8 lanes ---------------------------
 # Specification: "Numbers" in ``docs/format/text-indices.md``.

@@ -12,13 +12,12 @@ from typing import Any, ClassVar, Final, Self
 
 import pyarrow as pa
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.pb import inverted_pb2
 from glaive.format.wire import parse
 from glaive.index.protocol import BuiltSegment
 from glaive.index.segment import IndexFile
-from glaive.named_tuple import NamedTuple
 
 # --- How the texts of an index become tokens, and how its postings are stored: what users choose
 # Specification: "Parameters" in ``docs/format/text-indices.md``.

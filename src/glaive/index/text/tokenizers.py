@@ -22,7 +22,7 @@ from glaive.arrow.conditions import constants, scalar
 from glaive.arrow.jsonb import MAX_DEPTH, decode_jsonb
 from glaive.arrow.validation import refuse_half_characters
 from glaive.config import USUAL_RATIO, settings
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import (
     CorruptFileError,
     LimitError,
@@ -34,9 +34,7 @@ from glaive.index.text.base_tokenizers import BaseTokenizer, Pieces, base_tokeni
 from glaive.index.text.text_format import TextParams
 from glaive.kernels.hashing import Vocabulary
 from glaive.kernels.strings import Strings
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s, UInt32s
+from glaive.types import Int64s, UInt32s, as_array
 
 # --- Words of each language that are too frequent to be worth an index entry ------------
 # They lie in the folder ``words``, one file per language, separated by white space.

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import integer_array, spread
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, UInt8s, UInt32s
+from glaive.types import Flags, Int64s, UInt8s, UInt32s, as_array
 
 # --- Constants of token sets stored as a finite-state transducer (FST) ------------------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.

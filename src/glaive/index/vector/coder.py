@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import NUMPY_TYPES
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFileWriter
@@ -41,7 +41,6 @@ from glaive.io.pool import ordered_map
 from glaive.kernels._growing_graph import MAX_BYTES
 from glaive.kernels.distances import Centroids, Metric, find_nearest, sum_by_cluster
 from glaive.kernels.rotation import quantize_rotated
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, UInt8s
 
 # --- K-means: centroids that lie in the middle of the vectors nearest to them -----------

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
+from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.storage import (
@@ -45,9 +46,7 @@ from glaive.kernels.graph_search import (
     part_products,
     sum_tables,
 )
-from glaive.memory import items_of
-from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, UInt8s
+from glaive.types import Float32s, UInt8s, items_of
 
 PreparedQuery: TypeAlias = Any
 """What a kind of codes makes of a query: tables, codes, or the query itself."""

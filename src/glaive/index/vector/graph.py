@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFile, IndexFileWriter
@@ -33,9 +33,7 @@ from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
 from glaive.kernels.graph import Lists, Points, repair_graph
 from glaive.kernels.graph_build import Scratch, find_neighbors, link_back
 from glaive.kernels.graph_search import GraphLevel, GraphLevels
-from glaive.memory import as_buffer
-from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Float32s, Int64s
+from glaive.types import Flags, Float32s, Int64s, as_buffer
 
 GRAPHS: Final = "lance:hnsw"
 """Metadata key of the list of graph headers."""

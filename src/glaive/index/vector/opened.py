@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
@@ -64,9 +64,7 @@ from glaive.kernels.graph_search import (
     Scale,
     search_graph,
 )
-from glaive.memory import as_array
-from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, UInt8s
+from glaive.types import Float32s, UInt8s, as_array
 
 # --- How an index is searched where the query does not say: kept with the details of its segments
 # Specification: "Details" in ``docs/format/vector-indices.md``.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import NUMPY_TYPES
 from glaive.arrow.chunked import one_array
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
@@ -29,7 +29,6 @@ from glaive.index.segment import IndexFile
 from glaive.io.uri import open_store
 from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
 from glaive.kernels.rotation import ROUNDS, rotate
-from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s
 
 # --- The vectors of a column: which types can be indexed, and arrays of them without nulls

@@ -5,7 +5,7 @@ so that few items stay in the first-level cache. It doubles when an eighth is ta
 fits that cache: most values are then found in the first slot, as the processor predicts. A larger
 one doubles when half full.
 
-Hashes have a secret factor (``glaive.entropy.hash_secret``): nobody can choose values that meet in
+Hashes have a secret factor (``glaive.process.hash_secret``): nobody can choose values that meet in
 few slots, where each would be compared with all before.
 """
 

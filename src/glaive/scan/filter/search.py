@@ -25,13 +25,12 @@ from glaive.errors import CapacityError, FilterError
 from glaive.file.protocol import run_fetch
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import count_rows, list_rows
-from glaive.memory import as_buffer
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import Meter
 from glaive.scan.projection import Computed, LazyColumns, Output
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.scan.snapshot import LiveRows, without_deleted
-from glaive.types import Flags, Int64s, RowRange
+from glaive.types import Flags, Int64s, RowRange, as_buffer
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition

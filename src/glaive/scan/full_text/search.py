@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import ascending
 from glaive.arrow.chunked import as_numpy, join_large
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.field import Field, joined_path
 from glaive.index.protocol import ValueBatch
@@ -36,7 +36,6 @@ from glaive.index.text.opened import (
 from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.kernels.text_search import WeightedList, weighted
-from glaive.named_tuple import NamedTuple
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import distinct
 from glaive.arrow.chunked import join_large
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.codes import PreparedQuery
@@ -37,7 +37,6 @@ from glaive.kernels.graph_search import (
     ScannedPartition,
     scan_codes,
 )
-from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import (

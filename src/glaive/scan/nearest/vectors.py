@@ -17,17 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import flags_of, number_array
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError
 from glaive.format.logical_types import BFLOAT16, EXTENSION_NAME
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
-from glaive.memory import items_of
-from glaive.named_tuple import NamedTuple
 from glaive.scan.found_columns import AddedColumns
 from glaive.scan.projection import ROW_ID
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
-from glaive.types import Flags, Float32s, Int64s, UInt64s
+from glaive.types import Flags, Float32s, Int64s, UInt64s, items_of
 
 # --- What a search for vectors adds to rows: their distance and, in a batch, the query --
 

@@ -18,8 +18,7 @@ from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import FALSE, float_order, unscaled
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.memory import as_buffer, items_of
-from glaive.types import Int64s
+from glaive.types import Int64s, as_buffer, items_of
 
 
 @dataclass(frozen=True, slots=True)

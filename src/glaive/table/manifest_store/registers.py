@@ -22,12 +22,12 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
-from glaive.forks import renewed
 from glaive.format.paths import VERSIONS
 from glaive.io.credentials import answer_field, ask_for_table, check_kind, said_by
 from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
 from glaive.io.uri import open_store
+from glaive.process import renewed
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})

@@ -19,7 +19,6 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from glaive.entropy import new_uuid
 from glaive.errors import (
     CommitError,
     CorruptFileError,
@@ -31,6 +30,7 @@ from glaive.errors import (
 from glaive.format.manifest import decode_manifest
 from glaive.format.paths import VERSIONS, is_staged_manifest_name, parse_manifest_name
 from glaive.io.store import BytesLike, ObjectStore
+from glaive.process import new_uuid
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
 _SUFFIX = ".manifest"

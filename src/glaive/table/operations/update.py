@@ -28,7 +28,6 @@ from glaive.format.transaction import Operation
 from glaive.format.wire import parse
 from glaive.kernels.hashing import hash_strings, hash_words
 from glaive.kernels.strings import Strings
-from glaive.memory import as_buffer
 from glaive.table.deletions import DeletingOperation
 from glaive.table.fragment_ids import (
     copy_of,
@@ -61,6 +60,7 @@ from glaive.table.protocol import (
     overlap,
 )
 from glaive.table.rowids import created_at
+from glaive.types import as_buffer
 
 # --- Filters of inserted keys, to detect that two writers inserted the same key ---------
 # A filter has the hashes of the keys, or a split-block Bloom filter of them

@@ -1,0 +1,3 @@
+"""One process's share of a dataset."""
+
+from glaive.torch.batch_cache import ShardedBatchIterator as ShardedBatchIterator

@@ -1,0 +1,3 @@
+"""Sets of integers."""
+
+from glaive.dataset.fragments.metadata import Bitmap as Bitmap

@@ -1,0 +1,4 @@
+"""Commits."""
+
+from glaive.errors import CommitConflictError as CommitConflictError
+from glaive.table.root import CommitLock as CommitLock

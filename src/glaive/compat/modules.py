@@ -1,0 +1,201 @@
+"""Modules under pylance's names that have no code of their own: a table, and who serves them.
+
+``import glaive.bitmap`` works as for a file. Editors find the names in the stubs ``glaive-stubs``,
+which ``python -m tests.docs.stubs`` writes out of the table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+from glaive.compat.absent import REFUSED, absent_names
+
+MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "_datagen": (
+        "Random rows; pylance's wheels have none either.",
+        {"dataset.pylance_members": "is_datagen_supported rand_batches"},
+    ),
+    "_dataset": ("Batches for training loops of older programs.", {}),
+    "_dataset.cache": (
+        "A stream of batches that can be read again.",
+        {"torch.batch_cache": "CachedDataset"},
+    ),
+    "_dataset.sharded_batch_iterator": (
+        "One process's share of a dataset.",
+        {"torch.batch_cache": "ShardedBatchIterator"},
+    ),
+    "bitmap": ("Sets of integers.", {"dataset.fragments.metadata": "Bitmap"}),
+    "blob": (
+        "Columns of large values.",
+        {
+            "dataset.blobs": "BlobColumn BlobIterator blob_array blob_field",
+            "format.blobs": "Blob BlobArray BlobType",
+            "scan.blob_files": "BlobFile LanceBlobFile=BlobFile DEFAULT_BLOB_BUFFER_SIZE",
+        },
+    ),
+    "commit": ("Commits.", {"errors": "CommitConflictError", "table.root": "CommitLock"}),
+    "debug": (
+        "Texts for people who look for a fault.",
+        {"dataset.layout": "format_fragment format_manifest format_schema list_transactions"},
+    ),
+    "download": ("Names that are refused at their first use: nothing is downloaded.", {}),
+    "fragment": (
+        "Fragments.",
+        {
+            "dataset.columns.udf": "BatchUDF",
+            "dataset.fragments.fragment": "FragmentSession LanceFragment",
+            "dataset.fragments.metadata": (
+                "Bitmap DataFile DeletionFile FragmentMetadata RowDatasetVersionMeta RowIdMeta "
+                "RowIdSequence"
+            ),
+            "dataset.writing.fragments": "FragmentWriteProgress NoopFragmentWriteProgress",
+            "dataset.writing.plan": "DEFAULT_MAX_BYTES_PER_FILE",
+            "dataset.commits.transactions": "write_fragments",
+            "scan.snapshot": "Session",
+        },
+    ),
+    "lance": (
+        "The names of pylance's compiled module, which some packages import from.",
+        {
+            "arrow": "BFloat16 bfloat16_array",
+            "compat": "__version__=PYLANCE_VERSION",
+            "dataset.fragments.metadata": (
+                "Bitmap DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence"
+            ),
+            "dataset.layout": "format_fragment format_manifest format_schema list_transactions",
+            "dataset.metrics_export": (
+                "MetricDescription MetricPoint bytes_read_counter iops_counter "
+                "lance_metrics_catalog register_lance_metrics_recorder simd_info "
+                "snapshot_lance_metrics"
+            ),
+            "dataset.pylance_members": "manifest_needs_migration",
+            "dataset.versions.cleanup": (
+                "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
+            ),
+            "dataset.writing.plan": "DatasetBasePath",
+            "file": (
+                "LanceBufferDescriptor LanceColumnMetadata LanceFileMetadata LanceFileReader "
+                "LanceFileSession LanceFileStatistics LanceFileWriter LancePageMetadata "
+                "stable_version"
+            ),
+            "format.fields": "LanceSchema",
+            "indices.training": "indices=",
+            "io.store": "IOStats",
+            "optimize": "Compaction CompactionMetrics CompactionPlan CompactionTask RewriteResult",
+            "scan.blob_files": "LanceBlobFile=BlobFile",
+            "scan.options": "ScanStatistics",
+            "tracing": "TraceEvent capture_trace_events shutdown_tracing trace_to_chrome",
+        },
+    ),
+    "log": (
+        "Set-up of logging.",
+        {
+            "tracing": (
+                "ENV_NAME_PYLANCE_LOGGING_LEVEL LOGGER get_log_level get_python_log_level "
+                "set_logger"
+            )
+        },
+    ),
+    "mem_wal": ("Names that are refused at their first use.", {}),
+    "otel": (
+        "Metrics for OpenTelemetry.",
+        {
+            "dataset.metrics_export": (
+                "MetricDescription MetricPoint instrument_lance_metrics lance_metrics_catalog "
+                "register_lance_metrics_recorder snapshot_lance_metrics"
+            )
+        },
+    ),
+    "progress": (
+        "Progress of writes and of index builds.",
+        {
+            "dataset.indexing.task": "IndexProgress",
+            "dataset.writing.fragments": (
+                "FileSystemFragmentWriteProgress FragmentWriteProgress NoopFragmentWriteProgress"
+            ),
+        },
+    ),
+    "schema": (
+        "Schemas.",
+        {"format.extension": "json_to_schema schema_to_json", "format.fields": "LanceSchema"},
+    ),
+    "udf": (
+        "Functions that make columns.",
+        {"dataset.columns.udf": "BatchUDF BatchUDFCheckpoint batch_udf"},
+    ),
+    "util": (
+        "K-means, a check of vector indices, and times.",
+        {
+            "dataset.indexing.clustering": "KMeans validate_vector_index",
+            "dataset.version": "sanitize_ts td_to_micros",
+        },
+    ),
+    "vector": (
+        "Tables of vectors, near duplicates, training on accelerators.",
+        {
+            "dataset.indexing.duplicates": (
+                "find_duplicate_pairs find_duplicate_pairs_in_partition get_ivf_partition_info "
+                "hamming_clustering_for_ivf_partition hamming_clustering_for_range "
+                "hamming_clustering_for_sample"
+            ),
+            "dataset.vectors_table": "vec_to_table",
+            "dataset.write": "write_dataset",
+            "torch.ivf_pq": (
+                "compute_partitions compute_pq_codes one_pass_assign_ivf_pq_on_accelerator "
+                "one_pass_train_ivf_pq_on_accelerator train_ivf_centroids_on_accelerator "
+                "train_pq_codebook_on_accelerator"
+            ),
+        },
+    ),
+}
+"""What each module is about, and its names by the module that has them.
+
+``name=other`` is another module's ``other``; ``name=`` is that module itself.
+"""
+
+
+class Loader:
+    """Makes such a module; each name is looked up when it is first used."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Have the import system make it."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give it its names."""
+        about, homes = MODULES[module.__name__.removeprefix("glaive.")]
+        entries = {
+            entry.partition("=")[0]: (home, entry)
+            for home, listed in homes.items()
+            for entry in listed.split()
+        }
+        own = vars(module)
+        refused = absent_names(module.__name__, REFUSED.get(module.__name__, ()), own)
+
+        def find(name: str) -> Any:
+            if name not in entries:
+                return refused(name)
+            home, entry = entries[name]
+            _, is_other, other = entry.partition("=")
+            if home == "torch.ivf_pq":  # a stand-in where torch is not installed
+                stand_in = import_module("glaive.torch.installed").from_torch_module
+                return own.setdefault(name, stand_in(module.__name__, name, f"glaive.{home}"))
+            found = import_module(f"glaive.{home}")
+            value = getattr(found, other or name) if other or not is_other else found
+            return own.setdefault(name, value)
+
+        own["__doc__"] = f"{about} Under the names of ``lance{module.__name__[6:]}``."
+        own["__all__"] = sorted(entries)
+        own["__getattr__"] = find
+        own["__dir__"] = lambda: sorted({*own, *entries})
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """The specification of a module of the table; None for another one."""
+    short = name.removeprefix("glaive.")
+    if short not in MODULES:
+        return None
+    is_package = any(other.startswith(f"{short}.") for other in MODULES)
+    return ModuleSpec(name, Loader(), is_package=is_package)  # type: ignore[arg-type]  # has the methods
