@@ -15,7 +15,6 @@ from glaive.dataclass import dataclass
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.plan import DatasetBasePath
 from glaive.dataset.writing.rows import allowing
-from glaive.entropy import random_bytes
 from glaive.errors import (
     CommitConflictError,
     CommitError,
@@ -30,7 +29,7 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
-from glaive.process import now_ns
+from glaive.process import now_ns, random_bytes
 from glaive.table import refs
 from glaive.table.cleanup import targets_of_others
 from glaive.table.configuration import string_map
