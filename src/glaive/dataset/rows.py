@@ -45,6 +45,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Feature, Manifest, check_writable
 from glaive.format.rowids import decode_row_ids, encode_row_ids
+from glaive.process import monotonic
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
 from glaive.scan.query import make_query
