@@ -57,14 +57,13 @@ from glaive.process import monotonic, now, sleep
 from glaive.table.configuration import INTERVAL, OLDER_THAN, duration
 from glaive.table.load import each_manifest, load_manifest
 from glaive.table.references import (
-    ALL_IDS,
     FOLDERS,
     UNVERIFIED_AGE,
     CleanupFile,
     FileKind,
     FileSet,
     FoundFiles,
-    IdRange,
+    files_of,
     is_own_folder,
     kind_of,
 )
@@ -98,7 +97,7 @@ class Division:
     versions
         Manifests that one part reads.
     fragments
-        Fragments of each of them, whose files it reports.
+        Fragments of them up to which there are as many groups.
     files
         Data files that one part lists.
     deletions
@@ -131,20 +130,16 @@ class Division:
         return tuple(sorted(cuts))
 
     def readers(
-        self, locations: Sequence[ManifestLocation], files: int, max_id: int
-    ) -> list[tuple[Sequence[ManifestLocation], IdRange]]:
-        """Versions and fragments for each part that reads manifests.
+        self, locations: Sequence[ManifestLocation], files: int
+    ) -> list[Sequence[ManifestLocation]]:
+        """Versions for each part that reads manifests.
 
-        Parts for other fragments tell other files. Parts for other versions tell most files
-        again, so there are fewer of these where there are many files.
+        Parts tell most files again, so there are fewer of them where there are many files.
         """
-        ranges = max(1, min(-(-files // self.fragments), max_id + 1))
-        starts = [(max_id + 1) * at // ranges for at in range(ranges)]
-        ids = [IdRange(*pair) for pair in zip(starts, [*starts[1:], None], strict=True)]
-        wanted = -(-len(locations) // self.versions)
-        groups = max(1, min(wanted, self.groups // ranges, len(locations)))
+        most = max(1, self.groups * self.fragments // max(files, self.fragments))
+        groups = max(1, min(-(-len(locations) // self.versions), most))
         cuts = [len(locations) * at // groups for at in range(groups + 1)]
-        return [(locations[start:stop], each) for start, stop in pairwise(cuts) for each in ids]
+        return [locations[start:stop] for start, stop in pairwise(cuts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +257,10 @@ class VersionFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReadVersions:
-    """Read manifests for the files of some fragments."""
+    """Read manifests for their files."""
 
     locations: Sequence[ManifestLocation]
     selection: Selection
-    ids: IdRange
     cuts: tuple[str, ...]
 
     def run(self, store: ObjectStore) -> VersionFiles:
@@ -282,9 +276,9 @@ class ReadVersions:
         for location, manifest in _loaded(store, self.locations):
             times[location.version] = time = manifest.timestamp
             if self.selection.judge(location.version, time) == "delete":
-                deleted.add(manifest, self.ids, bases=False)
+                deleted.add(files_of(manifest), bases=False)
             else:
-                kept.add(manifest, self.ids)
+                kept.add(files_of(manifest))
         # Most files of a version that goes are those of others; what is kept is not asked for.
         deleted.paths -= kept.paths
         return VersionFiles(times, self._divided(kept), self._divided(deleted))
@@ -857,14 +851,12 @@ def _read(
     """
     division = work.division
     if division is None:
-        return (), work.run(store, [ReadVersions(locations, selection, ALL_IDS, ())])
+        return (), work.run(store, [ReadVersions(locations, selection, ())])
     current, largest = size
     files = max(current.stated.file_count, largest // _FILE_BYTES)
     cuts = division.cuts(files)
-    readers = division.readers(locations, files, current.max_fragment_id)
-    return cuts, work.run(
-        store, [ReadVersions(part, selection, ids, cuts) for part, ids in readers]
-    )
+    readers = division.readers(locations, files)
+    return cuts, work.run(store, [ReadVersions(part, selection, cuts) for part in readers])
 
 
 def _unused(

@@ -61,39 +61,16 @@ class VersionFile(NamedTuple):
     is_folder: bool = False
 
 
-class IdRange(NamedTuple):
-    """Ids of fragments from ``start`` on, before ``stop``; by default all."""
-
-    start: int = 0
-    stop: int | None = None
-
-    def positions(self, manifest: Manifest) -> Iterable[int]:
-        """Positions of these fragments in the list of a version."""
-        if self == ALL_IDS:
-            return range(manifest.num_fragments)
-        ids = manifest.fragment_ids
-        within = ids >= self.start
-        if self.stop is not None:
-            within &= ids < self.stop
-        positions: list[int] = within.nonzero()[0].tolist()
-        return positions
-
-
-ALL_IDS: Final = IdRange()
-
-
-def files_of(manifest: Manifest, ids: IdRange = ALL_IDS) -> Iterator[VersionFile]:
+def files_of(manifest: Manifest) -> Iterator[VersionFile]:
     """The files of a version, except its manifest; blobs and indices are folders.
 
-    With ``ids``, of these fragments only; what belongs to no fragment is with the first ones.
     A file that several fragments share is repeated.
     """
     wire = manifest.wire
-    if wire.transaction_file and not ids.start:
+    if wire.transaction_file:
         yield VersionFile("transaction", transaction_path(wire.transaction_file), None)
-    yield from fragment_files(manifest, ids.positions(manifest))
-    if not ids.start:
-        yield from index_folders(manifest)
+    yield from fragment_files(manifest, range(manifest.num_fragments))
+    yield from index_folders(manifest)
 
 
 def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[VersionFile]:
@@ -140,15 +117,12 @@ class FileSet:
         """The files of all of these versions, also those below base paths."""
         files = cls()
         for manifest in manifests:
-            files.add(manifest)
+            files.add(files_of(manifest))
         return files
 
-    def add(self, manifest: Manifest, ids: IdRange = ALL_IDS, *, bases: bool = True) -> None:
-        """Add the files of a version, or of some of its fragments.
-
-        Without ``bases`` only those that the version has below its own root.
-        """
-        for reference in files_of(manifest, ids):
+    def add(self, files: Iterable[VersionFile], *, bases: bool = True) -> None:
+        """Add files; without ``bases`` only those below the own root of their version."""
+        for reference in files:
             if reference.base_id is not None and not bases:
                 continue
             if not reference.is_folder or reference.kind == "index":

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.plan import DatasetBasePath
@@ -46,14 +48,7 @@ from glaive.table.load import (
 from glaive.table.operations.overwrite import PUBLISHED, Clone, Publish, Published, root_bases
 from glaive.table.protocol import BuildContext, read_operation
 from glaive.table.put_manifest import forget_dataset
-from glaive.table.references import (
-    FOLDERS,
-    FileSet,
-    IdRange,
-    fragment_files,
-    index_folders,
-    kind_of,
-)
+from glaive.table.references import FOLDERS, FileSet, fragment_files, index_folders, kind_of
 from glaive.table.refs import (
     BRANCHES,
     MAIN,
@@ -270,9 +265,11 @@ class CopyTask:
         kept = FileSet()
         if self.published is not None:
             ids = manifest.fragment_ids[positions.start : positions.stop]
-            part = IdRange(int(ids.min()), int(ids.max()) + 1) if len(ids) else IdRange(0, 0)
             with suppress(ObjectNotFoundError):  # others have committed since: a conflict
-                kept.add(load_again(target, self.published, None), part, bases=False)
+                there = load_again(target, self.published, None)
+                (same,) = np.isin(there.fragment_ids, ids).nonzero()
+                kept.add(fragment_files(there, same.tolist()), bases=False)
+                kept.add(index_folders(there), bases=False)
         own = [file for file in files if file.base_id is None]
         return copy_files(opened.store, manifest, target, own, kept=kept)
 
