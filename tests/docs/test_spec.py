@@ -9,6 +9,7 @@ import pytest
 from tests.docs.spec import PAGES, PROMISES, RULE, citations, rules
 
 OTHERS = (
+    "Not defended",
     "What is promised, and under which assumptions",
     "What a store may do",
     "How it is checked",

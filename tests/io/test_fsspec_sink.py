@@ -302,7 +302,11 @@ def test_an_archive_is_read_and_not_written(kind: str, tmp_path: Path) -> None:
 
 def test_ftp_and_places_behind_a_cache_are_not_written() -> None:
     cached = open_store("fsspec+dir://t::simplecache::memory://t")
-    for change in (lambda: cached.put("x", [b"x"]), lambda: cached.delete(["x"])):
+    changes: list[Callable[[], object]] = [
+        lambda: cached.put("x", [b"x"]),
+        lambda: cached.delete(["x"]),
+    ]
+    for change in changes:
         with pytest.raises(StoreError, match="does not write to places behind a cache"):
             change()
 
