@@ -8,7 +8,7 @@ starts, which asks for a token.
 
 from __future__ import annotations
 
-import hashlib
+import atexit
 import importlib.util
 import os
 import re
@@ -20,6 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,88 +191,22 @@ def _major(version: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+@cache
 def _home_with_launcher(java: Java) -> Path:
-    """Return a ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the vector module."""
+    """Return a ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the vector module.
+
+    It is a folder of this process, which no other user can write to.
+    """
     text = LAUNCHER.format(
         module=VECTOR_MODULE, java=shlex.quote(str(java.home.joinpath("bin", "java")))
     )
-    content = os.fsencode(text)  # the bytes of the path, whatever the locale
-    for cache in _caches():
-        launcher = cache / "glaive" / "java" / _name(java.home) / "bin" / "java"
-        try:
-            if not _is_private(launcher, cache):
-                continue
-            if not (launcher.is_file() and launcher.read_bytes() == content):
-                _write_executable(launcher, content)
-                if not _is_private(launcher, cache):
-                    continue  # another process made one of the folders meanwhile
-        except OSError:
-            continue  # a missing or read-only home directory; try the next one
-        return launcher.parent.parent
-    raise MissingDependencyError(
-        f"the Java in {java.home} needs a launcher script, and there is no directory to write it "
-        "to. Set XDG_CACHE_HOME to a writable directory, or install a full JDK."
-    )
-
-
-def _caches() -> Iterator[Path]:
-    # A relative one, which the standard has ignored, would be a folder of wherever this runs.
-    if (configured := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
-        yield configured
-    if (home := Path("~").expanduser()).is_absolute():
-        yield home / ".cache"
-    # Inside the environment: unlike the common temporary directory, it is not shared.
-    yield Path(sys.prefix) / "var"
-    yield Path(tempfile.mkdtemp(prefix="glaive-"))
-
-
-def _is_private(launcher: Path, cache: Path) -> bool:
-    """Whether nobody else can change the launcher, or put another one in its place: it is run.
-
-    What is not there yet is made so that only this user writes to it.
-    """
-    if not hasattr(os, "geteuid"):
-        return True
-    above = [folder for folder in launcher.parents if folder.is_relative_to(cache)]
-    found = [path.stat() for path in (launcher, *above) if path.exists()]
-    return all(one.st_uid in (0, os.geteuid()) and not _others_write(one) for one in found)
-
-
-def _others_write(found: os.stat_result) -> bool:
-    """Whether a mode lets others write: all, or a group that is not of this user alone."""
-    if not found.st_mode & 0o022:
-        return False
-    if found.st_mode & 0o002:
-        return True
-    import grp
-    import pwd
-
-    try:
-        group, user = grp.getgrgid(found.st_gid), pwd.getpwuid(os.geteuid())
-    except KeyError:  # of a container, or of a directory service that does not answer
-        return True
-    own = found.st_gid == user.pw_gid and group.gr_name == user.pw_name
-    return not own or bool(set(group.gr_mem) - {user.pw_name})
-
-
-def _name(home: Path) -> str:
-    """A directory name that is unique for the location of a runtime."""
-    return hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-
-
-def _write_executable(path: Path, content: bytes) -> None:
-    """Write a script atomically, as another process may start it concurrently."""
-    for folder in reversed(path.parents):
-        folder.mkdir(0o755, exist_ok=True)  # each by itself: parents=True has modes of the umask
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o755)
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    home = Path(tempfile.mkdtemp(prefix="glaive-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir()
+    launcher.write_bytes(os.fsencode(text))  # the bytes of the path, whatever the locale
+    launcher.chmod(0o700)
+    return home
 
 
 NEW_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
