@@ -11,11 +11,9 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.tasks import LOCAL
 from glaive.errors import CorruptFileError
 from glaive.io.local import LocalStore
 from glaive.io.mapped import MOST_HOLES
-from glaive.spark.jobs.convert import convert_parquet
 
 pytestmark = pytest.mark.spec("rel-24")
 
@@ -65,11 +63,3 @@ def test_a_record_of_holes_is_refused(tmp_path: Path) -> None:
     os.truncate(record, 1 << 43)
     with pytest.raises(CorruptFileError, match=r"holes in 8796093022208 bytes.*run\.json"):
         LocalStore(str(tmp_path)).get("run.json")
-
-
-def test_a_parquet_file_of_holes_is_not_read_whole_to_be_converted(tmp_path: Path) -> None:
-    (source := tmp_path / "files").mkdir()
-    (source / "a.parquet").write_bytes(b"PAR1")
-    os.truncate(source / "a.parquet", 2 * MOST_HOLES)
-    with pytest.raises(CorruptFileError, match=r"holes in 134217728 bytes.*a\.parquet"):
-        convert_parquet(str(tmp_path / "t"), str(source), None, {}, LOCAL)

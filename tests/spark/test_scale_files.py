@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.spark.many_fragments import many_fragments
-from tests.spark.test_scale import CORES, FRAGMENTS, MAX_BYTES, MAX_DRIVER_BYTES, parts
+from tests.spark.test_scale import FRAGMENTS, MAX_BYTES, MAX_DRIVER_BYTES, parts
 from tests.table.places import append, create, fragment, overwrite
 
 from glaive.dataset.rows import RowsByFragment, delete_rows_tasks
@@ -35,16 +35,8 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
-from glaive.spark.jobs.convert import convert_tasks
 from glaive.spark.jobs.ingest import divided
-from glaive.spark.jobs.runner import (
-    MAX_TASKS,
-    divide,
-    dump_results,
-    dump_tasks,
-    dumps,
-    load_results,
-)
+from glaive.spark.jobs.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results
 from glaive.table.cleanup import CleanupPolicy, Division, Part, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
@@ -84,17 +76,6 @@ def bounded(count: int, apart: int = 0) -> Iterator[None]:
 def check(tasks: Sequence[Any], count: int) -> None:
     assert 0 < len(tasks) <= MAX_TASKS
     assert sum(len(dump_tasks([task])) for task in tasks) * (FRAGMENTS / count) < MAX_BYTES
-
-
-@pytest.mark.sampled(every=2)
-def test_the_tasks_of_a_conversion_name_its_files_only(count: int) -> None:
-    with bounded(count):
-        files = [(file_name(number), 1 << 20) for number in range(count)]
-        tasks = convert_tasks(files, CORES)
-    check(tasks, count)
-    assert [path for task in tasks for path in task.paths] == [path for path, _ in files]
-    # As many tasks for all files, whatever the part of them that was planned.
-    assert len(divide(np.full(FRAGMENTS, 1 << 20), FRAGMENTS << 20, CORES)) <= MAX_TASKS + 1
 
 
 @pytest.mark.sampled(every=2)

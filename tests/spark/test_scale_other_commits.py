@@ -32,7 +32,6 @@ from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.refs import publish_branch
 from glaive.dataset.writing.plan import WriteOptions, plan_write
-from glaive.dataset.writing.rows import commit_plan
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Manifest
@@ -206,18 +205,6 @@ def with_files(folder: Path, count: int) -> None:
         (folder / "t.lance" / "data" / new_file(number).path).touch()
 
 
-def conversion(folder: Path, count: int) -> Callable[[], Manifest]:
-    with_files(folder, count)
-    plan = plan_write(LocalStore(folder / "t.lance"), IDS, WriteOptions(mode="create"))
-
-    def convert() -> Manifest:
-        cut = [range(at, min(at + 250, count)) for at in range(0, count, 250)]
-        written = Answering(lambda task: stored(task.start, task.stop)).run(None, cut)
-        return commit_plan(plan, FragmentList.joined(written))
-
-    return convert
-
-
 def planned(folder: Path, base: Manifest | None = None) -> IngestPlan:
     sources = Sources((), format_named("parquet", {}), Reconciled(IDS))
     write = WriteOptions(mode="create" if base is None else "append")
@@ -314,7 +301,6 @@ JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int | None]
     "executeCompaction": (compaction, None),
     "executeClusterBy": (clustering, 0),
     "publish": (publication, 0),
-    "convertFrom": (conversion, 0),
     "ingest": (ingest, 0),
     "ingest with merge_keys": (merged_ingest, 1),
     "write with replace_where": (replacement, 0),

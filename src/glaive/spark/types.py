@@ -556,19 +556,14 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
     SchemaError
         A type can never be stored.
     """
-    fault = unassignable(source, target)
-    if fault is not None:
-        column, stored, brought = fault
-        raise SchemaError(
-            f"column {column!r}: {where} stores {stored}, the frame has {brought}. "
-            "Cast the column to a matching type"
-        )
-
-
-def unassignable(source: pa.Schema, target: pa.Schema) -> tuple[str, Any, Any] | None:
-    """The first part of a column that can never be stored, with the type stored and its own."""
-    faults = (_misfit(source.field(one.name).type, one.type, one.name) for one in target)
-    return next((fault for fault in faults if fault is not None), None)
+    for field in target:
+        fault = _misfit(source.field(field.name).type, field.type, field.name)
+        if fault is not None:
+            column, stored, brought = fault
+            raise SchemaError(
+                f"column {column!r}: {where} stores {stored}, the frame has {brought}. "
+                "Cast the column to a matching type"
+            )
 
 
 def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from glob import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
-from glaive.spark.failures import naming_job
-from glaive.spark.jobs.runner import SparkJob
 from glaive.spark.lance_table.columns import TableBuilder, TableColumns
 from glaive.spark.lance_table.description import TableChanges, TableDescription
 from glaive.spark.lance_table.export import TableExport
@@ -136,32 +135,36 @@ class LanceTable(
 
         Raises
         ------
-        DatasetExistsError, NotFoundError
-            There is a table already, or no such file.
-        SchemaError, OptionError
-            The files differ, or the format is another one.
+        DatasetExistsError
+            There is a table already.
+        SchemaError, FormatError
+            The files differ, or are damaged.
+        OptionError
+            There is no such file, or the format is another one.
 
         Notes
         -----
-        Tasks read and write the files; no row passes through Spark. A task holds one file as it
-        is stored.
+        An ingest of the files, whose tasks read and write them; no row passes through Spark.
         """
-        from glaive.spark.jobs.convert import convert_parquet
+        from glaive.spark.jobs.ingest import ingest
 
         if format != "parquet":
             raise OptionError(
                 f'format: expected "parquet", found {format!r}. Other formats: '
                 "glaive.spark.write(spark.read.format(...).load(path), uri)"
             )
-        job = SparkJob.of(spark, job_id)
-        target, storage = located(uri), dict(storage_options or {})
-        if job.named and cls.isLanceTable(spark, target, **storage):
-            table = cls.forPath(spark, target, **storage)
-            if job.made(table._dataset) is not None:  # noqa: SLF001  # of this class
-                return table
-        with naming_job(job.id, target, named=job.named):
-            convert_parquet(target, located(path), storage or None, options, job.commit)
-        return cls.forPath(spark, target, **storage)
+        storage = dict(storage_options or {})
+        ingest(
+            spark,
+            f"{escape(located(path).rstrip('/'))}/**/*.parquet",
+            uri,
+            format="parquet",
+            job_id=job_id,
+            storage_options=storage or None,
+            source_options=storage or None,
+            write_options=options,
+        )
+        return cls.forPath(spark, uri, **storage)
 
     @classmethod
     def _found_in(cls, spark: SparkSession) -> Callable[[str, Mapping[str, str]], Self]:
