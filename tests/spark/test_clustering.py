@@ -14,7 +14,13 @@ from pyspark.sql import SparkSession
 import glaive
 from glaive.errors import CapacityError, ColumnNotFoundError, OptionError
 from glaive.spark import LanceTable
-from glaive.spark.jobs.cluster import Curve, WritePart, hilbert_numbers, ordinals, z_order_numbers
+from glaive.spark.lance_table.maintenance import (
+    Curve,
+    WritePart,
+    hilbert_numbers,
+    ordinals,
+    z_order_numbers,
+)
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 4), (3, 3), (4, 2)])

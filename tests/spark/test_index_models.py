@@ -20,7 +20,7 @@ from glaive.index.segment import Segment
 from glaive.index.vector.index_writer import StoredIndex
 from glaive.kernels.native import force_tier
 from glaive.spark import LanceTable
-from glaive.spark.lance_table.indexing import build_index
+from glaive.spark.lance_table.maintenance import build_index
 
 ROWS, DIMENSION = 2400, 16
 

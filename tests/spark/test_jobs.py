@@ -23,7 +23,7 @@ from glaive.errors import MissingDependencyError, SchemaError
 from glaive.format.manifest import Manifest
 from glaive.io.uri import open_store
 from glaive.spark import LanceTable
-from glaive.spark.jobs.runner import (
+from glaive.spark.runner import (
     MAX_TASKS,
     SparkJob,
     SparkRunner,

@@ -22,7 +22,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.spark import LanceTable
-from glaive.spark.lance_table.columns import TableBuilder
+from glaive.spark.lance_table.rows import TableBuilder
 
 ROWS = pa.table({"id": list(range(40)), "group": [n % 4 for n in range(40)], "text": ["x"] * 40})
 

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
-from glaive.spark.jobs.merge_rows import KEY, RowClause, SmallMerge
 from glaive.spark.lance_table.merge import equalities
+from glaive.spark.merging import KEY, RowClause, SmallMerge
 from glaive.table.load import read_transaction
 from glaive.table.operations.update import hash_keys, key_filter, may_share_keys
 

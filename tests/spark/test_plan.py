@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.spark.plan import (
+from glaive.spark.frame import (
     MAX_PARTS,
     FragmentSize,
     Part,

@@ -19,7 +19,7 @@ import glaive
 import glaive.spark
 from glaive.spark.frame import frame_schema, open_dataset, pinned
 from glaive.spark.options import Options
-from glaive.spark.reader import PushingReader
+from glaive.spark.source import PushingReader
 from glaive.spark.types import to_spark
 from glaive.spark.versions import (
     EqualNullSafe,

@@ -17,10 +17,10 @@ from pyspark.sql.types import StructType
 import glaive
 import glaive.spark
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
-from glaive.spark.frame_sources import frame_sources, planned_bytes
+from glaive.spark.frame_writing import frame_sources, planned_bytes
 from glaive.spark.options import from_spark
 from glaive.spark.planned_scan import ScanFunction
-from glaive.spark.reader import LanceReader
+from glaive.spark.source import LanceReader
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 

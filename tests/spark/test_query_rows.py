@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import glaive
 import glaive.spark
-from glaive.spark.frame_sources import frame_sources
+from glaive.spark.frame_writing import frame_sources
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 

@@ -14,8 +14,7 @@ from pyspark.sql.types import StructType
 
 import glaive
 from glaive.errors import MissingDependencyError, NotFoundError, OptionError, VersionNotFoundError
-from glaive.spark.reader import LanceReader
-from glaive.spark.source import LanceDataSource
+from glaive.spark.source import LanceDataSource, LanceReader
 
 
 def planned(uri: str, **options: str) -> tuple[StructType, LanceReader]:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import glaive
 from glaive.errors import SchemaError
 from glaive.spark import LanceTable
-from glaive.spark.jobs.merge_rows import refuse_reserved
+from glaive.spark.merging import refuse_reserved
 
 pytestmark = pytest.mark.spark
 

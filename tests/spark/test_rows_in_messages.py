@@ -12,7 +12,7 @@ from glaive.dataset.rows import RowsByFragment
 from glaive.dataset.tasks import Job
 from glaive.errors import SchemaError
 from glaive.format.fragment import FragmentList
-from glaive.spark.jobs.merge_rows import MergedRows, RowClause, commit_merge
+from glaive.spark.merging import MergedRows, RowClause, commit_merge
 from glaive.spark.streams.sink import upsert
 from glaive.table.named_jobs import AppTransaction
 

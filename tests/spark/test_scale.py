@@ -26,22 +26,9 @@ from glaive.exporting import export_files
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.spark.jobs.cluster import CutRows
-from glaive.spark.jobs.merge_rows import (
-    ADDRESS,
-    CollectRows,
-    FillColumns,
-    MatchTask,
-    ReplaceColumns,
-)
-from glaive.spark.jobs.runner import (
-    MAX_TASKS,
-    divide,
-    dump_results,
-    dump_tasks,
-    dumps,
-    load_results,
-)
+from glaive.spark.lance_table.maintenance import CutRows
+from glaive.spark.merging import ADDRESS, CollectRows, FillColumns, MatchTask, ReplaceColumns
+from glaive.spark.runner import MAX_TASKS, divide, dump_results, dump_tasks, dumps, load_results
 from glaive.table.index_coverage import encode_indices
 
 FRAGMENTS = 1_000_000

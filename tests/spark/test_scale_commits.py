@@ -38,9 +38,9 @@ from glaive.format.fragment import (
     unpacked_fragments,
 )
 from glaive.format.manifest import Manifest
-from glaive.spark.jobs.merge_rows import MergedRows, ReplacedColumns, RowClause, commit_merge
-from glaive.spark.jobs.runner import dump_results, load_results
-from glaive.spark.lance_table.columns import commit_replaced
+from glaive.spark.lance_table.rows import commit_replaced
+from glaive.spark.merging import MergedRows, ReplacedColumns, RowClause, commit_merge
+from glaive.spark.runner import dump_results, load_results
 from glaive.table.operations.update import encode_offsets
 from glaive.types import FormatVersion
 

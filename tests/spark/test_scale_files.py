@@ -35,8 +35,8 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
-from glaive.spark.jobs.ingest import divided
-from glaive.spark.jobs.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results
+from glaive.spark.files import divided
+from glaive.spark.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results
 from glaive.table.cleanup import CleanupPolicy, Division, Part, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append

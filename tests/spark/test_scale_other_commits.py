@@ -44,9 +44,8 @@ from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
 from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, plan_ingest
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
-from glaive.spark.jobs.cluster import cluster_rows
-from glaive.spark.jobs.runner import dump_results, dumps, load_results
-from glaive.spark.lance_table.indexing import build_index
+from glaive.spark.lance_table.maintenance import build_index, cluster_rows
+from glaive.spark.runner import dump_results, dumps, load_results
 from glaive.spark.writer import commit_replacement
 from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import address_map, encode_indices

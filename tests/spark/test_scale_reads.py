@@ -24,11 +24,10 @@ import glaive
 from glaive.dataset.changes.plan import Commit, plan_commit
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.transaction import Transaction
-from glaive.spark.jobs.runner import dump_results, dumps, pickled_dataset
-from glaive.spark.lance_table.description import files_table
-from glaive.spark.lance_table.searching import SearchedVectors, search_function
+from glaive.spark.frame import MAX_PARTS
+from glaive.spark.lance_table.reading import SearchedVectors, files_table, search_function
 from glaive.spark.options import Options
-from glaive.spark.plan import MAX_PARTS
+from glaive.spark.runner import dump_results, dumps, pickled_dataset
 from glaive.spark.source import LanceDataSource
 from glaive.spark.streams.reader import MAX_PARTITIONS, partitions_of, tasks_in
 from glaive.spark.writer import RELEASE

@@ -90,7 +90,7 @@ class ExpectingStep(Step):
         before, or the other way around. Once the job of the step has made its version, the frame
         is not computed: the query may give other rows since.
         """
-        from glaive.spark.frame_sources import checkpointed
+        from glaive.spark.frame_writing import checkpointed
         from glaive.spark.lance_table.merge import may_be_lost
 
         expectations = self.expectations()

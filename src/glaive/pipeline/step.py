@@ -97,7 +97,7 @@ class StepContext:
         No request for the first attempt; else those that open the dataset, and where the newest
         version does not know its jobs any more, one for each of the newest versions.
         """
-        from glaive.spark.jobs.runner import SparkJob
+        from glaive.spark.runner import SparkJob
 
         if not self.again:
             return None

@@ -12,15 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.spark.api import read, register_view
-    from glaive.spark.catalogue import catalog
-    from glaive.spark.files import read_files
+    from glaive.spark.api import catalog, read, read_changes, register_view
+    from glaive.spark.files import ingest, read_files
     from glaive.spark.frame_writing import write
-    from glaive.spark.jobs.ingest import ingest
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import ensure_java, register, session
     from glaive.spark.queries import sql
-    from glaive.spark.streams.frames import read_changes
 
 __all__ = [
     "LanceTable",
@@ -39,11 +36,11 @@ __all__ = [
 
 _HOMES = {
     "LanceTable": "lance_table.table",
-    "catalog": "catalogue",
+    "catalog": "api",
     "ensure_java": "launch",
-    "ingest": "jobs.ingest",
+    "ingest": "files",
     "read": "api",
-    "read_changes": "streams.frames",
+    "read_changes": "api",
     "read_files": "files",
     "register": "launch",
     "register_view": "api",

@@ -1,26 +1,28 @@
 """Datasets as Spark frames and views.
 
 :func:`read` extends ``spark.read.format("lance")`` by named options that are checked before a job
-runs, glaive's own errors, and what Spark does not ask of Python sources: how large a frame is, so
-that small ones are broadcast in joins.
+runs, glaive's own errors, and the size of a frame, so that Spark broadcasts small ones in joins.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from py4j.java_gateway import JavaClass
 
-from glaive.errors import OptionError
+from glaive.dataclass import dataclass
+from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
 from glaive.format.field import quoted_name
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
 from glaive.spark.options import absolute, from_spark, refuse_no_texts, spark_texts
+from glaive.spark.streams.options import stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,8 +210,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "allow_external_blobs": allow_external_blobs,
         }
     )
-    from glaive.spark.frame import open_dataset, pinned
-    from glaive.spark.sizes import frame_bytes
+    from glaive.spark.frame import frame_bytes, open_dataset, pinned
 
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
     checked = from_spark(options | {"path": uri})
@@ -302,3 +303,233 @@ def _broadcast_bytes(spark: SparkSession) -> int:
     text = (spark.conf.get(BROADCAST, "10MB") or "").strip().lower()
     size = re.fullmatch(r"(\d+)([a-z]*)", text)
     return int(size[1]) * UNITS[size[2]] if size and size[2] in UNITS else -1
+
+
+# --- The public function that reads a change feed as a frame ----------------------------
+
+
+def read_changes(  # noqa: PLR0913  # one keyword for each option
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    start_version: int,
+    end_version: int | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    preimages: bool = True,
+    net: bool = False,
+    branch: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a frame of the rows that versions inserted, updated and deleted.
+
+    Parameters
+    ----------
+    start_version, end_version
+        The first and the last version whose changes are read, both included; default for the
+        last: the newest one at the time of this call.
+    columns
+        Columns of the dataset, also ``_rowid`` and other system columns; default: all.
+    preimages
+        Whether updated rows are also read as they were before.
+    net
+        The difference of the two ends, instead of the changes of every version in between.
+    branch
+        The branch whose versions are compared; default: the main branch.
+    storage_options
+        Settings of the object store.
+
+    Returns
+    -------
+    DataFrame
+        The columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+
+    Raises
+    ------
+    OptionError, ColumnNotFoundError, SchemaError, VersionNotFoundError
+        As for ``LanceDataset.changes``, before any job runs.
+
+    Notes
+    -----
+    Compares the versions in this process, which reads the manifest of each; tasks read the rows.
+
+    Examples
+    --------
+    >>> changes = glaive.spark.read_changes(spark, "flights.lance", 3, columns=["carrier"])
+    >>> changes.where("_change_type = 'delete'").count()
+    """
+    from glaive.spark.streams.reader import change_schema, open_changes
+
+    options = spark_texts(
+        {
+            "columns": columns,
+            "branch": branch,
+            "readChangeFeed": True,
+            "startingVersion": start_version,
+            "endingVersion": end_version,
+            "preimages": preimages,
+            "deduplicationMode": "netChanges" if net else None,
+            "storage": storage_options,
+        }
+    )
+    place = os.fspath(uri)
+    if "://" not in place:  # Spark's processes may have another working directory
+        place = str(Path(place).expanduser().absolute())
+    of_stream, others = stream_options(options | {"path": place})
+    checked = from_spark(others)
+    dataset = open_changes(checked, of_stream)
+    change_schema(dataset, checked)
+    dataset.changes(start_version, preimages=preimages, net=net)
+    register(spark)
+    pinned = options | {"endingVersion": str(dataset.version)}
+    with as_glaive_errors():
+        return spark.read.format("lance").options(**pinned).load(place)
+
+
+# --- The tables of a catalogue in a session: listed, read, registered as views ----------
+
+_PAGE = 1000
+_MOST = 100_000
+"""Tables that a listing names at most."""
+
+_MOST_EMPTY = 100
+"""Pages without a name that follow each other, at most."""
+
+
+def catalog(
+    spark: SparkSession, namespace_client: Any, namespace: Sequence[str] = ()
+) -> SparkCatalogue:
+    """The tables of a namespace in a session.
+
+    Parameters
+    ----------
+    namespace_client
+        A catalogue, such as ``glaive.namespace.connect("dir", {"root": "shop"})``.
+    namespace
+        Names of the namespace; by default the root.
+
+    Examples
+    --------
+    >>> shop = glaive.spark.catalog(spark, connect("dir", {"root": "shop"}), ["sales"])
+    >>> shop.register_views()
+    ['orders']
+    >>> spark.sql("SELECT count(*) FROM orders").show()
+    """
+    return SparkCatalogue(spark, namespace_client, tuple(namespace))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCatalogue:
+    """The tables of one namespace in a session; made by :func:`catalog`."""
+
+    spark: SparkSession
+    namespace_client: Any
+    namespace: tuple[str, ...] = ()
+
+    def list_tables(self) -> list[str]:
+        """Names of the tables, in order. One request per thousand."""
+        return sorted(self._pages("list_tables", "ListTablesRequest", "tables"))
+
+    def list_namespaces(self) -> list[str]:
+        """Names of the namespaces below this one, in order. One request per thousand."""
+        return sorted(self._pages("list_namespaces", "ListNamespacesRequest", "namespaces"))
+
+    def read(self, table: str, **options: Any) -> DataFrame:
+        """A frame over a table; options as for :func:`glaive.spark.read`.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no such table.
+        """
+        uri, storage = self._find(table)
+        return read(self.spark, uri, storage_options=storage, **options)
+
+    def register_views(
+        self, tables: Sequence[str] | None = None, prefix: str = "", **options: object
+    ) -> list[str]:
+        """Register tables as temporary views of the session; returns the names of the views.
+
+        Parameters
+        ----------
+        tables
+            By default all that have rows: tables that are only declared are left out.
+        prefix
+            Before the name of each view.
+        **options
+            Of each view, as for :func:`glaive.spark.read`, such as ``allow_external_blobs``.
+
+        Raises
+        ------
+        OptionError
+            Spark would take the names of two tables for one.
+        DatasetNotFoundError
+            One of ``tables`` does not exist.
+
+        Notes
+        -----
+        Each table is opened once. Views keep the version and the credentials of this call. They
+        replace temporary views of the same names: where somebody else names the tables of the
+        catalogue, give a ``prefix``, or ``tables``.
+        """
+        views: list[str] = []
+        names = self.list_tables() if tables is None else tables
+        self._refuse_equal(names)
+        for table in names:
+            uri, storage = self._find(table)
+            try:
+                view = f"{prefix}{table}"
+                register_view(self.spark, view, uri, storage_options=storage, **options)
+            except DatasetNotFoundError:
+                if tables is not None:
+                    raise
+                continue
+            views.append(f"{prefix}{table}")
+        return views
+
+    def _refuse_equal(self, tables: Sequence[str]) -> None:
+        """Refuse names that are one view, of which the last table would have all queries."""
+        if is_set(self.spark, "spark.sql.caseSensitive"):
+            return
+        first: dict[str, str] = {}
+        for table in tables:
+            other = first.setdefault(table.lower(), table)
+            if other != table:
+                raise OptionError(
+                    f"tables: {other!r} and {table!r} differ in nothing but case, and are one view "
+                    "for Spark. Name those to register, and register the others with a prefix"
+                )
+
+    def _find(self, table: str) -> tuple[str, Mapping[str, str] | None]:
+        from glaive.table.manifest_store.registers import find_table
+
+        path = (*self.namespace, table)
+        found = find_table(self.namespace_client, path, None, None)
+        return found.uri, found.storage_options
+
+    def _pages(self, method: str, kind: str, field: str) -> Iterator[str]:
+        import lance_namespace as interface
+
+        token, count, empty = None, 0, 0
+        seen: set[int] = set()  # hashes, as tokens may be long
+        while True:
+            request = getattr(interface, kind)(
+                id=list(self.namespace), page_token=token, limit=_PAGE
+            )
+            answer = getattr(self.namespace_client, method)(request)
+            names = getattr(answer, field)
+            yield from names
+            count += len(names)
+            empty = 0 if names else empty + 1  # as where a catalogue hides them
+            token = answer.page_token
+            if not token:
+                return
+            if count > _MOST:
+                raise UnsupportedFeatureError(
+                    f"{method}: more than {_MOST} names are not listed. Name the tables"
+                )
+            if hash(token) in seen or empty > _MOST_EMPTY:
+                raise StoreError(
+                    f"{method}: the pages of the catalogue do not end; the last one has "
+                    f"{len(names)} names. Name the tables"
+                )
+            seen.add(hash(token))

@@ -1,21 +1,147 @@
-"""The frame that options describe: version, columns, and their names."""
+"""The frame that options describe: version, columns, size, and the parts that tasks read."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import types as spark_types
 
+from glaive.arrow.widths import total_width
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
+from glaive.io.pool import task_bytes
+from glaive.named_tuple import NamedTuple
 from glaive.spark.options import BLOBS, Options
+from glaive.spark.types import to_spark
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
     from glaive.dataset.dataset import LanceDataset
+
+
+# --- Split a dataset's rows into the parts that Spark tasks read ------------------------
+# One task per fragment would be too many for ten thousand small fragments, and would use only one
+# core for a single large fragment. So the rows of all fragments in a row are split into parts of
+# about equal size; a part is a row range over one or more fragments.
+
+MAX_PARTS = 1 << 18
+"""Maximum number of tasks of one scan."""
+
+BATCH_BYTES = 8 << 20
+"""Target size of an Arrow batch sent to the JVM."""
+
+SPLIT_ROWS = 4096
+"""Parts start at multiples of this row count, so that few blocks are decoded twice."""
+
+
+class FragmentSize(NamedTuple):
+    """The live rows of a fragment."""
+
+    fragment_id: int
+    rows: int
+
+
+class Part(NamedTuple):
+    """The rows of one task: ``rows`` rows of the concatenated fragments, from ``offset`` on."""
+
+    fragment_ids: tuple[int, ...]
+    offset: int
+    rows: int
+
+
+def row_bytes(columns: pa.Schema, stored: pa.Schema, rows: int, file_bytes: int) -> float:
+    """Estimate the bytes of a row in memory, for some of the stored columns.
+
+    The widths of numbers and vectors are known. The remaining bytes of the files are divided
+    evenly among the columns of variable width.
+    """
+    selected, complete = total_width(columns.types), total_width(stored.types)
+    if rows == 0 or complete.variable == 0:
+        return max(selected.total, 1.0)
+    surplus = max(0.0, file_bytes / rows - complete.total) / complete.variable
+    return max(selected.total + surplus * selected.variable, 1.0)
+
+
+def batch_rows(bytes_per_row: float) -> int:
+    """Return the rows of a batch of about the target size."""
+    rows = int(BATCH_BYTES / bytes_per_row)
+    return min(max(rows, 64), 65_536)
+
+
+def first_rows(fragments: Sequence[FragmentSize], count: int) -> list[FragmentSize]:
+    """The fragments with the first rows, the last of them cut."""
+    kept: list[FragmentSize] = []
+    for fragment in fragments:
+        if count <= 0:
+            break
+        kept.append(fragment._replace(rows=min(fragment.rows, count)))
+        count -= fragment.rows
+    return kept
+
+
+def split(
+    fragments: Sequence[FragmentSize],
+    bytes_per_row: float,
+    *,
+    split_bytes: int | None = None,
+    parallelism: int | None = None,
+) -> list[Part]:
+    """Return one part for each task, in order; none for a dataset without rows.
+
+    Parameters
+    ----------
+    fragments
+        In the order of the dataset; the parts have the same order.
+    split_bytes
+        Estimated bytes that one task should read at most.
+    parallelism
+        Number of tasks that run at a time; the cores of this machine when omitted.
+    """
+    rows = sum(fragment.rows for fragment in fragments)
+    if rows == 0:
+        return []
+    total = rows * bytes_per_row
+    target = split_bytes or task_bytes(total, parallelism)
+    # A corrupt row count in the manifest must not create an unlimited number of tasks.
+    parts = min(max(1, math.ceil(total / target - 0.01)), MAX_PARTS)
+    capacity = math.ceil(rows / parts)
+    if capacity > SPLIT_ROWS:
+        # Rounded up: rounding down would add a part for the remainder.
+        capacity = math.ceil(capacity / SPLIT_ROWS) * SPLIT_ROWS
+    return _split_rows(fragments, capacity)
+
+
+def _split_rows(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
+    parts: list[Part] = []
+    ids: list[int] = []
+    offset = rows = 0
+    # Parts may differ from the capacity by this much, to avoid tiny remainders of fragments.
+    tolerance = min(SPLIT_ROWS, capacity // 8)
+    for fragment in fragments:
+        start = 0
+        while (remaining := fragment.rows - start) > 0:
+            free = capacity - rows
+            if ids and free <= tolerance and remaining > free + tolerance:
+                parts.append(Part(tuple(ids), offset, rows))
+                ids, rows = [], 0
+                continue
+            aligned = max(free // SPLIT_ROWS, 1) * SPLIT_ROWS
+            taken = remaining if remaining <= free + tolerance else min(aligned, remaining)
+            if not ids:
+                offset = start
+            ids.append(fragment.fragment_id)
+            rows += taken
+            start += taken
+    if ids:
+        parts.append(Part(tuple(ids), offset, rows))
+    return parts
 
 
 def open_dataset(options: Options) -> LanceDataset:
@@ -141,3 +267,83 @@ def _is_system(name: str, dataset: LanceDataset) -> bool:
     from glaive.scan.projection import SYSTEM_COLUMNS
 
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names
+
+
+# --- The size of a frame, estimated on the driver from the manifest: for tasks and for joins
+
+BLOB_BYTES = 256 << 10
+"""Estimate for a blob, whose size the manifest does not tell."""
+
+
+PLANNER_ROW = 8
+"""What Spark's planner adds for each row."""
+
+PLANNER_WIDTHS: dict[type[spark_types.DataType], int] = {
+    spark_types.BooleanType: 1,
+    spark_types.ByteType: 1,
+    spark_types.ShortType: 2,
+    spark_types.IntegerType: 4,
+    spark_types.FloatType: 4,
+    spark_types.DateType: 4,
+    spark_types.StringType: 20,
+    spark_types.BinaryType: 100,
+}
+"""Bytes that Spark's planner expects of a value; others have 8."""
+
+
+def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
+    """Return the rows of all fragments according to the manifest, in order."""
+    ids, rows = dataset.manifest.fragment_ids, dataset.snapshot.live_counts
+    return list(map(FragmentSize, ids.tolist(), rows.tolist()))
+
+
+def frame_row_bytes(dataset: LanceDataset, options: Options, names: Sequence[str]) -> float:
+    """Estimate the bytes in memory of a row of some columns of the frame."""
+    available = frame_schema(dataset, options)
+    chosen = pa.schema([available.field(name) for name in names])
+    blobs = 0
+    if options.blobs == "bytes":
+        blobs = sum(
+            BLOB in field.metadata or field.is_blob_v2 for field in dataset.lance_schema.fields
+        )
+    stored = dataset.scanner().projected_schema
+    rows, file_bytes = dataset.count_rows(), dataset.snapshot.file_bytes()
+    return row_bytes(chosen, stored, rows, file_bytes) + blobs * BLOB_BYTES
+
+
+def frame_bytes(dataset: LanceDataset, options: Options) -> float:
+    """Estimate the bytes in memory of a whole frame, as if all rows passed its filter."""
+    rows = dataset.count_rows()
+    if options.limit is not None:
+        rows = min(rows, options.limit)
+    return rows * frame_row_bytes(dataset, options, frame_schema(dataset, options).names)
+
+
+def planner_bytes(dataset: LanceDataset, options: Options) -> int:
+    """The size of a frame as Spark's planner estimates that of Parquet files: compressed.
+
+    It is the share of the bytes of the files that the columns have by their expected widths.
+    """
+    schema = frame_schema(dataset, options)
+    stored = dataset.manifest.stated.file_bytes
+    if not stored:  # files of old versions do not tell
+        return int(frame_bytes(dataset, options))
+    every = to_spark(dataset.scanner().projected_schema)
+    return stored * _planner_row_bytes(to_spark(schema)) // _planner_row_bytes(every)
+
+
+def _planner_row_bytes(schema: StructType) -> int:
+    """Bytes of a row as Spark's planner expects them."""
+    return PLANNER_ROW + sum(_planner_width(field.dataType) for field in schema)
+
+
+def _planner_width(data_type: DataType) -> int:
+    if isinstance(data_type, spark_types.StructType):
+        return sum(_planner_width(field.dataType) for field in data_type)
+    if isinstance(data_type, spark_types.ArrayType):
+        return _planner_width(data_type.elementType)
+    if isinstance(data_type, spark_types.MapType):
+        return _planner_width(data_type.keyType) + _planner_width(data_type.valueType)
+    if isinstance(data_type, spark_types.DecimalType) and data_type.precision > 18:
+        return 16
+    return PLANNER_WIDTHS.get(type(data_type), 8)

@@ -1,7 +1,8 @@
 """Write frames: the save modes that Spark lacks for Python sources, and safe overwrites.
 
-What Spark does not tell a Python source is found out here, in the process of the user: which
-version of which dataset a frame reads, and the types that its columns had there.
+Spark does not tell a Python source which version of which dataset a frame reads. The process of the
+user finds it in the plan of the frame: through the JVM of a classic session, or in the messages of
+Spark Connect.
 """
 
 from __future__ import annotations
@@ -9,23 +10,251 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
+from glaive.dataclass import dataclass
+from glaive.dataset.tasks import JOB
 from glaive.errors import DatasetExistsError, JobError, OptionError
 from glaive.format.field import quoted_name
+from glaive.format.fragment import unpacked_fragments
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
+from glaive.spark.cast import unscaled_frame
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
-from glaive.spark.jobs.runner import LOOK_BACK, given_transaction
+from glaive.spark.frame import open_dataset
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, spark_texts
+from glaive.spark.planned_scan import ScanFunction, options_of
+from glaive.spark.runner import LOOK_BACK, RowTask, SparkRunner, given_transaction
+from glaive.spark.streams.options import stream_options
+from glaive.spark.writer import (
+    WriteJob,
+    commit_replacement,
+    plan_job,
+    refuse_missing_files,
+    write_rows,
+)
 from glaive.table.named_jobs import forgotten_until, made_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from glaive.dataset.dataset import LanceDataset
     from glaive.format.manifest import Manifest
+
+
+# --- Which datasets a frame reads, and how large it is, from its logical plan -----------
+# Spark tells a Python source nothing of the plan around it. The plan is looked at in the process
+# of
+# the user: through the JVM of a classic session, or as the client of Spark Connect keeps it, where
+# views of the server are not visible. What a query of Connect reads comes back from the server as
+# a
+# message.
+
+NAMES = ("lance", "glaive")
+"""Names of the source."""
+
+RELATION = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+
+PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
+
+FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
+"""A function over the rows of a frame, such as a :class:`ScanFunction`."""
+
+ROWS = "org.apache.spark.sql.execution.LogicalRDD"
+"""Rows that are kept in the cluster, such as those of a checkpoint."""
+
+MAX_REMEMBERED = 1 << 10
+_CHECKPOINTS: dict[str, list[Options]] = {}
+"""What the newest checkpoints of this process read, by the names of their rows: plans of frames
+over them say nothing of it.
+"""
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """A local checkpoint of a frame, of which it is known what it reads: :func:`frame_sources`."""
+    sources = frame_sources(frame)
+    kept: Any = frame.localCheckpoint()
+    root = kept._plan if _is_of_client(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
+    if len(_CHECKPOINTS) >= MAX_REMEMBERED:
+        _CHECKPOINTS.pop(next(iter(_CHECKPOINTS)), None)  # another thread may have dropped it
+    _CHECKPOINTS[_name_of(root)] = sources
+    made: DataFrame = kept
+    return made
+
+
+def _name_of(rows: Any) -> str:
+    """What the rows of a checkpoint are called: no others of this process."""
+    if "_relation_id" in vars(rows):  # with Spark Connect; objects of Java have all attributes
+        return f"{rows._relation_id}"  # noqa: SLF001  # no public way
+    rdd = rows.rdd()
+    return f"{rdd.sparkContext().applicationId()} {rdd.id()}"
+
+
+def frame_sources(frame: DataFrame) -> list[Options]:
+    """The reads of a frame, as options with their versions; no request."""
+    plan: Any = frame
+    if _is_of_client(frame):
+        return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
+    return list(_of_jvm(plan))
+
+
+def planned_bytes(frame: DataFrame) -> int | None:
+    """The size of a frame as Spark's planner estimates it; ``None`` with Spark Connect.
+
+    An enormous number where Spark does not know.
+    """
+    if _is_of_client(frame):
+        return None
+    plan: Any = frame
+    optimized = plan._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # no public way
+    return int(optimized.stats().sizeInBytes())
+
+
+def _is_of_client(frame: DataFrame) -> bool:
+    """Whether a frame keeps its plan itself; columns are attributes of a frame, too."""
+    return "_plan" in vars(frame)
+
+
+def _of_jvm(frame: Any) -> Iterator[Options]:
+    waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001  # no public way
+    while waiting:
+        node = waiting.pop()
+        kind = node.getClass().getName()
+        if kind == RELATION and node.table().name() in NAMES:
+            given = dict(node.options().asCaseSensitiveMap())
+            yield _pinned(node.table()) or from_spark(stream_options(given)[1])
+        elif kind == FUNCTION:
+            options = options_of(node.functionExpr().name())
+            if options is not None:
+                yield options
+        elif kind == ROWS:
+            yield from _CHECKPOINTS.get(_name_of(node), ())
+        # Queries of expressions, such as those of IN, are no children.
+        for below in (node.subqueries(), node.children()):
+            waiting += [below.apply(at) for at in reversed(range(below.size()))]
+
+
+def _pinned(table: Any) -> Options | None:
+    """The options with the version that a read of ``spark.read`` or of a view in SQL has.
+
+    Spark keeps the source, pickled, behind a field that it has no method for. None where it is
+    another field in this version of Spark, or the caller gave the schema: nothing is pinned yet.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.cloudpickle import loads
+
+    if table.getClass().getName() != PYTHON_TABLE:
+        return None
+    try:
+        field = table.getClass().getDeclaredField("ds")
+        field.setAccessible(True)
+        made = field.get(table).dataSourceInPython()
+        source = None if made is None else loads(bytes(made.dataSource()))
+    except Py4JError:
+        return None
+    return getattr(source, "pinned", None)
+
+
+def _of_client(plan: Any) -> Iterator[Options]:
+    from pyspark.sql.connect.plan import (
+        CachedRelation,
+        CachedRemoteRelation,
+        DataSource,
+        LogicalPlan,
+        MapPartitions,
+    )
+
+    waiting, seen = [plan], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        members = vars(node)
+        if isinstance(node, DataSource) and members.get("_format") in NAMES:
+            options: dict[str, str] = dict(members.get("_options") or {})
+            if members.get("_paths"):
+                options["path"] = members["_paths"][0]
+            yield from_spark(stream_options(options)[1])
+        elif isinstance(node, MapPartitions):
+            function = getattr(node._function._function, "_func", None)  # noqa: SLF001  # as above
+            if isinstance(function, ScanFunction):
+                yield function.reader.options
+        elif isinstance(node, CachedRelation):
+            yield from _of_message(members["_plan"])
+        elif isinstance(node, CachedRemoteRelation):
+            yield from _CHECKPOINTS.get(_name_of(node), ())
+        for member in members.values():
+            parts = member if isinstance(member, list | tuple) else [member]
+            waiting += [part for part in parts if isinstance(part, LogicalPlan)]
+
+
+def _of_message(relation: Any) -> Iterator[Options]:
+    """The reads in a relation of Connect's protocol, as the frame of a query is."""
+    waiting = [relation]
+    while waiting:
+        message = waiting.pop()
+        kind = message.DESCRIPTOR.full_name
+        if kind == "spark.connect.Read.DataSource" and message.format in NAMES:
+            path = {"path": message.paths[0]} if message.paths else {}
+            yield from_spark(stream_options(dict(message.options) | path)[1])
+        elif kind == "spark.connect.MapPartitions":
+            options = options_of(message.func.function_name)
+            if options is not None:
+                yield options
+        for field, value in message.ListFields():
+            if field.message_type is None or field.message_type.GetOptions().map_entry:
+                continue  # values, and arguments by name: no relations
+            waiting += [value] if hasattr(value, "DESCRIPTOR") else list(value)
+
+
+# --- Replace the rows that match a filter: tasks write the new rows, and look for the old ones
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows(RowTask):
+    """Write the rows of one partition of a frame to data files; can be pickled."""
+
+    job: WriteJob
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
+        """New fragments, uncommitted."""
+        return write_rows(self.job, rows)
+
+
+def replace_rows(frame: DataFrame, options: Options, predicate: str) -> None:
+    """Commit the rows of a frame in place of those that match a filter, as one version.
+
+    Parameters
+    ----------
+    frame
+        Its rows have to match the filter.
+    options
+        Of the write, with the filter.
+
+    Raises
+    ------
+    SchemaError
+        A row does not match, or the columns are not those of the dataset.
+    CommitConflictError
+        Another writer changed rows that are replaced; nothing was committed.
+
+    Notes
+    -----
+    Rows that others append meanwhile stay. Neither rows nor values pass through this process.
+    """
+    frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
+    job = plan_job(frame.schema, replace(options, decimals=decimals), overwrite=True)
+    dataset = open_dataset(replace(options, version=job.plan.read_version))
+    runner = SparkRunner(frame.sparkSession)
+    written = runner.run_on_rows(dataset.opened, frame, WriteRows(job))
+    packed = (data for part in written for data in part)
+    fragments = unpacked_fragments(packed, "the result of a task")
+    refuse_missing_files(job.plan, fragments)
+    commit_replacement(dataset.opened, job.plan, predicate, fragments, once=JOB, runner=runner)
 
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
@@ -199,8 +428,6 @@ def write(  # noqa: PLR0913  # one keyword for each option
     named = naming_job(job, uri, named=job_id is not None, made="No version has it")
     with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
         if replace_where is not None and before and mode == "overwrite":
-            from glaive.spark.jobs.replace import replace_rows
-
             replace_rows(frame, checked, replace_where)
         else:
             _save(frame, uri, options, mode)
@@ -280,7 +507,6 @@ def _version_read(
     say which version it has: the newest one is taken.
     """
     from glaive.spark.frame import open_dataset
-    from glaive.spark.frame_sources import frame_sources
     from glaive.table.root import open_root
 
     target = open_root(uri, storage).uri
@@ -298,7 +524,6 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
     from pyspark.sql.types import ArrayType
 
     from glaive.spark.frame import frame_schema, open_dataset
-    from glaive.spark.frame_sources import frame_sources
     from glaive.spark.types import is_recorded, same_type, to_spark
     from glaive.spark.writer import recorded_types
 

@@ -26,9 +26,8 @@ from glaive.format.field import quoted_name
 from glaive.process import random_bytes
 from glaive.spark.api import is_connect
 from glaive.spark.cast import LONG_DIGITS, SETTING, decimals, short_decimals, unscaled
-from glaive.spark.frame import frame_schema
-from glaive.spark.reader import LanceReader
-from glaive.spark.sizes import planner_bytes
+from glaive.spark.frame import frame_schema, planner_bytes
+from glaive.spark.source import LanceReader
 from glaive.spark.types import spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:

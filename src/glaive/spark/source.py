@@ -7,9 +7,12 @@ the rows of a frame come from the same version of the dataset.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -18,18 +21,258 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
+from pyspark.sql.types import BinaryType, StructType
 
-from glaive.errors import ColumnNotFoundError, OptionError, SchemaError, UnsupportedFeatureError
+from glaive.arrow.chunked import batch_parts
+from glaive.errors import (
+    ColumnNotFoundError,
+    FilterError,
+    OptionError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.format.field import quoted_name
+from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
+from glaive.spark.frame import (
+    BATCH_BYTES,
+    Part,
+    batch_rows,
+    first_rows,
+    fragment_sizes,
+    frame_row_bytes,
+    open_dataset,
+    scan_arguments,
+    split,
+    stored_paths,
+)
 from glaive.spark.options import Options, from_spark, with_location
+from glaive.spark.types import spark_arrow_schema
+from glaive.spark.versions import Filter, is_placeholder
+from glaive.spark.writer import RELEASE, in_task
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from pyspark.sql.types import StructType
-
+    from glaive.dataset.dataset import LanceDataset
     from glaive.spark.streams.options import StreamOptions
+
+
+# --- Read a dataset in Spark: the driver plans the parts, tasks read record batches -----
+
+_log = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 256 << 20
+"""Larger batches are split in two: Spark counts the bytes of a column in 31 bits."""
+
+
+FIRST_ROWS = 64
+"""Rows that are read to learn how large they are."""
+
+MAX_GROWTH = 16
+"""How many times more rows are read the next time, as later ones may be larger."""
+
+WINDOW_BYTES = 128 << 20
+"""Bytes of rows that are read at a time where values may be large."""
+
+
+class LancePartition(InputPartition):
+    """The part one task reads, as a tuple of plain values: batch size, fragments, row range.
+
+    Without fragments it is the result of a whole search, which is not divided.
+    """
+
+    def __init__(self, batch_size: int, part: Part | None) -> None:
+        super().__init__((batch_size, *(part or ((), 0, 0))))
+
+
+class LanceReader(DataSourceReader):
+    """Reads some columns and rows of one version of a dataset.
+
+    It is pickled for the tasks, so it holds settings only; each task opens the dataset.
+
+    Parameters
+    ----------
+    options
+        With the version pinned.
+    schema
+        The columns to read, by name, and the types Spark expects.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self.pushed: tuple[str, ...] = ()
+        self.release = RELEASE
+
+    @without_inner_frames
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the parts to read; none if no row can match."""
+        dataset = open_dataset(self.options)
+        if self._matches_nothing(dataset):
+            return []
+        sizes = fragment_sizes(dataset)
+        width = frame_row_bytes(dataset, self.options, self.schema.names)
+        batch_size = self.options.batch_size or batch_rows(width)
+        if self._is_one_search():
+            return [LancePartition(batch_size, None)]
+        parts = split(
+            sizes if self.options.limit is None else first_rows(sizes, self.options.limit),
+            width,
+            split_bytes=self.options.split_bytes,
+            parallelism=self.options.parallelism,
+        )
+        return [LancePartition(batch_size, part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, in order, with exactly the schema Spark expects."""
+        if is_placeholder(partition):
+            return
+        with in_task(self.release):
+            dataset = open_dataset(self.options)
+            expected = spark_arrow_schema(self.schema)
+            truncate = self.options.allow_truncation
+            cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
+            for batch in self._batches(dataset, *partition.value):
+                for part in _within_limit(batch):
+                    yield from batch_parts(cast, part)
+
+    def _batches(
+        self,
+        dataset: LanceDataset,
+        batch_size: int,
+        fragments: tuple[int, ...],
+        offset: int,
+        rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a part; where values may be large, so many at a time as memory allows.
+
+        Scans divide rows by the bytes of the files, where large values may be a thousand times
+        smaller.
+        """
+        if not (fragments and _may_have_large_values(self.schema)):
+            scanner = dataset.scanner(**self._arguments(batch_size, fragments, offset, rows))
+            yield from scanner.to_batches()
+            return
+        done, window = 0, FIRST_ROWS
+        while done < rows:
+            window = min(window, rows - done)
+            arguments = self._arguments(batch_size, fragments, offset + done, window)
+            held = 0
+            for batch in dataset.scanner(**arguments).to_batches():
+                held += batch.nbytes
+                yield batch
+            done += window
+            fitting = WINDOW_BYTES * window // max(held, 1)
+            window = min(max(fitting, FIRST_ROWS), window * MAX_GROWTH)
+
+    def _arguments(
+        self, batch_size: int, fragments: tuple[int, ...], offset: int, rows: int
+    ) -> dict[str, Any]:
+        """The scan of one part; a search returns all columns of the frame."""
+        arguments = scan_arguments(self.options) | {
+            "filter": self.filter,
+            "batch_size": batch_size,
+            "batch_size_bytes": None if self.options.batch_size else BATCH_BYTES,
+        }
+        if not fragments:
+            return arguments
+        del arguments["limit"]  # the part has no more rows
+        return arguments | {
+            "columns": self._columns(),
+            "with_row_id": False,  # named by the columns, if at all
+            "with_row_address": False,
+            "fragments": fragments,
+            "range_before": (offset, offset + rows),
+        }
+
+    def _is_one_search(self) -> bool:
+        """Whether the rows cannot be divided among tasks by their position."""
+        options = self.options
+        searches = bool(options.order_by or options.nearest or options.full_text_query)
+        return searches or (options.limit is not None and self.filter is not None)
+
+    @property
+    def filter(self) -> str | None:
+        """The filter of the options combined with those that Spark pushed down."""
+        own = () if self.options.filter is None else (self.options.filter,)
+        return _conjunction((*own, *self.pushed))
+
+    def _columns(self) -> list[str] | dict[str, str]:
+        """The columns of the schema, in the form that a scan accepts."""
+        computed = self.options.columns
+        if not isinstance(computed, Mapping):
+            return list(self.schema.names)
+        return {name: computed.get(name, quoted_name(name)) for name in self.schema.names}
+
+    def _matches_nothing(self, dataset: LanceDataset) -> bool:
+        from glaive.expr.filters import bind_filter
+        from glaive.scan.projection import SYSTEM_COLUMNS
+
+        text = self.filter
+        if text is None:
+            return False
+        return bind_filter(text, dataset.lance_schema, system=SYSTEM_COLUMNS).never
+
+
+class PushingReader(LanceReader):
+    """A reader that accepts filters from Spark.
+
+    This is a separate class because Spark rejects readers with ``pushFilters`` if the session
+    does not set ``spark.sql.python.filterPushdown.enabled``. It is used only on request: Spark
+    4.3 caches the partitions of the first query on a frame and reuses them for later queries,
+    whatever their filters.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Accept the filters that select exactly the rows Spark would; return the rest."""
+        from glaive.spark.filters import MAX_TEXT, Frame, may_be_rounded, push
+
+        dataset = open_dataset(self.options)
+        frame = Frame(
+            self.schema,
+            stored_paths(dataset, self.options),
+            dataset.lance_schema,
+            dataset.scanner().projected_schema,
+        )
+        budget = MAX_TEXT - len(self.options.filter or "")
+        exact = [one for one in filters if not may_be_rounded(one)]
+        pushed = push(exact, frame, budget)
+        self.pushed = pushed.filters
+        try:
+            self._matches_nothing(dataset)
+        except FilterError as error:  # too deep or large in combination with the option's filter
+            _log.debug("Spark evaluates all filters: %s", error)
+            self.pushed = ()
+            return filters
+        return [*pushed.rest, *filter(may_be_rounded, filters)]
+
+
+def _may_have_large_values(schema: StructType) -> bool:
+    """Whether a column has binary values, such as images."""
+    return any(isinstance(field.dataType, BinaryType) for field in schema)
+
+
+def _conjunction(filters: Sequence[str]) -> str | None:
+    """Combine filters with ``and``; None if there are none."""
+    if len(filters) < 2:
+        return filters[0] if filters else None
+    from glaive.expr.parse import parse, render
+    from glaive.expr.tree import both
+
+    return render(both(*map(parse, filters)))
+
+
+def _within_limit(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch in halves until each is within the limit."""
+    if batch.nbytes <= MAX_BATCH_BYTES or batch.num_rows <= 1:
+        yield batch
+    else:
+        half = batch.num_rows // 2
+        yield from _within_limit(batch.slice(0, half))
+        yield from _within_limit(batch.slice(half))
 
 
 PLANNER = "data_source_pushdown_filters"
@@ -74,7 +317,6 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which the user may have specified."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
-        from glaive.spark.reader import LanceReader, PushingReader
         from glaive.spark.streams.options import StreamOptions, stream_options
 
         options = self.pinned

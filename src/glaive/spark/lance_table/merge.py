@@ -22,8 +22,8 @@ from glaive.format.manifest import Feature
 from glaive.spark.api import CASE_SENSITIVE, is_set, read
 from glaive.spark.failures import naming_columns
 from glaive.spark.frame import frame_schema
-from glaive.spark.frame_sources import planned_bytes
-from glaive.spark.jobs.merge_rows import (
+from glaive.spark.frame_writing import planned_bytes
+from glaive.spark.merging import (
     ADDRESS,
     CLAUSE,
     KEY,
@@ -40,8 +40,8 @@ from glaive.spark.jobs.merge_rows import (
     refuse_reserved,
     written_rows,
 )
-from glaive.spark.jobs.runner import SparkJob, SparkRunner
 from glaive.spark.options import Options
+from glaive.spark.runner import SparkJob, SparkRunner
 from glaive.spark.types import (
     matching,
     refuse_same_without_case,

@@ -1,27 +1,52 @@
-"""Changes of rows: delete, update."""
+"""Changes of rows and columns of a table."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
 
+import pyarrow as pa
+
+from glaive.arrow.chunked import empty_table
+from glaive.dataset.columns.add_columns import AddedFiles, commit_columns
+from glaive.dataset.columns.column_files import grow
+from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.dataset.tasks import commit_operation
+from glaive.errors import ColumnNotFoundError, DatasetExistsError, OptionError
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
+from glaive.format.fragment import FragmentList
 from glaive.spark.failures import naming_columns
-from glaive.spark.jobs.merge_rows import ADDRESS, CollectRows
-from glaive.spark.jobs.runner import SparkJob
-from glaive.spark.lance_table.handle import TableHandle
+from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.lance_table.merge import MergeBuilder, columns_in, target_frame
-from glaive.spark.types import values_by_column
+from glaive.spark.merging import (
+    ADDRESS,
+    CollectRows,
+    FillColumns,
+    ReplaceColumns,
+    ReplacedColumns,
+    refuse_reserved,
+)
+from glaive.spark.runner import SparkJob
+from glaive.spark.types import (
+    refuse_unassignable,
+    spark_arrow_schema,
+    stored_schema,
+    stored_types,
+    values_by_column,
+)
+from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
+    from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
 
@@ -269,3 +294,423 @@ def _refuse_columns(method: str, *given: object) -> None:
                 f"{one!r}: its tasks have no JVM. Write it as a text, or use a merge, whose "
                 "conditions and values may be columns"
             )
+
+
+# --- Changes of the columns of a table --------------------------------------------------
+
+# --- Create a table without rows, column by column --------------------------------------
+
+T = TypeVar("T")
+
+
+class TableBuilder(Generic[T]):
+    """Collects location, columns and properties of a new table.
+
+    Parameters
+    ----------
+    find
+        Returns the table at a location, given settings of the object store.
+    if_not_exists
+        Whether a table that exists is used as it is.
+    """
+
+    def __init__(self, find: Callable[[str, Mapping[str, str]], T], *, if_not_exists: bool) -> None:
+        self._find, self._if_not_exists = find, if_not_exists
+        self._uri: str | None = None
+        self._storage: dict[str, str] = {}
+        self._fields: list[pa.Field[Any]] = []
+        self._properties: dict[str, str] = {}
+        self._options: dict[str, Any] = {}
+
+    def location(self, uri: str | os.PathLike[str], **storage: str) -> Self:
+        """Where the table is to be, and settings of the object store."""
+        self._uri, self._storage = located(uri), storage
+        return self
+
+    def addColumn(
+        self,
+        name: str,
+        dataType: str | DataType | pa.DataType,
+        nullable: bool = True,
+        comment: str | None = None,
+    ) -> Self:
+        """Add a column.
+
+        Parameters
+        ----------
+        dataType
+            A type of Spark, as an object or as SQL (``"array<float>"``), or of Arrow, such as
+            ``pa.list_(pa.float32(), 128)`` for vectors.
+        comment
+            Kept in the metadata of the column.
+
+        Raises
+        ------
+        OptionError
+            It is no type.
+        """
+        metadata = {} if comment is None else {"comment": comment}
+        self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
+        return self
+
+    def addColumns(self, columns: Any) -> Self:
+        """Add the columns of a ``StructType`` or a ``pyarrow.Schema``."""
+        schema = columns if isinstance(columns, pa.Schema) else stored_schema(columns, ())
+        self._fields += list(schema)
+        return self
+
+    def property(self, key: str, value: str) -> Self:
+        """Set an entry of the table's configuration."""
+        self._properties[key] = value
+        return self
+
+    def option(self, name: str, value: object) -> Self:
+        """Set an option of :func:`glaive.write_dataset`, such as ``enable_stable_row_ids``."""
+        self._options[name] = value
+        return self
+
+    def execute(self) -> T:
+        """Create the table.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is one, and it was to be created.
+        SchemaError, OptionError
+            There is no location or no column, or a name or an option is invalid.
+        """
+        from glaive.dataset.write import write_dataset
+
+        if self._uri is None or not self._fields:
+            missing = "location(uri)" if self._uri is None else "addColumn(name, type)"
+            raise OptionError(f"a new table needs {missing} before execute()")
+        empty = empty_table(pa.schema(self._fields))
+        try:
+            made = write_dataset(
+                empty, self._uri, storage_options=self._storage or None, **self._options
+            )
+        except DatasetExistsError:
+            if not self._if_not_exists:
+                raise
+        else:
+            if self._properties:
+                made.update_config(self._properties)
+        return self._find(self._uri, self._storage)
+
+
+def arrow_type(method: str, given: Any) -> pa.DataType:
+    """The type that a method was given, of Spark (also as SQL) or of Arrow."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructType
+
+    if isinstance(given, pa.DataType):
+        return given
+    try:
+        parsed = DataType.fromDDL(given) if isinstance(given, str) else given
+    except PySparkException as error:
+        raise OptionError(f"{method}: {given!r} is no type of Spark: {error}") from error
+    if not isinstance(parsed, DataType):
+        raise OptionError(f"{method}: expected a type of Spark or Arrow, found {given!r}")
+    columns = stored_schema(StructType().add("column", parsed), ())
+    arrow: pa.DataType = columns.field(0).type
+    return arrow
+
+
+# --- Columns from a frame: joined by keys, written by tasks that each have whole fragments
+
+
+def add_from(
+    spark: SparkSession,
+    opened: OpenedVersion,
+    frame: DataFrame,
+    keys: Sequence[str],
+    vector_columns: Sequence[str],
+    job: Job,
+) -> tuple[Manifest, None]:
+    """Commit new columns with the values of a frame, by keys."""
+    names = _values_of(frame, keys, opened)
+    stored = stored_schema(frame.select(*map(quoted_name, names)).schema, tuple(vector_columns))
+    columns = pa.schema([field.with_nullable(True) for field in stored])
+    grown = grow(opened.manifest, columns)  # refuses names that are taken
+    rows = _by_fragment(spark, opened, frame, keys, names, job)
+    task = FillColumns(opened.manifest.version, columns)
+    runner: Any = job.runner  # that of a session
+    files = AddedFiles.joined(runner.run_on_rows(opened, rows, task))
+    return commit_columns(opened, grown, files, job=job), None
+
+
+def update_from(
+    spark: SparkSession, opened: OpenedVersion, frame: DataFrame, keys: Sequence[str], job: Job
+) -> tuple[Manifest, None]:
+    """Commit new values of existing columns, by keys; rows keep their addresses."""
+    schema = opened.manifest.schema
+    names = _values_of(frame, keys, opened)
+    for name in names:
+        if name not in schema.names:
+            raise ColumnNotFoundError.among(name, schema.names, where=opened.uri)
+    columns = schema.project(names)
+    sent = spark_arrow_schema(frame.select(*map(quoted_name, names)).schema)
+    refuse_unassignable(sent, stored_types(columns), where=opened.uri)
+    rows = _by_fragment(spark, opened, frame, keys, names, job)
+    task = ReplaceColumns(opened.manifest.version, tuple(names))
+    runner: Any = job.runner  # that of a session
+    parts: list[ReplacedColumns] = runner.run_on_rows(opened, rows, task)
+    return commit_replaced(opened, columns, parts, job), None
+
+
+def commit_replaced(
+    opened: OpenedVersion, columns: LanceSchema, parts: Sequence[ReplacedColumns], job: Job
+) -> Manifest:
+    """Commit what tasks wrote in place of columns."""
+    operation = Update(
+        updated=FragmentList.joined(part.updated for part in parts),
+        fields_modified=tuple(sorted(field.id for field in columns.walk())),
+        columns=True,
+        changed_offsets=joined_offsets(part.changed for part in parts),
+    )
+    properties = job.recording(num_updated_rows=sum(part.count for part in parts))
+    return commit_operation(opened, operation, properties=properties, once=job.once)
+
+
+def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> list[str]:
+    for key in keys:
+        if key not in frame.columns:
+            raise ColumnNotFoundError.among(key, frame.columns, where="the frame")
+        if key not in opened.manifest.schema.names:
+            raise ColumnNotFoundError.among(key, opened.manifest.schema.names, where=opened.uri)
+    refuse_reserved(frame.columns, "the frame")
+    refuse_blob_keys(keys, opened.manifest.schema)
+    names = [name for name in frame.columns if name not in keys]
+    if not names or not keys:
+        raise OptionError(
+            f"on: expected the key columns of a frame that has others, too; found {list(keys)} of "
+            f"{frame.columns}"
+        )
+    return names
+
+
+def _by_fragment(
+    spark: SparkSession,
+    opened: OpenedVersion,
+    frame: DataFrame,
+    keys: Sequence[str],
+    names: Sequence[str],
+    job: Job,
+) -> DataFrame:
+    """Addresses and values; each fragment within one partition, sorted."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    target = target_frame(spark, opened, keys, None)
+    joined = target.join(frame, [str(key) for key in keys], "inner")
+    rows = joined.select(ADDRESS, *map(quoted_name, names))
+    fragment = F.shiftright(F.col(ADDRESS), 32)
+    partitions = max(1, len(job.runner.parts(opened)))
+    return rows.repartition(partitions, fragment).sortWithinPartitions(ADDRESS)
+
+
+class TableColumns(TableHandle):
+    """The methods of ``LanceTable`` that change columns."""
+
+    def dropColumns(self, *names: str) -> int:
+        """Drop columns, or members of structs (``"s.x"``); returns the new version.
+
+        The values stay in the files until compaction and clean-up.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError
+            There is no such column, or no column would be left.
+        """
+        dataset = self._latest()
+        dataset.drop_columns(list(names))
+        return dataset.version
+
+    def renameColumn(self, name: str, new_name: str) -> int:
+        """Rename a column; returns the new version. No file is rewritten.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError
+            There is no such column, or the name is taken.
+        """
+        return self.alterColumn(name, name=new_name)
+
+    def alterColumn(
+        self, column: str, *, name: str | None = None, data_type: Any = None, nullable: Any = None
+    ) -> int:
+        """Change name, type or nullability of a column; returns the new version.
+
+        Parameters
+        ----------
+        column
+            Path of the column.
+        data_type
+            A type of Arrow or of Spark (``"bigint"``, too) to which the values are cast; its files
+            are written again, by this process.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError
+            There is no such column, a value cannot be cast, or nothing is to be changed.
+        """
+        arrow = None if data_type is None else arrow_type("alterColumn", data_type)
+        change = {"path": column, "name": name, "data_type": arrow, "nullable": nullable}
+        dataset = self._latest()
+        dataset.alter_columns({key: value for key, value in change.items() if value is not None})
+        return dataset.version
+
+    def addColumns(
+        self,
+        columns: Mapping[str, str] | Callable[[pa.RecordBatch], Any] | pa.Schema,
+        schema: pa.Schema | None = None,
+        read_columns: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        *,
+        job_id: str | None = None,
+    ) -> dict[str, int]:
+        """Add columns that tasks of the cluster compute; no row passes through Spark.
+
+        Parameters
+        ----------
+        columns
+            Expressions by name, in the language of filters: ``{"total": "price * amount"}``; a
+            function of a record batch that returns one with as many rows; or a schema, for
+            columns of nulls, which writes no file.
+        schema
+            What the function returns; default: what it returns for the first row.
+        read_columns
+            Columns that the function gets; default: all.
+        batch_size
+            Rows of a call of the function, at most; default: 8192.
+        checkpoint
+            A folder that all workers share, outside of the table. Each fragment that a function
+            has finished is noted there: run the same call again after a failure, and those are
+            not computed again. It is emptied when the columns are committed.
+        job_id
+            Names this job: running it again with the same id returns what it did.
+
+        Returns
+        -------
+        dict
+            ``num_fragments`` that got a file, and ``version``.
+
+        Raises
+        ------
+        SchemaError
+            A name is taken; or the function returned other columns or another number of rows.
+        FilterError, ColumnNotFoundError, OptionError
+            An expression is invalid, or a column does not exist.
+        CommitContentionError
+            Other writers changed the table at every attempt; nothing was changed.
+
+        Notes
+        -----
+        Writes one file for each fragment, with the new columns only. A function is sent to the
+        workers with what it refers to; load a model within it, once for each worker: through
+        ``functools.cache`` in a module that the workers can import.
+        """
+        from glaive.dataset.columns.add_columns import add_columns
+        from glaive.dataset.columns.udf import BatchUDF
+
+        if not isinstance(columns, Mapping | pa.Schema):
+            if not callable(columns):
+                raise OptionError(
+                    f"addColumns: expected expressions or a function, not {columns!r}"
+                )
+            if isinstance(columns, BatchUDF):
+                schema = columns.output_schema if schema is None else schema
+                columns = columns.func
+            columns = BatchUDF(columns, schema)
+            if schema is not None:
+                self._refuse_same_names("addColumns", schema.names)
+        elif schema is not None or read_columns is not None or checkpoint is not None:
+            raise OptionError("schema, read_columns and checkpoint are for functions only")
+        else:
+            names = columns.names if isinstance(columns, pa.Schema) else columns
+            self._refuse_same_names("addColumns", names)
+        folder = None if checkpoint is None else located(checkpoint)
+        given = (columns, read_columns, None, batch_size)
+        return SparkJob.of(self._spark, job_id).change(
+            self._dataset,
+            lambda at, job: (add_columns(at, *given, checkpoint=folder, job=job), None),
+        )
+
+    def addColumnsFrom(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str],
+        *,
+        vector_columns: Sequence[str] = (),
+        job_id: str | None = None,
+    ) -> dict[str, int]:
+        """Add the other columns of a frame, joined by key columns; null where no row matches.
+
+        Parameters
+        ----------
+        on
+            Columns of both the table and the frame.
+        vector_columns
+            Columns to store as fixed-size lists, such as ``"emb:128:float16"``.
+        job_id
+            As for :meth:`addColumns`.
+
+        Returns
+        -------
+        dict
+            ``num_fragments`` that got a file, and ``version``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError
+            A key does not exist, a name is taken, or several rows of the frame have one key.
+        CommitContentionError
+            As for :meth:`addColumns`.
+
+        Notes
+        -----
+        Spark joins the keys with the frame and shuffles the new values. A task holds those of
+        one fragment in memory.
+        """
+        keys = [on] if isinstance(on, str) else list(on)
+        self._refuse_same_names("addColumnsFrom", set(frame.columns) - set(keys))
+        return SparkJob.of(self._spark, job_id).change(
+            self._dataset,
+            lambda at, job: add_from(self._spark, at, frame, keys, vector_columns, job),
+        )
+
+    def updateColumnsFrom(
+        self, frame: DataFrame, on: str | Sequence[str], *, job_id: str | None = None
+    ) -> dict[str, int]:
+        """Set columns of the rows that match a frame, in place: only these columns are rewritten.
+
+        Parameters
+        ----------
+        frame
+            Key columns, and columns of the table with new values.
+        on
+            Columns of both.
+        job_id
+            As for :meth:`addColumns`.
+
+        Returns
+        -------
+        dict
+            ``num_updated_rows`` and ``version``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError
+            A column does not exist, a value does not fit, or several rows have one key.
+        CommitContentionError
+            As for :meth:`addColumns`.
+
+        Notes
+        -----
+        The columns of every fragment with a matching row are written again, whole: for few rows,
+        :meth:`merge` writes less.
+        """
+        keys = [on] if isinstance(on, str) else list(on)
+        return SparkJob.of(self._spark, job_id).change(
+            self._dataset, lambda at, job: update_from(self._spark, at, frame, keys, job)
+        )

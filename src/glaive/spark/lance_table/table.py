@@ -8,14 +8,15 @@ from glob import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
-from glaive.spark.lance_table.columns import TableBuilder, TableColumns
-from glaive.spark.lance_table.description import TableChanges, TableDescription
-from glaive.spark.lance_table.export import TableExport
 from glaive.spark.lance_table.handle import located
-from glaive.spark.lance_table.indexing import TableIndices
-from glaive.spark.lance_table.maintenance import TableMaintenance
-from glaive.spark.lance_table.rows import TableRows
-from glaive.spark.lance_table.searching import TableSearch
+from glaive.spark.lance_table.maintenance import TableIndices, TableMaintenance
+from glaive.spark.lance_table.reading import (
+    TableChanges,
+    TableDescription,
+    TableExport,
+    TableSearch,
+)
+from glaive.spark.lance_table.rows import TableBuilder, TableColumns, TableRows
 from glaive.spark.launch import register
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class LanceTable(
         -----
         An ingest of the files, whose tasks read and write them; no row passes through Spark.
         """
-        from glaive.spark.jobs.ingest import ingest
+        from glaive.spark.files import ingest
 
         if format != "parquet":
             raise OptionError(

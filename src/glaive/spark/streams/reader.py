@@ -38,9 +38,8 @@ from glaive.io.pool import task_bytes
 from glaive.io.store import ObjectStore
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
-from glaive.spark.frame import frame_schema, open_dataset
+from glaive.spark.frame import SPLIT_ROWS, frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark, with_absolute_path
-from glaive.spark.plan import SPLIT_ROWS
 from glaive.spark.streams.options import (
     Position,
     StreamOptions,

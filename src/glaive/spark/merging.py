@@ -37,7 +37,7 @@ from glaive.format.rowids import check_at_once
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.spark.cast import conform
-from glaive.spark.jobs.runner import RowTask
+from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
 from glaive.table.operations.update import Update, encode_offsets
 from glaive.types import Int64s

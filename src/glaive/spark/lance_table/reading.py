@@ -1,0 +1,824 @@
+"""What a table tells as frames: facts, changes, searches, samples; and its export to files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.dataclass import dataclass
+from glaive.dataset.tasks import COUNTS, JOB
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    SchemaError,
+)
+from glaive.exporting import FORMATS, ExportMode, export_files
+from glaive.exporting.folder import check_mode, refuse_others
+from glaive.io.local import LocalStore
+from glaive.io.location import Location
+from glaive.scan.nearest.options import NearestOptions
+from glaive.spark.api import read_changes
+from glaive.spark.cast import conform
+from glaive.spark.failures import as_glaive_errors, naming_job
+from glaive.spark.frame import frame_schema
+from glaive.spark.lance_table.handle import TableHandle, located
+from glaive.spark.options import Options
+from glaive.spark.runner import (
+    SparkRunner,
+    dumps,
+    loads,
+    map_rows,
+    opened_dataset,
+    parse_counts,
+    pickled_dataset,
+)
+from glaive.spark.types import spark_arrow_schema, to_spark
+from glaive.spark.writer import RELEASE, check_release
+from glaive.table.load import load_manifest, read_transaction
+from glaive.table.refs import branch_of
+from glaive.table.versions import list_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.format.manifest import Manifest
+
+
+_FILE_ROWS: Final = 1024
+"""Files that are described as Python's values at a time."""
+
+_TIME: Final = pa.timestamp("us", "UTC")
+_STRINGS: Final = pa.map_(pa.string(), pa.string())
+
+_DETAIL: Final[dict[str, pa.DataType]] = {
+    "uri": pa.string(),
+    "version": pa.int64(),
+    "branch": pa.string(),
+    "timestamp": _TIME,
+    "num_rows": pa.int64(),
+    "num_deleted_rows": pa.int64(),
+    "num_fragments": pa.int64(),
+    "num_files": pa.int64(),
+    "size_in_bytes": pa.int64(),
+    "data_storage_version": pa.string(),
+    "stable_row_ids": pa.bool_(),
+    "config": _STRINGS,
+}
+_HISTORY: Final[dict[str, pa.DataType]] = {
+    "version": pa.int64(),
+    "timestamp": _TIME,
+    "operation": pa.string(),
+    "read_version": pa.int64(),
+    "job_id": pa.string(),
+    "counts": pa.map_(pa.string(), pa.int64()),
+    "properties": _STRINGS,
+}
+_FRAGMENTS: Final[dict[str, pa.DataType]] = {
+    "fragment_id": pa.int64(),
+    "num_rows": pa.int64(),
+    "num_deleted_rows": pa.int64(),
+}
+_FILES: Final[dict[str, pa.DataType]] = {
+    "fragment_id": pa.int64(),
+    "path": pa.string(),
+    "kind": pa.string(),
+    "size_in_bytes": pa.int64(),
+    "format_version": pa.string(),
+    "field_ids": pa.list_(pa.int32()),
+    "base_id": pa.int64(),
+}
+_INDICES: Final[dict[str, pa.DataType]] = {
+    "name": pa.string(),
+    "kind": pa.string(),
+    "columns": pa.list_(pa.string()),
+    "num_rows_indexed": pa.int64(),
+    "num_rows_not_indexed": pa.int64(),
+    "num_segments": pa.int64(),
+    "size_in_bytes": pa.int64(),
+}
+_REFS: Final[dict[str, pa.DataType]] = {
+    "name": pa.string(),
+    "kind": pa.string(),
+    "version": pa.int64(),
+    "branch": pa.string(),
+}
+
+
+class TableDescription(TableHandle):
+    """The methods of ``LanceTable`` that describe it."""
+
+    @property
+    def version(self) -> int:
+        """Number of the newest version. One or two requests."""
+        return self._latest().version
+
+    def toDF(self) -> DataFrame:
+        """A frame over the newest version at the time of this call.
+
+        :func:`glaive.spark.read` reads some columns only, or another version.
+        """
+        self._latest()
+        frame = self._frame()
+        return frame if self._name is None else frame.alias(self._name)
+
+    def detail(self) -> DataFrame:
+        """One row about the newest version: its size, format and configuration."""
+        dataset = self._latest()
+        manifest, snapshot = dataset.manifest, dataset.snapshot
+        physical = int(manifest.physical_rows.sum())
+        live = snapshot.num_rows
+        row = {
+            "uri": dataset.uri,
+            "version": dataset.version,
+            "branch": branch_of(manifest) or "main",
+            "timestamp": manifest.timestamp,
+            "num_rows": live,
+            "num_deleted_rows": physical - live,
+            "num_fragments": manifest.num_fragments,
+            "num_files": manifest.columns.file_count,
+            "size_in_bytes": manifest.columns.file_bytes,
+            "data_storage_version": dataset.data_storage_version,
+            "stable_row_ids": dataset.has_stable_row_ids,
+            "config": list(dataset.config().items()),
+        }
+        return self._described(pa.Table.from_pylist([row], pa.schema(_DETAIL)))
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The versions, the newest first.
+
+        Columns: ``version``, ``timestamp``, ``operation``, ``read_version``, and of those that
+        jobs made ``job_id``, ``counts`` (such as ``num_deleted_rows``), ``properties``.
+
+        Parameters
+        ----------
+        limit
+            Versions at most; default: all.
+
+        Notes
+        -----
+        One request for each version, two if its transaction is in a file of its own.
+        """
+        given: object = limit
+        if given is not None and (not isinstance(given, int) or given < 1):
+            raise OptionError(f"limit: expected a number of versions, found {given!r}")
+        rows = list(_history(self._latest(), limit))
+        return self._described(pa.Table.from_pylist(rows, pa.schema(_HISTORY)))
+
+    def fragments(self) -> DataFrame:
+        """The fragments: ``fragment_id``, ``num_rows`` (live), ``num_deleted_rows``."""
+        dataset = self._latest()
+        live = dataset.snapshot.live_counts.astype(np.int64)
+        ids, physical = dataset.manifest.fragment_ids, dataset.manifest.physical_rows
+        return self._described(pa.table([ids, live, physical - live], schema=pa.schema(_FRAGMENTS)))
+
+    def files(self) -> DataFrame:
+        """The data and deletion files of the newest version, with fragment and size."""
+        return self._described(files_table(self._latest().manifest))
+
+    def indices(self) -> DataFrame:
+        """The indices: ``name``, ``kind``, ``columns``, and how many rows they cover."""
+        dataset = self._latest()
+        total = dataset.snapshot.num_rows
+        rows = [
+            {
+                "name": index.name,
+                "kind": index.index_type,
+                "columns": index.field_names,
+                "num_rows_indexed": index.num_rows_indexed,
+                "num_rows_not_indexed": max(0, total - index.num_rows_indexed),
+                "num_segments": len(index.segments),
+                "size_in_bytes": index.total_size_bytes,
+            }
+            for index in dataset.describe_indices()
+        ]
+        return self._described(pa.Table.from_pylist(rows, pa.schema(_INDICES)))
+
+    def refs(self) -> DataFrame:
+        """Tags and branches: ``name``, ``kind`` (``tag`` or ``branch``), ``version``, ``branch``.
+
+        A tag has its version and the branch that it is on; a branch has the version and branch
+        that it started from.
+        """
+        dataset = self._latest()
+        rows: list[dict[str, Any]] = [
+            {"name": name, "kind": "tag", "version": tag["version"], "branch": tag["branch"]}
+            for name, tag in dataset.tags.list().items()
+        ]
+        rows += [
+            {
+                "name": name,
+                "kind": "branch",
+                "version": branch["parent_version"],
+                "branch": branch["parent_branch"],
+            }
+            for name, branch in dataset.branches.list().items()
+        ]
+        for row in rows:
+            row["branch"] = row["branch"] or "main"
+        return self._described(pa.Table.from_pylist(rows, pa.schema(_REFS)))
+
+
+def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any]]:
+    newest_first = list_versions(dataset.store)[::-1]
+    for location in newest_first[:limit]:
+        with suppress(ObjectNotFoundError):  # cleaned up after the listing
+            manifest = load_manifest(dataset.store, location)
+            transaction = read_transaction(dataset.store, manifest)
+            properties = {} if transaction is None else dict(transaction.properties)
+            yield {
+                "version": manifest.version,
+                "timestamp": manifest.timestamp,
+                "operation": None if transaction is None else transaction.operation.wire_name,
+                "read_version": None if transaction is None else transaction.read_version,
+                "job_id": properties.get(JOB),
+                "counts": list(parse_counts(properties.get(COUNTS)).items()),
+                "properties": list(properties.items()),
+            }
+
+
+def files_table(manifest: Manifest) -> pa.Table:
+    """The rows of :meth:`TableDescription.files`."""
+    rows, schema = _files(manifest), pa.schema(_FILES)
+    # Some at a time: as Python's values they take several times the memory.
+    parts = iter(lambda: list(islice(rows, _FILE_ROWS)), [])
+    return pa.Table.from_batches((pa.RecordBatch.from_pylist(one, schema) for one in parts), schema)
+
+
+def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
+    from glaive.format.paths import data_file_path, deletion_file_path
+
+    for fragment in manifest.fragments():
+        for file in fragment.files:
+            yield {
+                "fragment_id": fragment.id,
+                "path": data_file_path(file.path),
+                "kind": "data",
+                "size_in_bytes": file.size,
+                "format_version": str(file.version),
+                "field_ids": list(file.fields),
+                "base_id": file.base_id,
+            }
+        deleted = fragment.deletion_file
+        if deleted is not None:
+            version, number = deleted.read_version, deleted.number
+            yield {
+                "fragment_id": fragment.id,
+                "path": deletion_file_path(fragment.id, version, number, bitmap=deleted.bitmap),
+                "kind": "deletion",
+                "base_id": deleted.base_id,
+            }
+
+
+# --- The change feed of a table ---------------------------------------------------------
+
+
+class TableChanges(TableHandle):
+    """The method of ``LanceTable`` that tells what versions changed."""
+
+    def changes(
+        self,
+        startVersion: int,  # Delta's spelling, as of all methods here
+        endVersion: int | None = None,  # the same
+        columns: Sequence[str] | None = None,
+        preimages: bool = True,
+        net: bool = False,
+    ) -> DataFrame:
+        """Return the rows that versions inserted, updated and deleted.
+
+        Parameters
+        ----------
+        startVersion, endVersion
+            The first and the last version whose changes are read, both included; default for the
+            last: the newest.
+        columns
+            Columns of the dataset; default: all.
+        preimages
+            Whether updated rows are also returned as they were before.
+        net
+            The difference of the two ends, instead of the changes of every version in between.
+
+        Returns
+        -------
+        DataFrame
+            The columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+
+        Raises
+        ------
+        OptionError, ColumnNotFoundError, SchemaError, VersionNotFoundError
+            As for ``LanceDataset.changes``, before any job runs.
+        """
+        dataset = self._latest()
+        storage = dataset.storage_options
+        return read_changes(
+            self._spark,
+            dataset.uri,
+            startVersion,
+            endVersion,
+            columns=columns,
+            preimages=preimages,
+            net=net,
+            branch=branch_of(dataset.manifest),
+            storage_options=None if storage is None else dict(storage),
+        )
+
+
+# --- Search for nearest vectors and matching texts, and samples, as frames --------------
+
+# --- The function that searches the rows nearest to each query of a frame, in workers ---
+
+Batches = Iterator[pa.RecordBatch]
+
+_QUERIES = 1024
+"""Queries of one search, at most."""
+_NUMBER = "query_index"
+"""The column of a search with the number of each row's query."""
+
+
+@dataclass(frozen=True)
+class SearchedVectors:
+    """Find the nearest rows of vectors.
+
+    Parameters
+    ----------
+    queries
+        Column of the frame with the vectors.
+    column, k
+        The column that is searched, and the rows for each query.
+    columns
+        Columns of the dataset in the result.
+    parameters
+        Of the search, such as ``nprobes``.
+    filter
+        Which rows may be found.
+    """
+
+    score: ClassVar = "_distance"
+    """The last column of the result."""
+
+    queries: str
+    column: str
+    k: int
+    columns: tuple[str, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    filter: str | None = None
+
+    def found(self, dataset: LanceDataset, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+        """Queries with a vector, one for each row found; and these rows."""
+        at: Any
+        batch = batch.filter(pc.is_valid(batch.column(self.queries)))
+        vectors: Any = batch.column(self.queries)
+        if not batch.num_rows:
+            return batch, None
+        lengths = pc.unique(pc.list_value_length(vectors)).to_pylist()
+        if len(lengths) > 1:
+            raise OptionError(
+                f"column {self.queries!r}: expected vectors of one length, found {lengths[:5]}"
+            )
+        if batch.num_rows > 1 and _NUMBER in self.columns:
+            alone = [self.found(dataset, batch.slice(at, 1)) for at in range(batch.num_rows)]
+            rows = pa.concat_tables([found for _, found in alone])
+            at = np.repeat(np.arange(batch.num_rows), [len(found) for _, found in alone])
+            return batch.take(pa.array(at)), rows
+        values = vectors.flatten().to_numpy(zero_copy_only=False)
+        matrix = values.reshape(batch.num_rows, -1)
+        # Alone, a query needs no number, which a column of the dataset may have the name of.
+        one = len(matrix) == 1
+        query = matrix[0] if one else matrix
+        nearest = {"column": self.column, "q": query, "k": self.k, **self.parameters}
+        rows = dataset.to_table(
+            [*self.columns, self.score, *(() if one else (_NUMBER,))],
+            nearest=nearest,
+            filter=self.filter,
+            prefilter=True,
+        )
+        at = np.zeros(len(rows), np.int64) if one else rows.column(_NUMBER).to_numpy()
+        return batch.take(pa.array(at)), rows
+
+
+@dataclass(frozen=True)
+class SearchedTexts:
+    """Find the rows whose texts match best; steps from query to query."""
+
+    score: ClassVar = "_score"
+
+    queries: str
+    search_in: tuple[str, ...]
+    k: int
+    columns: tuple[str, ...]
+    filter: str | None = None
+
+    def found(self, dataset: LanceDataset, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+        """Queries, one for each row found; and these rows."""
+        parts, at = [], []
+        for number, query in enumerate(batch.column(self.queries).to_pylist()):
+            if query is None:
+                continue
+            text = {"query": query, "columns": list(self.search_in)}
+            rows = dataset.to_table(
+                [*self.columns, self.score],
+                full_text_query=text,
+                limit=self.k,
+                filter=self.filter,
+                prefilter=True,
+            )
+            parts.append(rows)
+            at.append(np.full(rows.num_rows, number))
+        if not parts:
+            return batch.slice(0, 0), None
+        return batch.take(pa.array(np.concatenate(at))), pa.concat_tables(parts)
+
+
+def search_function(
+    driver: str, dataset: bytes, work: bytes, schema: pa.Schema
+) -> Callable[[Batches], Batches]:
+    """What workers do with a partition of queries: columns of the query, then of the rows found."""
+
+    def run(batches: Batches) -> Batches:
+        check_release(driver)
+        search, opened = loads(work), opened_dataset(dataset)
+        for batch in batches:
+            for start in range(0, batch.num_rows, _QUERIES):
+                queries, rows = search.found(opened, batch.slice(start, _QUERIES))
+                if rows is None:
+                    continue
+                names = [*queries.schema.names, *search.columns]
+                whole = rows.select([*search.columns, search.score])
+                for name in reversed(queries.schema.names):
+                    whole = whole.add_column(0, name, queries.column(name))
+                whole = whole.rename_columns([*names, search.score])
+                for part in whole.to_batches():
+                    yield conform(part, schema, writing=False)
+
+    return run
+
+
+def take_function(
+    driver: str, dataset: bytes, columns: tuple[str, ...], schema: pa.Schema
+) -> Callable[[Batches], Batches]:
+    """What workers do with a partition of row positions: the rows."""
+
+    def run(batches: Batches) -> Batches:
+        check_release(driver)
+        opened = opened_dataset(dataset)
+        for batch in batches:
+            rows = opened.take(batch.column(0).to_numpy(), columns=list(columns))
+            for part in rows.to_batches():
+                yield conform(part, schema, writing=False)
+
+    return run
+
+
+_QUERY = "__glaive_query"
+
+
+class TableSearch(TableHandle):
+    """The methods of ``LanceTable`` that search, and those that return some rows."""
+
+    def search(
+        self,
+        query: Sequence[float] | np.ndarray[Any, Any] | DataFrame,
+        column: str,
+        k: int = 10,
+        *,
+        query_column: str | None = None,
+        select: Sequence[str] | None = None,
+        filter: str | None = None,
+        **parameters: Any,
+    ) -> DataFrame:
+        """Find the rows whose vectors are nearest to a vector, or to each vector of a frame.
+
+        Parameters
+        ----------
+        query
+            A vector, or a frame with a column of vectors: its columns stay in the result. Rows
+            without a vector find nothing.
+        column
+            The column to search, with its index if there is one.
+        k
+            Rows for each query.
+        query_column
+            The column of the frame; default: the one named as ``column``.
+        select
+            Columns of the table in the result; default: all but ``column``.
+        filter
+            Which rows may be found, in the language of filters.
+        **parameters
+            Of the search: ``metric``, ``nprobes``, ``refine_factor``, ``use_index``, …; see
+            :class:`glaive.scan.nearest.options.NearestOptions`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of the queries, of the table, and ``_distance``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError, FilterError
+            A column does not exist; or a name is in both the queries and the result.
+
+        Notes
+        -----
+        Tasks search in the files; queries and results pass through Spark. Without an index each
+        partition of queries reads the whole column.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        dataset = self._latest()
+        names = dataset.lance_schema.names
+        shown = tuple([name for name in names if name != column] if select is None else select)
+        dataset.lance_schema.find(column)
+        # Tasks would refuse them as well, but at the first action of the frame.
+        NearestOptions.of({"column": column, "q": [0.0], "k": k, **parameters})
+        if _is_frame(query):
+            frame: Any = query
+            work = SearchedVectors(query_column or column, column, k, shown, parameters, filter)
+            return self._searched(frame, work)
+        vector = np.asarray(query, np.float32)
+        if vector.ndim != 1:
+            raise OptionError(
+                f"query: expected one vector, found shape {vector.shape}. Several queries are a "
+                "frame with a column of vectors"
+            )
+        searched: Any = dataset.schema.field(column).type if column in names else None
+        if pa.types.is_fixed_size_list(searched) and searched.list_size != vector.size:
+            raise OptionError(
+                f"query: column {column!r} has vectors of {searched.list_size} numbers, the query "
+                f"has {vector.size}"
+            )
+        one = self._spark.range(1).select(
+            F.array(*(F.lit(float(value)).cast("float") for value in vector)).alias(_QUERY)
+        )
+        work = SearchedVectors(_QUERY, column, k, shown, parameters, filter)
+        return self._searched(one, work).drop(_QUERY)
+
+    def searchText(
+        self,
+        query: str | DataFrame,
+        columns: str | Sequence[str],
+        k: int = 10,
+        *,
+        query_column: str = "query",
+        select: Sequence[str] | None = None,
+        filter: str | None = None,
+    ) -> DataFrame:
+        """Find the rows whose texts match a query best, or each query of a frame.
+
+        Parameters
+        ----------
+        query
+            Words, or a frame with a column of them.
+        columns
+            The columns to search.
+        query_column
+            The column of the frame.
+        select
+            Columns of the table in the result; default: all.
+        k, filter
+            As for :meth:`search`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of the queries, of the table, and ``_score``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError, FilterError
+            As for :meth:`search`.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        dataset = self._latest()
+        searched = (columns,) if isinstance(columns, str) else tuple(columns)
+        for name in searched:
+            dataset.lance_schema.find(name)
+        names = tuple(dataset.lance_schema.names if select is None else select)
+        if isinstance(query, str):
+            one = self._spark.range(1).select(F.lit(query).alias(_QUERY))
+            work = SearchedTexts(_QUERY, searched, k, names, filter)
+            return self._searched(one, work).drop(_QUERY)
+        work = SearchedTexts(query_column, searched, k, names, filter)
+        return self._searched(query, work)
+
+    def sample(
+        self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None
+    ) -> DataFrame:
+        """So many random rows, each at most once; only these are read.
+
+        Parameters
+        ----------
+        rows
+            At most; all rows if there are fewer.
+        columns
+            Default: all.
+        seed
+            The same seed and version give the same rows.
+
+        Raises
+        ------
+        OptionError, ColumnNotFoundError
+            A number is negative, or a column does not exist.
+        """
+        from glaive.dataset.stats import sample_positions
+
+        dataset = self._latest()
+        given: object = rows
+        if not isinstance(given, int) or given < 0:
+            raise OptionError(f"rows: expected a number ≥ 0, found {rows!r}")
+        names = tuple(dataset.lance_schema.names if columns is None else columns)
+        positions = sample_positions(
+            len(dataset), min(rows, len(dataset)), randomize_order=False, seed=seed
+        )
+        table = pa.table({"position": pa.array(positions, pa.int64())})
+        arrow = spark_arrow_schema(self._schema_of(names))
+        work = take_function(RELEASE, pickled_dataset(dataset.opened), names, arrow)
+        with as_glaive_errors():
+            frame = self._spark.createDataFrame(table)
+            return frame.mapInArrow(work, self._schema_of(names))
+
+    def _searched(self, queries: DataFrame, work: SearchedVectors | SearchedTexts) -> DataFrame:
+        from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
+
+        if work.queries not in queries.columns:
+            where = "the frame of queries; query_column names another one"
+            raise ColumnNotFoundError.among(work.queries, queries.columns, where=where)
+        given_type = queries.schema[work.queries].dataType
+        if not isinstance(given_type, ArrayType if work.score == "_distance" else StringType):
+            what = "arrays of numbers" if work.score == "_distance" else "texts"
+            raise SchemaError(
+                f"column {work.queries!r} of the queries: expected {what}, found "
+                f"{given_type.simpleString()}. query_column names another one"
+            )
+        found = self._schema_of(work.columns, work.filter)
+        if work.score in found.names:
+            raise SchemaError(
+                f"the table has a column {work.score}, as the result calls what it adds. Select "
+                "columns without it, or rename it"
+            )
+        found = found.add(work.score, FloatType())
+        both = set(queries.columns) & set(found.names)
+        if both:
+            raise SchemaError(
+                f"columns {', '.join(sorted(both))} are in both the queries and the result. Rename "
+                "them in the queries, or name other columns of the table"
+            )
+        given: object = work.k
+        if not isinstance(given, int) or given < 1:
+            raise OptionError(f"k: expected a number of rows, found {work.k!r}")
+        schema = StructType([*queries.schema.fields, *found.fields])
+        described = pickled_dataset(self._dataset.opened)
+        run = search_function(RELEASE, described, dumps(work), spark_arrow_schema(schema))
+        with as_glaive_errors():
+            return map_rows(queries, run, schema)
+
+    def _schema_of(self, columns: Sequence[str], filter: str | None = None) -> Any:
+        options = Options(uri=self._dataset.uri, columns=tuple(columns), filter=filter)
+        return to_spark(frame_schema(self._dataset, options))
+
+
+def _is_frame(given: object) -> bool:
+    return type(given).__module__.startswith("pyspark.")
+
+
+# --- Rows of a table as files of other formats ------------------------------------------
+
+_OF_VERSIONS = ("delta", "glaive", "lance")
+"""Sources of Spark that keep what they replace as a version; others remove what is there."""
+
+_LEFT = "the files that it wrote were removed"
+
+
+class TableExport(TableHandle):
+    """The method of ``LanceTable`` that writes files of other formats."""
+
+    def export(
+        self,
+        format: str,
+        path: str,
+        mode: ExportMode = "errorifexists",
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: str | None = None,  # the name that scans have for it
+        storage_options: Mapping[str, str] | None = None,
+        job_id: str | None = None,
+        **options: Any,
+    ) -> dict[str, int]:
+        """Write the newest version to files of a folder.
+
+        Parameters
+        ----------
+        format
+            ``parquet``, ``csv``, ``json``, ``arrow`` or ``feather``: tasks read the dataset and
+            write the files, with exactly its types. Else one of Spark's sources, such as ``orc``.
+        path
+            The folder.
+        mode
+            If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
+            ``overwrite`` removes those of other exports, once the new ones are there. Spark's
+            sources remove them first, and in a bucket all that is below the path.
+        columns, filter
+            As for :func:`glaive.spark.read`; default: all.
+        storage_options
+            Of the store of the folder; default: those of the table.
+        job_id
+            Names this export: running it again with the same id returns what it did, or takes the
+            place of a run that has not ended. Not for Spark's sources.
+        **options
+            Of the format: ``compression="zstd"`` of Parquet, ``header=False`` and ``sep=";"`` of
+            CSV; those of Spark's source.
+
+        Returns
+        -------
+        dict
+            ``num_files``, ``num_rows`` and ``bytes``; of Spark's sources ``num_rows``.
+
+        Raises
+        ------
+        DatasetExistsError
+            There are files, and ``mode`` is ``errorifexists``.
+        OptionError
+            The format, the mode or an option is wrong; or ``overwrite`` would remove files that
+            no export wrote.
+        SchemaError
+            The format has no values for a column; no task ran.
+        CommitConflictError
+            Another export to the folder, which began later, took the place of this one.
+        JobError
+            The cluster lost processes of the job.
+
+        Notes
+        -----
+        The file ``_SUCCESS`` is written when all files are there, and names them. Blobs are written
+        as bytes.
+        """
+        check_mode(mode)
+        dataset = self._latest()
+        target = located(path)
+        name = format.lower()  # sources of Spark have names in any case, too
+        if name not in FORMATS:
+            place = Location.parse(target)
+            if name not in _OF_VERSIONS and place.is_local:
+                if "://" in target:
+                    target = f"file://{place.path}"  # Spark decodes nothing in it
+                if mode == "overwrite":
+                    refuse_others(LocalStore(place.path))
+            with _naming_formats(format), as_glaive_errors():
+                frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
+                frame.write.format(format).mode(mode).options(**options).save(target)
+            return {"num_rows": dataset.count_rows(filter)}
+        job = job_id if job_id is not None else str(uuid4())
+        with naming_job(job, target, named=job_id is not None, left=_LEFT):
+            return export_files(
+                dataset.opened,
+                target,
+                name,
+                mode,
+                columns=columns,
+                filter=filter,
+                options=options,
+                storage_options=storage_options or dataset.storage_options,
+                job_id=job_id,
+                runner=SparkRunner(self._spark),
+            )
+
+
+@contextmanager
+def _naming_formats(given: str) -> Iterator[None]:
+    """Say which formats there are, where Spark has no source of this name either.
+
+    What a source refuses else, before it writes, is an error of the same class, with its words.
+    """
+    from pyspark.errors import (
+        AnalysisException,
+        IllegalArgumentException,
+        UnsupportedOperationException,
+    )
+
+    refusals = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
+    try:
+        yield
+    except Exception as error:
+        if "[DATA_SOURCE_NOT_FOUND]" in str(error):
+            raise OptionError(
+                f"format: expected {', '.join(FORMATS)}, or the name of a source of Spark, found "
+                f"{given!r}"
+            ) from error
+        if not isinstance(error, refusals):
+            raise
+        said = str(error).partition("\n")[0]
+        if "[PATH_ALREADY_EXISTS]" in said:
+            raise DatasetExistsError(f"export as {given}: {said}") from error
+        raise OptionError(
+            f"Spark's source {given!r} does not take the path, the columns or the options: {said}"
+        ) from error
