@@ -10,7 +10,6 @@ within a struct or a list is a value like any other.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -47,40 +46,61 @@ if TYPE_CHECKING:
 
 # --- Codes of key values: equal values have equal codes, whatever their type ------------
 # Numbers, times, booleans and floats are hashed as machine words, by their bits; strings, binary
-# and wide decimals by their bytes. Structs and lists combine the codes of their members or items,
-# where null equals null. Equality is that of pylance: -0.0 differs from 0.0, and NaNs are equal if
-# their bits are.
+# and wide decimals by their bytes, structs and lists by their texts. Equality is that of pylance:
+# -0.0 differs from 0.0, and NaNs are equal if their bits are.
 
 
-class KeyValues(ABC):
-    """The values of one column of the source, or of a member or item in it.
+class KeyValues:
+    """The values of one column of the source.
 
     Parameters
     ----------
+    name
+        The column, for messages.
     array
-        The values, from :func:`storage_of`.
+        Its values.
 
     Attributes
     ----------
     codes
         For each value the position of the first equal one; for a null ``size - 1``, the number
         of values.
+
+    Raises
+    ------
+    SchemaError
+        Values of the type cannot be compared.
     """
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, name: str, array: Any) -> None:
+        array = _storage_of(array)
+        self._are_words = is_word_type(array.type)
+        if not (self._are_words or _is_byte_string(array.type)):
+            raise SchemaError(f"rows cannot be matched by column {name!r} of type {array.type}")
         self.size = len(array) + 1
         self._rows: Int64s | None = None
+        given = array
         if array.null_count:
             self._rows = np.flatnonzero(~_nulls_of(array))
+            given = array.drop_null()
+        self._table: Any = (
+            WordTable(_words_of(given))
+            if self._are_words
+            else StringTable(_strings_of(given), len(given))
+        )
+        self.codes: Int64s = self._table.firsts
+        if self._rows is not None:
             self.codes = np.full(len(array), len(array), np.int64)
-            self.codes[self._rows] = self._rows[self._enter(array.drop_null())]
-        else:
-            self.codes = self._enter(array)
+            self.codes[self._rows] = self._rows[self._table.firsts]
 
     def find(self, array: Any) -> Int64s:
         """The codes of other values, -1 for those not in the source."""
-        array = storage_of(array)
-        codes = self._look_up(array)
+        array = _storage_of(array)
+        codes: Int64s
+        if self._are_words:
+            codes = self._table.find(_words_of(array))
+        else:
+            codes = self._table.find(_strings_of(array), len(array))
         if self._rows is not None:
             known = codes >= 0
             codes[known] = self._rows[codes[known]]
@@ -88,46 +108,20 @@ class KeyValues(ABC):
             codes[_nulls_of(array)] = self.size - 1
         return codes
 
-    @abstractmethod
-    def _enter(self, array: Any) -> Int64s:
-        """The position of the first equal value of each; there are no nulls."""
 
-    @abstractmethod
-    def _look_up(self, array: Any) -> Int64s:
-        """The positions of equal entered values, -1 for none; arbitrary for nulls."""
-
-
-def key_values(name: str, array: Any) -> KeyValues:
-    """The values of an array; ``name`` is that of its column, for messages.
-
-    Raises
-    ------
-    SchemaError
-        Values of the type cannot be compared.
-    """
-    array, types = storage_of(array), pa.types
-    data_type = array.type
-    if is_word_type(data_type):
-        return _Words(array)
-    if _is_byte_string(data_type):
-        return _ByteStrings(array)
-    if types.is_struct(data_type):
-        return _Structs(name, array)
-    if is_list(data_type, fixed=True) or types.is_map(data_type):
-        return _Lists(name, array)
-    if types.is_null(data_type):
-        return _Nulls(array)
-    raise SchemaError(f"rows cannot be matched by column {name!r} of type {data_type}")
-
-
-def storage_of(array: Any) -> Any:
-    """The array without extension types, dictionaries and views."""
+def _storage_of(array: Any) -> Any:
+    """The array without extension types, dictionaries and views; nested values as texts."""
+    types = pa.types
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    if pa.types.is_dictionary(array.type):
+    if types.is_dictionary(array.type):
         array = decode_large(array)
-    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
-        array = array.cast(pa.large_binary())
+    kind = array.type
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_null(kind):
+        return array.cast(pa.large_binary())
+    if types.is_struct(kind) or types.is_map(kind) or is_list(kind, fixed=True):
+        texts = [None if value is None else repr(value) for value in python_values(array)]
+        return pa.array(texts, pa.large_string())
     return array
 
 
@@ -179,17 +173,6 @@ def _joined(high: Int64s, low: Int64s, size: int) -> NDArray[np.uint64]:
     return (high * size + low).view(np.uint64)
 
 
-class _Words(KeyValues):
-    """Numbers, times, booleans and floats."""
-
-    def _enter(self, array: Any) -> Int64s:
-        self._table = WordTable(_words_of(array))
-        return self._table.firsts
-
-    def _look_up(self, array: Any) -> Int64s:
-        return self._table.find(_words_of(array))
-
-
 def _words_of(array: Any) -> NDArray[np.uint64]:
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
@@ -198,17 +181,6 @@ def _words_of(array: Any) -> NDArray[np.uint64]:
         return np.empty(0, np.uint64)
     words = items_of(array.buffers()[1], f"<u{width}", len(array), array.offset * width)
     return words.astype(np.uint64, copy=False)
-
-
-class _ByteStrings(KeyValues):
-    """Strings, binary, and values of more than 64 bits."""
-
-    def _enter(self, array: Any) -> Int64s:
-        self._table = StringTable(_strings_of(array), len(array))
-        return self._table.firsts
-
-    def _look_up(self, array: Any) -> Int64s:
-        return self._table.find(_strings_of(array), len(array))
 
 
 def _is_byte_string(data_type: pa.DataType) -> bool:
@@ -242,74 +214,6 @@ def _strings_of(array: Any) -> Strings:
 
 
 _EMPTY: Any = pa.py_buffer(b"")
-
-
-class _Structs(KeyValues):
-    """Structs, by the codes of their members."""
-
-    def __init__(self, name: str, array: Any) -> None:
-        self._name = name
-        super().__init__(array)
-
-    def _enter(self, array: Any) -> Int64s:
-        self._members = [
-            key_values(f"{self._name}.{field.name}", column)
-            for field, column in zip(array.type, array.flatten(), strict=True)
-        ]
-        zeros = np.zeros(len(array), np.int64), 1
-        members = [(member.codes, member.size) for member in self._members]
-        self._combined = Combined([zeros, *members])
-        return self._combined.codes
-
-    def _look_up(self, array: Any) -> Int64s:
-        columns = zip(self._members, array.flatten(), strict=True)
-        zeros = np.zeros(len(array), np.int64)
-        return self._combined.find([zeros, *[values.find(column) for values, column in columns]])
-
-
-class _Lists(KeyValues):
-    """Lists and maps, as strings of the codes of their items."""
-
-    def __init__(self, name: str, array: Any) -> None:
-        self._name = name
-        super().__init__(array)
-
-    def _enter(self, array: Any) -> Int64s:
-        starts, items = _items_of(array)
-        self._items = key_values(f"{self._name}.item", items)
-        self._table = StringTable(_as_strings(starts, self._items.codes), len(array))
-        return self._table.firsts
-
-    def _look_up(self, array: Any) -> Int64s:
-        starts, items = _items_of(array)
-        return self._table.find(_as_strings(starts, self._items.find(items)), len(array))
-
-
-def _items_of(array: Any) -> tuple[Int64s, Any]:
-    """The offsets of the lists, from 0, and their items."""
-    if pa.types.is_fixed_size_list(array.type):
-        size, count = array.type.list_size, len(array)
-        items = array.values.slice(array.offset * size, count * size)
-        return np.arange(count + 1, dtype=np.int64) * size, items
-    offsets: Any = array.offsets.to_numpy().astype(np.int64)
-    if not len(offsets):
-        return np.zeros(1, np.int64), array.values.slice(0, 0)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - first, array.values.slice(first, last - first)
-
-
-def _as_strings(starts: Int64s, codes: Int64s) -> Strings:
-    return Strings(as_buffer(starts * 4), 64, as_buffer(codes.astype("<i4")))
-
-
-class _Nulls(KeyValues):
-    """A column of null type."""
-
-    def _enter(self, array: Any) -> Int64s:
-        return np.empty(0, np.int64)
-
-    def _look_up(self, array: Any) -> Int64s:
-        return np.full(len(array), -1, np.int64)
 
 
 Addresses = NDArray[np.uint64]
@@ -487,9 +391,7 @@ class SourceKeys:
         self.names = tuple(names)
         self.columns = tuple(columns)
         self.rows = len(columns[0])
-        self.values = [
-            key_values(name, column) for name, column in zip(names, columns, strict=True)
-        ]
+        self.values = [KeyValues(name, column) for name, column in zip(names, columns, strict=True)]
         self._combined = Combined([(value.codes, value.size) for value in self.values])
 
     @cached_property
