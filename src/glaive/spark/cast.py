@@ -7,7 +7,7 @@ fixed and variable size without copying their values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,8 @@ def conform(
     given = matching(batch.schema.names, schema.names)
     for field in schema:
         caster = _Caster(field.name, allow_truncation=allow_truncation, writing=writing)
-        columns.append(caster.field(batch.column(given[field.name]), field))
-        if not writing:
-            _refuse_nulls(columns[-1], field, field.name)
+        columns.append(caster.cast(batch.column(given[field.name]), field.type))
+        _refuse_nulls(columns[-1], field, field.name, writing=writing)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -69,14 +68,6 @@ class _Caster:
         self.column = column
         self.allow_truncation = allow_truncation
         self.writing = writing
-
-    def field(self, array: Any, field: pa.Field) -> Any:
-        if self.writing and not field.nullable and array.null_count:
-            raise SchemaError(
-                f"column {self.column!r}: {field.name!r} is not nullable in this dataset, found "
-                f"{array.null_count:,} null values. Fill them (coalesce) or filter the rows out"
-            )
-        return self.cast(array, field.type)
 
     def cast(self, array: Any, data_type: Any) -> Any:
         source, types = array.type, pa.types
@@ -134,27 +125,18 @@ class _Caster:
     def struct(self, array: Any, data_type: Any) -> Any:
         if data_type.num_fields == 0:
             return array.cast(data_type)
-        fields = [data_type.field(i) for i in range(data_type.num_fields)]
-        valid = array.is_valid() if array.null_count else None
-        children = []
+        fields = list(data_type)
         names = matching([member.name for member in array.type], [field.name for field in fields])
-        for field in fields:
-            child = array.field(names[field.name])
-            if self.writing and valid is not None and not field.nullable:
-                # Values below a null struct do not count.
-                self.field(child.filter(valid), field)
-                children.append(self.cast(child, field.type))
-            else:
-                children.append(self.field(child, field))
-        mask = None if valid is None else pc.invert(valid)
+        children = [self.cast(array.field(names[field.name]), field.type) for field in fields]
+        mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
     def map(self, array: Any, data_type: Any) -> pa.Array:
         offsets, first, last = _offsets(array)
         entries = pa.StructArray.from_arrays(
             [
-                self.field(array.keys.slice(first, last - first), data_type.key_field),
-                self.field(array.items.slice(first, last - first), data_type.item_field),
+                self.cast(array.keys.slice(first, last - first), data_type.key_type),
+                self.cast(array.items.slice(first, last - first), data_type.item_type),
             ],
             fields=[data_type.key_field, data_type.item_field],
         )
@@ -170,7 +152,7 @@ class _Caster:
             values = array.values.slice(first, last - first)
         width = np.int64 if pa.types.is_large_list(data_type) else np.int32
         return _with_children(
-            array, data_type, self.narrow(offsets, width), self.field(values, data_type.value_field)
+            array, data_type, self.narrow(offsets, width), self.cast(values, data_type.value_type)
         )
 
     def narrow(self, offsets: np.ndarray, width: type[np.signedinteger]) -> np.ndarray:
@@ -183,64 +165,54 @@ class _Caster:
 
     def fixed_size_list(self, array: Any, data_type: Any) -> pa.Array:
         size = data_type.list_size
-        if pa.types.is_fixed_size_list(array.type):
-            if array.type.list_size != size:
-                raise self.wrong_length(array.type.list_size, size, row=0)
-            values = array.values.slice(array.offset * size, len(array) * size)
-        else:
-            values = self.values_of_equal_length(array, size)
-        values = self.field(values, data_type.value_field)
-        buffers = [validity(array)]
-        return pa.Array.from_buffers(data_type, len(array), buffers, children=[values])
+        equal: Any = pc.equal(pc.list_value_length(array), size)
+        wrong = pc.index(equal, False).as_py()
+        if wrong >= 0:
+            raise self.wrong_length(array[wrong], size, row=wrong)
+        if not pa.types.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field, size))
+        values = array.values.slice(array.offset * size, len(array) * size)
+        child = self.cast(values, data_type.value_type)
+        return pa.Array.from_buffers(data_type, len(array), [validity(array)], children=[child])
 
-    def values_of_equal_length(self, array: Any, size: int) -> Any:
-        """The concatenated items of all lists, ``size`` for each, including null lists."""
-        offsets, first, last = _offsets(array)
-        lengths = np.diff(offsets)
-        if bool((lengths == size).all()):
-            return array.values.slice(first, last - first)
-        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-        wrong = np.flatnonzero(valid & (lengths != size))
-        if len(wrong):
-            raise self.wrong_length(int(lengths[wrong[0]]), size, row=int(wrong[0]))
-        # Null lists have no items here, but a fixed-size list has items for them.
-        rows = np.where(valid, offsets[:-1] + first, -1)
-        positions = np.where(rows[:, None] < 0, -1, rows[:, None] + np.arange(size)).ravel()
-        return array.values.take(pa.array(positions, mask=positions < 0))
-
-    def wrong_length(self, found: int, expected: int, *, row: int) -> SchemaError:
+    def wrong_length(self, found: Any, expected: int, *, row: int) -> SchemaError:
         return SchemaError(
-            f"column {self.column!r}: expected lists of {expected} items, found one of {found} "
-            f"(row {row:,} of its batch). Filter such rows out, or say how to store the column: "
-            f"vector_columns={{{self.column!r}: {found}}}, or a list in arrow_schema"
+            f"column {self.column!r}: expected lists of {expected} items, found one of "
+            f"{len(found)} (row {row:,} of its batch). Filter such rows out, or say how to store "
+            f"the column: vector_columns={{{self.column!r}: {len(found)}}}, or a list in "
+            "arrow_schema"
         )
 
 
 # ------------------------------------------------------------------------- parts of arrays
 
 
-def _refuse_nulls(array: Any, field: Any, column: str) -> None:
+def _refuse_nulls(array: Any, field: Any, column: str, *, writing: bool) -> None:
     """Refuse nulls that the schema of a dataset excludes."""
     if not _has_required(field):
         return
     if array.null_count:
         if not field.nullable:
+            found = f"found {array.null_count:,} null values"
             raise SchemaError(
-                f"column {column!r}: {field.name!r} is not nullable in the schema that is read, "
-                f"found {array.null_count:,} null values. If that was changed since, start the "
-                "query again; else read it with glaive.dataset, and write it again as nullable"
+                f"column {column!r}: {field.name!r} is not nullable in this dataset, {found}. Fill "
+                "them (coalesce) or filter the rows out"
+                if writing
+                else f"column {column!r}: {field.name!r} is not nullable in the schema that is "
+                f"read, {found}. If that was changed since, start the query again; else read it "
+                "with glaive.dataset, and write it again as nullable"
             )
         array = array.drop_null()
     types, kind = pa.types, array.type
     if types.is_struct(kind):
         for at in range(kind.num_fields):
-            _refuse_nulls(array.field(at), kind.field(at), column)
+            _refuse_nulls(array.field(at), kind.field(at), column, writing=writing)
     elif types.is_map(kind):
         _, first, last = _offsets(array)
         for part, inner in ((array.keys, kind.key_field), (array.items, kind.item_field)):
-            _refuse_nulls(part.slice(first, last - first), inner, column)
+            _refuse_nulls(part.slice(first, last - first), inner, column, writing=writing)
     elif is_list(kind, fixed=True):
-        _refuse_nulls(array.flatten(), kind.value_field, column)
+        _refuse_nulls(array.flatten(), kind.value_field, column, writing=writing)
 
 
 def _plain(array: Any) -> Any:
@@ -267,16 +239,11 @@ def _variant_texts(array: Any) -> Any:
 
 def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
     """The offsets of a list or map, starting at 0, and the range of its items."""
-    wide = pa.types.is_large_list(array.type)
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(len(array) + 1, np.int64), 0, 0
-    dtype = np.dtype("<i8" if wide else "<i4")
-    offsets = np.frombuffer(
-        memoryview(buffer), dtype, len(array) + 1, array.offset * dtype.itemsize
-    )
+    offsets = array.offsets.to_numpy()
+    if not len(offsets):
+        return np.zeros(1, np.int64), 0, 0
     first, last = int(offsets[0]), int(offsets[-1])
-    return (offsets - first if first else offsets), first, last
+    return offsets - first, first, last
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
@@ -286,17 +253,13 @@ def validity(array: pa.Array) -> pa.Buffer | None:
     if array.offset % 8 == 0 and (bitmap := array.buffers()[0]) is not None:
         return bitmap.slice(array.offset // 8)
     flags = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-    return _buffer(np.packbits(flags, bitorder="little"))
-
-
-def _buffer(values: Any) -> pa.Buffer:
-    return pa.py_buffer(values)
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def _with_children(
     array: pa.Array, data_type: pa.DataType, offsets: np.ndarray, child: pa.Array
 ) -> pa.Array:
-    buffers = [validity(array), _buffer(offsets)]
+    buffers = [validity(array), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(data_type, len(array), buffers, children=[child])
 
 
@@ -388,21 +351,34 @@ def unscaled_frame(frame: DataFrame, *, has_jvm: bool) -> tuple[DataFrame, dict[
     short = short_decimals(frame.schema) if has_jvm else frozenset[str]()
     if not short:
         return frame, {}
+    types = {field.name: _text(field.dataType) for field in frame.schema if field.name in short}
+    return with_expressions(frame, short, lambda made, column, _: made.UnscaledValue(column)), types
+
+
+def with_expressions(
+    frame: DataFrame, names: Container[str], make: Callable[[Any, Any, str], Any]
+) -> DataFrame:
+    """Replace columns of a frame of a classic session by expressions that SQL has no function for.
+
+    Parameters
+    ----------
+    make
+        Makes an expression of Java: of the package of expressions, a column, and its name.
+    """
     from pyspark.sql import Column
 
     session: Any = frame.sparkSession
     spark = session._jvm.org.apache.spark.sql  # noqa: SLF001  # no function of SQL does this
-    expressions = spark.classic.ExpressionUtils
+    bridge = spark.classic.ExpressionUtils
     columns: list[Column] = []
     for field in frame.schema:
         column: Any = frame[quoted_name(field.name)]
-        if field.name in short:
-            value = expressions.expression(column._jc)  # noqa: SLF001  # as above
-            made = spark.catalyst.expressions.UnscaledValue(value)
-            column = Column(expressions.column(made)).alias(field.name, metadata=field.metadata)
+        if field.name in names:
+            value = bridge.expression(column._jc)  # noqa: SLF001  # as above
+            made = make(spark.catalyst.expressions, value, field.name)
+            column = Column(bridge.column(made)).alias(field.name, metadata=field.metadata)
         columns.append(column)
-    types = {field.name: _text(field.dataType) for field in frame.schema if field.name in short}
-    return frame.select(*columns), types
+    return frame.select(*columns)
 
 
 def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
@@ -430,16 +406,17 @@ def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
 
 def restored_batch(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.RecordBatch:
     """The rows of a frame before :func:`unscaled_frame`."""
-    arrays, fields = [], []
-    for field, array in zip(batch.schema, batch.columns, strict=True):
-        if field.name in types:
-            kind = pa.decimal128(*_digits(types[field.name]))
-            arrays.append(decimals(array, kind))
-            fields.append(pa.field(field.name, kind, field.nullable))
-        else:
-            arrays.append(array)
-            fields.append(field)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    for name, text in types.items():
+        kind = pa.decimal128(*_digits(text))
+        batch = with_column(batch, name, decimals(batch.column(name), kind))
+    return batch
+
+
+def with_column(batch: pa.RecordBatch, name: str, values: Any) -> pa.RecordBatch:
+    """The batch with other values, of another type, in a column."""
+    at = batch.schema.get_field_index(name)
+    field = pa.field(name, values.type, batch.schema.field(at).nullable)
+    return batch.set_column(at, field, values)
 
 
 def _text(data_type: Any) -> str:

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql import types as spark_types
 
 from glaive.arrow.widths import total_width
+from glaive.dataclass import NamedTuple
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
 from glaive.io.pool import task_bytes
-from glaive.named_tuple import NamedTuple
 from glaive.spark.options import BLOBS, Options
 from glaive.spark.types import to_spark
 

@@ -22,10 +22,17 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import GlaiveError, SchemaError
-from glaive.format.field import quoted_name
 from glaive.process import random_bytes
 from glaive.spark.api import is_connect
-from glaive.spark.cast import LONG_DIGITS, SETTING, decimals, short_decimals, unscaled
+from glaive.spark.cast import (
+    LONG_DIGITS,
+    SETTING,
+    decimals,
+    short_decimals,
+    unscaled,
+    with_column,
+    with_expressions,
+)
 from glaive.spark.frame import frame_schema, planner_bytes
 from glaive.spark.source import LanceReader
 from glaive.spark.types import spark_arrow_schema, to_spark
@@ -447,47 +454,31 @@ def _shown(reader: LanceReader) -> str:
 
 
 def _as_sent(schema: StructType, as_integers: frozenset[str]) -> StructType:
-    return StructType(
-        [
-            StructField(field.name, LongType(), field.nullable)
-            if field.name in as_integers
-            else field
-            for field in schema
-        ]
-    )
+    fields = [
+        StructField(
+            field.name,
+            LongType() if field.name in as_integers else field.dataType,
+            field.nullable,
+            field.metadata,
+        )
+        for field in schema
+    ]
+    return StructType(fields)
 
 
 def _with_decimals(frame: DataFrame, schema: StructType, as_integers: frozenset[str]) -> DataFrame:
     """The frame with integers made decimals again."""
-    from pyspark.sql import Column
 
-    session: Any = frame.sparkSession
-    spark = session._jvm.org.apache.spark.sql  # noqa: SLF001  # no function of SQL does this
-    expressions = spark.classic.ExpressionUtils
-    columns: list[Column] = []
-    for field in schema:
-        column: Any = frame[quoted_name(field.name)]
-        if field.name in as_integers:
-            number, kind = expressions.expression(column._jc), field.dataType  # noqa: SLF001  # as above
-            made = spark.catalyst.expressions.MakeDecimal(
-                number,
-                kind.precision,  # type: ignore[attr-defined]  # these are decimals
-                kind.scale,  # type: ignore[attr-defined]  # as above
-                False,  # beyond its digits it is an error
-            )
-            column = Column(expressions.column(made)).alias(field.name, metadata=field.metadata)
-        columns.append(column)
-    return frame.select(*columns)
+    def made(expressions: Any, column: Any, name: str) -> Any:
+        kind: Any = schema[name].dataType
+        # Beyond its digits it is an error.
+        return expressions.MakeDecimal(column, kind.precision, kind.scale, False)
+
+    return with_expressions(frame, as_integers, made)
 
 
 def _without_scale(batch: pa.RecordBatch, names: frozenset[str]) -> pa.RecordBatch:
     """The batch with some decimals as integers: ``1.25`` with two digits is 125."""
-    arrays, fields = [], []
-    for field, array in zip(batch.schema, batch.columns, strict=True):
-        if field.name in names:
-            arrays.append(unscaled(array, field.name))
-            fields.append(pa.field(field.name, pa.int64(), field.nullable))
-        else:
-            arrays.append(array)
-            fields.append(field)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    for name in names:
+        batch = with_column(batch, name, unscaled(batch.column(name), name))
+    return batch
