@@ -72,18 +72,8 @@ MAX_KEYS: Final = 1 << 20
 
 _RANK: Final = "__glaive_rank"
 
-_TOKEN: Final = re.compile(
-    r"""'[^'\\]*' | "[^"\\]*" | `(?:[^`]|``)*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
-)
-_OPEN: Final = frozenset("'\"`")
-"""Tokens where a text does not end, or has a backslash: whether it may hide a quote depends on the
-kind of the text and on settings of Spark.
-"""
-_SPLITTING: Final = frozenset({"or", "xor", "case", "between"})
-"""Words after which ``and`` may not separate two conditions that both have to hold."""
-
-_UNREAD: Final = ("--", "/*", "${")
-"""Where comments and variables begin, which only Spark reads."""
+_UNREAD: Final = ("--", "/*", "${", "\\", '"')
+"""Signs of comments, variables, escapes and quotes, which settings of Spark may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,35 +97,29 @@ def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality
     """
     if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
         return [], False
-    terms: list[list[str]] = [[]]
-    depth = 0
-    for part in _TOKEN.findall(condition):
-        word = part.lower()
-        depth += part in ("(", "[")
-        depth -= part in (")", "]")
-        if part in _OPEN or (depth == 0 and word in _SPLITTING):
-            return [], False
-        if depth == 0 and word == "and":
-            terms.append([])
-        else:
-            terms[-1].append(part)
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed: Any = parse_one(condition, dialect="spark")
+    except (SqlglotError, RecursionError):  # Spark says what is wrong, or knows better
+        return [], False
+    terms = parsed.flatten() if isinstance(parsed, exp.And) else [parsed]
     found = [_equality(term, name) for term in terms]
     return [one for one in found if one is not None], None not in found
 
 
-def _equality(term: Sequence[str], name: str) -> Equality | None:
-    match [*term]:
-        case [first, ".", left, "=", second, ".", right]:
-            pass
-        case [first, ".", left, "=", "=", second, ".", right]:
-            pass
-        case _:
-            return None
-    first, left, second, right = (unquoted_name(part) for part in (first, left, second, right))
-    mine, others = first.lower() == name.lower(), second.lower() == name.lower()
-    if mine == others:
+def _equality(term: Any, name: str) -> Equality | None:
+    from sqlglot import exp
+
+    sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
+    if not sides or not all(isinstance(one, exp.Column) and len(one.parts) == 2 for one in sides):
         return None
-    return Equality(left, second, right) if mine else Equality(right, first, left)
+    first, second = sides
+    if (first.table.lower() == name.lower()) == (second.table.lower() == name.lower()):
+        return None
+    mine, other = sides if first.table.lower() == name.lower() else (second, first)
+    return Equality(mine.name, other.table, other.name)
 
 
 def source_keys(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
 
@@ -53,12 +52,7 @@ if TYPE_CHECKING:
 # --- Rows that equal others: found by Spark, deleted by address -------------------------
 
 _NUMBER = "__glaive_number"
-
-_DIRECTED: Final = re.compile(
-    r"(.*?\S)\s+(?:(asc|desc)(?:\s+nulls\s+(first|last))?|nulls\s+(first|last))",
-    re.IGNORECASE | re.DOTALL,
-)
-"""An expression with the words of ``ORDER BY`` behind it, which alone Spark takes for an alias."""
+_KEPT = "__glaive_kept"
 
 
 def delete_duplicates(
@@ -71,7 +65,6 @@ def delete_duplicates(
     order_by: str | None,
 ) -> tuple[Manifest, int]:
     """Commit the deletion of all but the first or last row of each group."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     names = opened.manifest.schema.names
@@ -84,13 +77,14 @@ def delete_duplicates(
     blobs = [name for name in compared if has_blobs(opened.manifest.schema.find(name)[0])]
     # Where values are says nothing of what they are: files have the same places for others.
     frame = target_frame(spark, opened, read, None, blobs="bytes" if blobs else "descriptor")
-    ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]
-    if order_by is not None:
-        ordered.insert(0, _ordering(order_by, reverse=last))
-    groups = [_compared(frame, name) for name in compared]
-    rank = F.row_number().over(Window.partitionBy(*groups).orderBy(*ordered))
+    groups = ", ".join(_compared(frame, name) for name in compared)
+    group = f"partition by {groups}" if groups else ""
+    order = f"{order_by}, {ADDRESS}" if order_by is not None else ADDRESS
     with naming_columns(names, opened.uri):
-        others = frame.withColumn(_NUMBER, rank).where(F.col(_NUMBER) > 1).select(ADDRESS)
+        rank = F.expr(f"row_number() over ({group} order by {order})")
+        kept = F.expr(f"count(1) over ({group})") if last else F.lit(1)
+        ranked = frame.select(ADDRESS, rank.alias(_NUMBER), kept.alias(_KEPT))
+        others = ranked.where(F.col(_NUMBER) != F.col(_KEPT)).select(ADDRESS)
     runner: Any = job.runner  # that of a session
     rows = RowsByFragment()
     for part in runner.run_on_rows(opened, others, CollectRows()):
@@ -100,32 +94,12 @@ def delete_duplicates(
     return commit_deleted(opened, [deleted], described, job)
 
 
-def _compared(frame: DataFrame, name: str) -> Column:
-    """What is equal where the values of a column are; short, as it is shuffled."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+def _compared(frame: DataFrame, name: str) -> str:
+    """SQL for what is equal where the values of a column are; short, as it is shuffled."""
     from pyspark.sql.types import BinaryType
 
-    column = F.col(quoted_name(name))
-    return F.sha2(column, 256) if isinstance(frame.schema[name].dataType, BinaryType) else column
-
-
-def _ordering(text: str, *, reverse: bool) -> Column:
-    """What ``ORDER BY text`` sorts by in Spark SQL, or the same from the end."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
-    expression, descending, nulls_first = text, False, True
-    directed = _DIRECTED.fullmatch(text.strip())
-    if directed is not None:
-        expression = directed[1]
-        descending = (directed[2] or "asc").lower() == "desc"
-        placed = directed[3] or directed[4]
-        nulls_first = not descending if placed is None else placed.lower() == "first"
-    column = F.expr(expression)
-    if descending != reverse:
-        first, others = column.desc_nulls_first, column.desc_nulls_last
-    else:
-        first, others = column.asc_nulls_first, column.asc_nulls_last
-    return first() if nulls_first != reverse else others()
+    column = quoted_name(name)
+    return f"sha2({column}, 256)" if isinstance(frame.schema[name].dataType, BinaryType) else column
 
 
 class TableRows(TableHandle):
