@@ -387,26 +387,6 @@ def test_a_merge_whose_files_were_cleaned_up_changes_nothing_and_says_to_run_aga
     assert len(rows_of(uri)) == 10 + 3 + 2
 
 
-def test_a_merge_in_one_process_whose_version_was_cleaned_up_says_to_run_again(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = target(tmp_path / "t.lance", stable=False)
-    read = IngestTask.rows
-
-    def slowly(task: IngestTask, rejects: Any) -> Iterator[Any]:
-        yield from read(task, rejects)
-        if glaive.dataset(uri).version == 1:
-            glaive.dataset(uri).optimize.compact_files(target_rows_per_fragment=20)
-            glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
-
-    monkeypatch.setattr(IngestTask, "rows", slowly)
-    with pytest.raises(CommitConflictError, match=r"files were removed while .*Run it again"):
-        alone(source, uri)
-    assert rows_of(uri) == rows_of(target(tmp_path / "same.lance", stable=False))
-
-    assert alone(source, uri).rows == 8
-
-
 def test_a_job_that_was_stopped_before_its_commit_runs_again_after_a_clean_up(
     tmp_path: Path, source: Path
 ) -> None:

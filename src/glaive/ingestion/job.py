@@ -146,7 +146,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         Runs the tasks; by default threads of this process.
     merge_runner
         Runs the tasks of a merge, once those of ``driver`` have written its rows to files; by
-        default this process reads the rows.
+        default this process.
 
     Raises
     ------
@@ -173,8 +173,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     -----
     One listing of each folder and one or two requests for each file on the driver; tasks read
     about 128 MiB each. ``widen`` and ``add`` change the columns of an existing dataset in commits
-    of their own, before the rows; ``merge`` without a ``merge_runner`` makes a dataset that is not
-    there before it reads the rows. After an error these changes stay, without rows.
+    of their own, before the rows. After an error these changes stay, without rows.
     """
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
@@ -241,27 +240,21 @@ def _merge(
     run: Callable[[], list[IngestedPieces]],
     runner: MergeRunner | None,
 ) -> IngestResult:
-    """Merge the rows of all tasks: with a runner, those that ``run`` wrote to files."""
+    """Merge the rows that ``run`` writes to files."""
     from glaive.dataset.merging.merge_insert import key_names
-    from glaive.ingestion.merging import create_empty, merge_here, merge_staged
+    from glaive.ingestion.merging import LocalMerge, create_empty, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
-    results = []
-    if runner is not None:
-        results = run()
-        put_aside_all(plan, results)
+    results = run()
+    put_aside_all(plan, results)
     create_empty(plan)
     dataset = opened()
     if plan.journal is not None:  # another run may have ended since this one began
         made = find_made(plan.journal, "rows", dataset.store, dataset.manifest)
         if made is not None:
             return _repeated(plan.journal, made)
-    merged: int | None
-    if runner is None:
-        merged, others = merge_here(plan, dataset, sources.columns.schema, keys)
-        results = [others]
-    else:
-        merged = merge_staged(plan, dataset, written_fragments(results), keys, runner)
+    fragments = written_fragments(results)
+    merged = merge_staged(plan, dataset, fragments, keys, runner or LocalMerge())
     version = version_of(plan, dataset.manifest)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, version)

@@ -1,10 +1,10 @@
-"""Merge the rows of an ingest into a dataset: row by row here, or in tasks on what tasks wrote."""
+"""Merge the rows of an ingest into a dataset, in tasks on what other tasks wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import join_column
 from glaive.arrow.conditions import python_values
-from glaive.arrow.widths import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.matches import Matches, SourceKeys, ambiguous_source, find_matches
 from glaive.dataset.merging.rows import OldValues
@@ -25,10 +24,9 @@ from glaive.dataset.rows import (
     write_relocated,
 )
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import JOB, FragmentRange, Job, TaskRunner, commit_operation
+from glaive.dataset.tasks import JOB, FragmentRange, InProcess, Job, TaskRunner, commit_operation
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.dataset.writing.conform import conform
-from glaive.dataset.writing.fragments import discard_fragments, write_fragments
+from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
 from glaive.dataset.writing.rows import commit_plan
 from glaive.errors import (
@@ -40,10 +38,8 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.manifest import Feature
-from glaive.ingestion.commit import committing, find_made, put_aside, version_of
+from glaive.ingestion.commit import committing, find_made, version_of
 from glaive.ingestion.plan import IngestPlan
-from glaive.ingestion.sources import Rejects
-from glaive.ingestion.task import IngestedPieces
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.table.load import load_again
@@ -314,6 +310,12 @@ class MergeRunner(TaskRunner, Protocol):
         """How much is one task."""
 
 
+class LocalMerge(InProcess):
+    """Runs the tasks of a merge in this process."""
+
+    division = MergeDivision()
+
+
 def create_empty(plan: IngestPlan) -> None:
     """Create the dataset if there was none.
 
@@ -322,38 +324,6 @@ def create_empty(plan: IngestPlan) -> None:
     if plan.write.read_version == 0:
         options = replace(plan.write.options, transaction_properties={})
         commit_plan(replace(plan.write, options=options), [])
-
-
-def merge_here(
-    plan: IngestPlan, dataset: LanceDataset, schema: pa.Schema, keys: Sequence[str]
-) -> tuple[int, IngestedPieces]:
-    """Update and insert the rows of all tasks, which this process reads.
-
-    Returns
-    -------
-    tuple
-        Rows that were inserted or updated, and what became of the others.
-    """
-    rejects = Rejects(keep=plan.bad_records is not None, job_id=plan.job_id)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for task in plan.tasks:
-            for rows in chain.from_iterable(map(cut_views, task.rows(rejects))):
-                fitted = conform(rows, schema)
-                yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
-        if plan.bad_records is not None:  # before the rows: see commit_ingest
-            bad = write_fragments(plan.bad_records, rejects.batches()) if len(rejects) else ()
-            put_aside(plan, bad)
-
-    merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
-    merge.transaction_properties(plan.write.options.transaction_properties)
-    try:
-        with committing(plan, dataset.version):
-            counts = merge.execute(pa.RecordBatchReader.from_batches(schema, batches()))
-    except DataFileMissingError as error:
-        raise _removed(plan, dataset.uri, retryable=False) from error
-    rows = counts["num_inserted_rows"] + counts["num_updated_rows"]
-    return rows, IngestedPieces((), (), len(rejects), rejects.dropped)
 
 
 def merge_staged(
