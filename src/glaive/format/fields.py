@@ -37,6 +37,7 @@ from glaive.format.field import (
     clustering_key,
     is_clustering_key,
     is_primary_key,
+    joined_path,
     key_position,
     primary_key,
     split_path,
@@ -382,6 +383,21 @@ class LanceSchema:
     def by_lower_name(self) -> dict[str, Field]:
         """The same by the name in small letters; the first of those that differ in case only."""
         return {name.lower(): self.by_name[name] for name in reversed(self.by_name)}
+
+    def path_of(self, field_id: int) -> str | None:
+        """Return the dotted path of a field; None for one that does not exist."""
+
+        def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
+            for sibling in siblings:
+                names = (*above, sibling.name)
+                if sibling.id == field_id:
+                    return joined_path(names)
+                below = search(sibling.children, names)
+                if below is not None:
+                    return below
+            return None
+
+        return search(self.fields, ())
 
     def find(self, path: str, words: str = "No field named {name}") -> tuple[Field, ...]:
         """The fields from the top level down to ``path``, such as ``"meta.name"``.

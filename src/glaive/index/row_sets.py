@@ -467,8 +467,6 @@ def _in_fragments(
 
 # --- Where rows went in rewrites: ranges of rows that moved together --------------------
 # A few bytes may say where billions of rows went; memory follows from the number of ranges.
-#
-# Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 _FEW, _MOST_CUT = 1 << 22, 64
 """Ranges that rewrites one after the other may make: so many, or so many for each of theirs."""
@@ -541,8 +539,6 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 # stable id when it is updated; their entries stay. Before segments are merged, these are dropped:
 # the merged one may cover where such rows are now. Rows that a compaction moved without rebuilding
 # the segment get their new addresses: the merged one needs no remapping table.
-#
-# Specification: "Building" in ``docs/format/indices.md``.
 
 _MOST_HALVES: Final = 1 << 16
 """Upper halves of row ids that are looked at: no dataset has had so many rows."""

@@ -391,6 +391,15 @@ def batches(bounds: Int64s, limit: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
+def rows_of_pages(pages: Int64s, size: int, items: int) -> Sequence[tuple[int, int]]:
+    """Return the ranges of rows of ascending pages of so many rows, neighbours joined."""
+    edges = np.flatnonzero(np.diff(pages) != 1) + 1
+    return [
+        (int(run[0]) * size, min(items, (int(run[-1]) + 1) * size))
+        for run in np.split(pages, edges)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A segment to be read.

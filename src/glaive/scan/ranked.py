@@ -19,6 +19,7 @@ from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, python_values
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import HasLabels, HasTokens, IndexQuery, MatchesPattern
+from glaive.index.row_sets import RowSet
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.query import counters_before, meter_for, report
@@ -30,6 +31,7 @@ from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.filter.scan import FilteredScan
     from glaive.scan.indexed import Leaf, Predicate, Searched
 
 
@@ -320,3 +322,45 @@ def filters_of(
 
     source, schema = options.filter, views.snapshot.manifest.schema
     return None, bind_filter(source, schema, system=added.types)  # type: ignore[arg-type]  # it checks
+
+
+def passing_rows(  # of a search
+    views: Views,
+    options: ScanOptions,
+    condition: Filter | None,
+    meter: Meter,
+    columns: tuple[str, ...] = (),
+    inputs: tuple[str, ...] = (),
+) -> FilteredScan:
+    """Return the rows of the fragments of a search that pass a filter.
+
+    Parameters
+    ----------
+    options
+        Of the search: what is asked of its result does not count.
+    columns
+        Of the rows; with some of them, the addresses come behind.
+    inputs
+        Other columns to be read.
+    """
+    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.filter.search import Search
+    from glaive.scan.run.scheduler import ScanRun
+
+    tested = () if condition is None else tuple(condition.columns)
+    source = views.scan(
+        columns, with_row_address=bool(columns), inputs=tuple(dict.fromkeys((*tested, *inputs)))
+    )
+    rows = replace(
+        options, columns=None, limit=None, offset=0, order_by=(), late_materialization=None,
+        nearest=None, full_text_query=None,
+    )  # fmt: skip
+    return FilteredScan.of(Search.of(ScanRun(source, rows, meter), condition))
+
+
+def addresses_of(scan: FilteredScan) -> RowSet:
+    """Return the addresses of the rows of a scan."""
+    found = [np.zeros(0, np.uint64)]
+    for fragment, rows in scan.row_ranges():
+        found.append(np.uint64(fragment << 32) | rows.astype(np.uint64))
+    return RowSet.of(np.concatenate(found))

@@ -25,7 +25,6 @@ from glaive.dataset.progress_line import current_line
 from glaive.dataset.tasks import opened_at
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
-from glaive.format.field import Field, joined_path
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import BuiltSegment, IndexKind, ValueBatch, index_kinds, kind_of
@@ -57,18 +56,7 @@ if TYPE_CHECKING:
 
 def path_of(manifest: Manifest, number: int) -> str:
     """Dotted path of a field; the id of a field that does not exist."""
-
-    def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
-        for sibling in siblings:
-            names = (*above, sibling.name)
-            if sibling.id == number:
-                return joined_path(names)
-            below = search(sibling.children, names)
-            if below is not None:
-                return below
-        return None
-
-    return search(manifest.schema.fields, ()) or str(number)
+    return manifest.schema.path_of(number) or str(number)
 
 
 def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:

@@ -45,7 +45,14 @@ from glaive.index.row_sets import (
     row_set_of,
     rows_per_byte,
 )
-from glaive.index.scalar.ordering import SortKeys, group_starts, is_sortable, key_of, sort_keys
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    accepts,
+    group_starts,
+    is_sortable,
+    key_of,
+    sort_keys,
+)
 from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch, sorted_runs
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
 from glaive.types import Int64s, items_of
@@ -148,14 +155,8 @@ class KeySets:
     def accepts(self, query: object) -> bool:
         """Whether keys can be selected for a query."""
         kind = self.keys.type
-        if isinstance(query, IsNull):
-            return True
-        if isinstance(query, IsOneOf):
-            return bool(query.values.type == kind)
-        if isinstance(query, InRange):
-            return all(one is None or one.type == kind for one in (query.low, query.high))
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return isinstance(query, HasText) and is_text
+        return (isinstance(query, HasText) and is_text) or accepts(kind, query)
 
     def select(self, condition: Condition) -> Int64s:
         """Positions of the keys that pass a condition, ascending."""

@@ -18,7 +18,6 @@ from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import (
     Condition,
-    HasText,
     InRange,
     IsNull,
     IsOneOf,
@@ -46,6 +45,7 @@ from glaive.index.protocol import (
 from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
     SortKeys,
+    accepts,
     bytes_of,
     distinct_keys,
     is_number,
@@ -471,18 +471,6 @@ class PageBounds:
         bounds = zip(first.tolist(), last.tolist(), strict=True)
         return [keys[start:stop] for start, stop in bounds]
 
-    def accepts(self, condition: object) -> bool:
-        """Whether pages can be selected for a condition."""
-        if isinstance(condition, IsNull):
-            return True
-        if isinstance(condition, IsOneOf):
-            return bool(condition.values.type == self.kind)
-        if isinstance(condition, InRange):
-            bounds = [one for one in (condition.low, condition.high) if one is not None]
-            return all(bound.type == self.kind for bound in bounds)
-        is_text = pa.types.is_string(self.kind) or pa.types.is_large_string(self.kind)
-        return isinstance(condition, HasText) and condition.begins and is_text
-
     # ------------------------------------------------------------------ by condition
 
     def _nulls(self, condition: IsNull) -> PageSelection:
@@ -695,7 +683,7 @@ class OpenedBTree(ScalarIndex):
 
     def answers(self, query: IndexQuery) -> bool:
         """Whether it is a condition on values of this type; of texts, on how they begin."""
-        return self._bounds.accepts(query)
+        return accepts(self._bounds.kind, query)
 
     def estimate(self, query: IndexQuery) -> int:
         """Rows of the pages that pass, and of others as many as their bounds suggest."""

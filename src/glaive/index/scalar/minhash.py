@@ -37,7 +37,7 @@ from glaive.index.protocol import (
 )
 from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.scalar.sorting import merged, sorted_runs
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.segment import IndexFile, Segment, SegmentWriter, rows_of_pages
 from glaive.index.text.text_format import (
     DICTIONARY_TOKENIZERS,
     TextFormat,
@@ -379,11 +379,7 @@ class OpenedMinHash(OpenedIndex):
         pages = np.flatnonzero(wanted)
         step = max(1, _BAND_ROWS_AT_ONCE // size)
         for at in range(0, len(pages), step):
-            edges = np.flatnonzero(np.diff(pages[at : at + step]) != 1) + 1
-            ranges = [
-                (int(run[0]) * size, min(bands.num_rows, (int(run[-1]) + 1) * size))
-                for run in np.split(pages[at : at + step], edges)
-            ]
+            ranges = rows_of_pages(pages[at : at + step], size, bands.num_rows)
             for stored, numbers in bands.read_ranges([(("band_key", "doc_id"), ranges)]):
                 bands.check_present(stored)
                 bands.check_present(numbers)

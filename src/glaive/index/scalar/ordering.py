@@ -13,7 +13,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
-from glaive.arrow.conditions import comparable_decimals, float_order
+from glaive.arrow.conditions import (
+    HasText,
+    InRange,
+    IsNull,
+    IsOneOf,
+    comparable_decimals,
+    float_order,
+)
 from glaive.types import Flags, Int64s, items_of
 
 SortKeys: TypeAlias = NDArray[Any]
@@ -155,3 +162,15 @@ def group_starts(values: Any) -> Int64s:
         different: Any = pc.not_equal(values[1:], values[:-1])
         changes = np.asarray(different)
     return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
+
+
+def accepts(kind: pa.DataType, query: object) -> bool:
+    """Whether sorted values of a type answer a condition, of texts how they begin."""
+    if isinstance(query, IsNull):
+        return True
+    if isinstance(query, IsOneOf):
+        return bool(query.values.type == kind)
+    if isinstance(query, InRange):
+        return all(one is None or one.type == kind for one in (query.low, query.high))
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return isinstance(query, HasText) and query.begins and is_text

@@ -35,9 +35,9 @@ from glaive.index.protocol import (
 )
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
 from glaive.index.scalar.sorting import merged, sorted_runs
-from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
+from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter, rows_of_pages
 from glaive.io.failures import spilling
-from glaive.types import Flags, Int64s
+from glaive.types import Flags
 
 # --- Bounding boxes of geometries, in the layouts of GeoArrow ---------------------------
 # Specification: "RTREE" in ``docs/format/indices.md``.
@@ -402,22 +402,14 @@ class OpenedRTree(ScalarIndex):
             return []
         step = max(1, _ROWS_AT_ONCE // size)
         return [
-            _runs(pages[start : start + step], size, items) for start in range(0, len(pages), step)
+            rows_of_pages(pages[start : start + step], size, items)
+            for start in range(0, len(pages), step)
         ]
 
     def _find(self, query: MeetsBox, ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
         for stored, rows in self._file.read_ranges([((_BOX, _ROW), ranges)]):
             self._file.check_present(rows)
             yield np.asarray(rows)[_meeting(boxes_of(self._file, stored), query)]
-
-
-def _runs(pages: Int64s, size: int, items: int) -> Sequence[tuple[int, int]]:
-    """Ranges of the geometries of pages, neighbours joined."""
-    edges = np.flatnonzero(np.diff(pages) != 1) + 1
-    return [
-        (int(run[0]) * size, min(items, (int(run[-1]) + 1) * size))
-        for run in np.split(pages, edges)
-    ]
 
 
 def _meeting(boxes: Boxes, query: MeetsBox) -> Flags:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import NUMPY_TYPES
 from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
-from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, float_order
+from glaive.arrow.conditions import InRange, IsNull, IsOneOf, float_order
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
@@ -34,6 +34,7 @@ from glaive.index.protocol import (
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
 from glaive.index.scalar.ordering import (
     SortKeys,
+    accepts,
     is_number,
     is_sortable,
     key_of,
@@ -441,14 +442,7 @@ class OpenedZoneMap(ScalarIndex):
 
     def answers(self, query: IndexQuery) -> bool:
         """Whether it is a condition on values of this type; of texts, on how they begin."""
-        if isinstance(query, IsNull):
-            return True
-        if isinstance(query, IsOneOf):
-            return bool(query.values.type == self._kind)
-        if isinstance(query, InRange):
-            return all(one is None or one.type == self._kind for one in (query.low, query.high))
-        is_text = pa.types.is_string(self._kind) or pa.types.is_large_string(self._kind)
-        return isinstance(query, HasText) and query.begins and is_text
+        return accepts(self._kind, query)
 
     def estimate(self, query: IndexQuery) -> int:
         """Rows of the zones that may pass."""

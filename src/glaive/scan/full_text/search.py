@@ -17,7 +17,6 @@ from glaive.arrow.blocks import ascending
 from glaive.arrow.chunked import as_numpy, join_large
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.format.field import Field, joined_path
 from glaive.index.protocol import ValueBatch
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.text.opened import (
@@ -49,6 +48,7 @@ from glaive.scan.full_text.queries import (
 )
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.ranked import addresses_of, passing_rows
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
@@ -370,20 +370,6 @@ def _is_by_element(segment: IndexedSegment) -> bool:
     return said.get("document_granularity") == LIST_ELEMENT
 
 
-def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
-    """The path of a field; None for one that does not exist."""
-
-    def below(fields: Sequence[Field], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for field in fields:
-            path = (*before, field.name)
-            if field.id == field_id:
-                yield path
-            yield from below(field.children, path)
-
-    names = next(below(snapshot.manifest.schema.fields, ()), None)
-    return None if names is None else joined_path(names)
-
-
 def indexed_columns(snapshot: Snapshot) -> list[str]:
     """Paths of the columns with a full-text index, in the order of the indices."""
     known: list[str] | None = snapshot.memo.get("text columns")
@@ -397,7 +383,7 @@ def _indexed_columns(snapshot: Snapshot) -> list[str]:
     kinds = [(index.kind, index.fields) for index in indices.all]
     kinds += [(segment.kind, tuple(segment.entry.fields)) for segment in indices.emptied]
     paths = [
-        _path_of(snapshot, fields[0])
+        snapshot.manifest.schema.path_of(fields[0])
         for kind, fields in kinds
         if kind.name == _KIND and len(fields) == 1
     ]
@@ -521,7 +507,6 @@ def _weighted(
     return often.astype(np.float32)
 
 
-_SHIFT = np.uint64(32)
 _MORE: Final = 4
 """Times the best rows that are found before others exclude some of them or lower their scores."""
 _MOST_BEST: Final = 4096
@@ -804,29 +789,18 @@ class TextSearch:
                 return None
             return SnapshotIndices.of(snapshot).extent(frozenset(self._fragments))
         with self.meter.step("filter"):
-            rows: list[RowNumbers] = [np.zeros(0, np.uint64)]
-            for fragment, ranges in self._filtered((), self.options.fragments).row_ranges():
-                rows.append((np.uint64(fragment) << _SHIFT) | ranges.astype(np.uint64))
-            return RowSet.of(np.concatenate(rows))
+            return addresses_of(self._filtered((), self.options.fragments))
 
     def _filtered(
         self, columns: tuple[str, ...], fragments: tuple[int, ...] | None
     ) -> FilteredScan:
         """Rows of fragments that pass the filter, if it comes first: columns, then addresses."""
-        from glaive.scan.filter.scan import FilteredScan
-        from glaive.scan.filter.search import Search
-        from glaive.scan.run.scheduler import ScanRun
-
         condition = None if self.prefilter is None else self.views.filter(self.prefilter)
-        source = self.views.scan(
-            columns, with_row_address=bool(columns),
-            inputs=() if condition is None else tuple(condition.columns),
-        )  # fmt: skip
         options = ScanOptions(
             fragments=fragments, use_scalar_index=self.options.use_scalar_index,
             fast_search=self.options.fast_search,
         )  # fmt: skip
-        return FilteredScan.of(Search.of(ScanRun(source, options, self.meter), condition))
+        return passing_rows(self.views, options, condition, self.meter, columns)
 
 
 def _unindexed(

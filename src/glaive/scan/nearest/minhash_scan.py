@@ -16,21 +16,18 @@ from glaive.errors import OptionError
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.scalar.minhash import OpenedMinHash, TextSigner, band_keys, distances_of
 from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.options import MinHashQuery
 from glaive.scan.nearest.vectors import Found, added_columns
 from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.ranked import PlanStep, RankedScan, filters_of
-from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, passing_rows
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Float32s, UInt16s
 
 _DEFAULT_COUNT: Final = 10
 _KIND: Final = "minhashlsh"
-_SHIFT: Final = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -155,11 +152,8 @@ class MinHashScan(RankedScan):
         """Addresses of the rows of indexed fragments that are searched; None: all."""
         if self.prefilter is None and self.options.fragments is None:
             return None
-        found = [np.zeros(0, np.uint64)]
         with meter.step("prefilter"):
-            for fragment, rows in self._passing(self._covered, meter).row_ranges():
-                found.append((np.uint64(fragment) << _SHIFT) | rows.astype(np.uint64))
-        return RowSet.of(np.concatenate(found))
+            return addresses_of(self._passing(self._covered, meter))
 
     def _read(
         self, opened: OpenedMinHash, signature: UInt16s, meter: Meter
@@ -181,10 +175,5 @@ class MinHashScan(RankedScan):
 
     def _passing(self, fragments: tuple[int, ...], meter: Meter, *columns: str) -> FilteredScan:
         """The rows of some fragments that pass the filter, if it comes first."""
-        inputs = () if self.prefilter is None else tuple(self.prefilter.columns)
-        source = self.views.scan(columns, with_row_address=bool(columns), inputs=inputs)
-        rows = replace(
-            self.options, columns=None, fragments=fragments, limit=None, offset=0, order_by=(),
-            late_materialization=None, nearest=None,
-        )  # fmt: skip
-        return FilteredScan.of(Search.of(ScanRun(source, rows, meter), self.prefilter))
+        options = replace(self.options, fragments=fragments)
+        return passing_rows(self.views, options, self.prefilter, meter, columns)

@@ -57,7 +57,7 @@ from glaive.scan.nearest.vectors import (
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.scan.projection import ROW_ID, Output
-from glaive.scan.ranked import PlanStep, RankedScan, filters_of, read_step
+from glaive.scan.ranked import PlanStep, RankedScan, filters_of, passing_rows, read_step
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
@@ -564,14 +564,7 @@ class NearestScan(RankedScan):
 
     def _passing(self, options: ScanOptions, meter: Meter, *columns: str) -> FilteredScan:
         """The rows of some fragments that pass the filter, if it comes first."""
-        from glaive.scan.filter.scan import FilteredScan
-        from glaive.scan.filter.search import Search
-        from glaive.scan.run.scheduler import ScanRun
-
-        inputs = () if self.prefilter is None else self.prefilter.columns
-        source = self.views.scan((), inputs=tuple(dict.fromkeys((*inputs, *columns))))
-        rows = replace(options, limit=None, offset=0, order_by=(), late_materialization=None)
-        return FilteredScan.of(Search.of(ScanRun(source, rows, meter), self.prefilter))
+        return passing_rows(self.views, options, self.prefilter, meter, inputs=columns)
 
 
 def _rest(
