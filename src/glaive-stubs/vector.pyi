@@ -6,7 +6,7 @@ from glaive.dataset.indexing.duplicates import get_ivf_partition_info as get_ivf
 from glaive.dataset.indexing.duplicates import hamming_clustering_for_ivf_partition as hamming_clustering_for_ivf_partition
 from glaive.dataset.indexing.duplicates import hamming_clustering_for_range as hamming_clustering_for_range
 from glaive.dataset.indexing.duplicates import hamming_clustering_for_sample as hamming_clustering_for_sample
-from glaive.dataset.vectors_table import vec_to_table as vec_to_table
+from glaive.dataset.writing.source import vec_to_table as vec_to_table
 from glaive.dataset.write import write_dataset as write_dataset
 from glaive.torch.ivf_pq import compute_partitions as compute_partitions
 from glaive.torch.ivf_pq import compute_pq_codes as compute_pq_codes

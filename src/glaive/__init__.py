@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metrics_export import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.open import dataset as _open
+    from glaive.dataset.open import sql
     from glaive.dataset.scanner import LanceScanner, Scanner
-    from glaive.dataset.sql import sql
     from glaive.dataset.stats import DataStatistics, FieldStatistics
     from glaive.dataset.versions.cleanup import (
         CleanupCandidateFile,
@@ -152,7 +152,7 @@ _NAMES = {
     "dataset.metrics_export": "bytes_read_counter iops_counter simd_info",
     "dataset.merging.merge_insert": "MergeInsertBuilder",
     "dataset.scanner": "LanceScanner Scanner",
-    "dataset.sql": "sql",
+    "dataset.open": "sql",
     "dataset.stats": "DataStatistics FieldStatistics",
     "dataset.versions.cleanup": (
         "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"

@@ -141,7 +141,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
                 "hamming_clustering_for_ivf_partition hamming_clustering_for_range "
                 "hamming_clustering_for_sample"
             ),
-            "dataset.vectors_table": "vec_to_table",
+            "dataset.writing.source": "vec_to_table",
             "dataset.write": "write_dataset",
             "torch.ivf_pq": (
                 "compute_partitions compute_pq_codes one_pass_assign_ivf_pq_on_accelerator "
