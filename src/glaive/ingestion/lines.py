@@ -458,7 +458,7 @@ class Csv(SourceFormat):
             try:
                 if not self._quote or self._quote.encode() not in data:
                     return self._completed(convert(data), fields)
-                table = convert(b"\n".join((data.removesuffix(b"\n"), last)))
+                table = convert(data + last if data.endswith(b"\n") else b"\n".join((data, last)))
                 rows = table.num_rows - 1
                 is_open = any(
                     column[rows].as_py() not in (None, "", b"") for column in table.columns
@@ -603,7 +603,6 @@ class Csv(SourceFormat):
             delimiter=sep,
             quote_char=self._quote or False,
             escape_char=self._escape or False,
-            newlines_in_values=True,
             invalid_row_handler=invalid,
         )
 
