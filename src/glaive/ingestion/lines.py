@@ -344,9 +344,9 @@ _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
     "in UTF-16 are to be converted to UTF-8"
 )
-_NOT_CLOSED = "a quotation mark is not closed"
+_NOT_CLOSED = "a quotation mark is not closed in its line"
 _GOES_ON = (
-    " in its line. A value in quotation marks that goes on in the next line is read with "
+    ". A value in quotation marks that goes on in the next line is read with "
     "reader_options={'multiline': True}"
 )
 
@@ -451,6 +451,7 @@ class Csv(SourceFormat):
         types = {field.name: self._parsed(field.type) for field in fields}
         ends = self._ends(quoted=head.quoted)
         convert = partial(self._parse, names=head.names, types=types, file=file)
+        hints: list[str] = []
         last = (self._separator(file) * (len(head.names) - 1) or self._quote * 2).encode() + b"\n"
 
         def parse(data: bytes) -> pa.Table:
@@ -467,7 +468,13 @@ class Csv(SourceFormat):
                     raise pa.ArrowInvalid(_NOT_CLOSED + ("" if head.quoted else _GOES_ON))
                 return self._completed(table.slice(0, rows), fields)
             except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(_reason(error, head.names)) from None
+                reason = _reason(error, head.names)
+                if not hints:  # the first failure is that of a block
+                    late = self._multiline is None and not head.quoted and self._goes_on(data, file)
+                    hints.append(_GOES_ON if late else "")
+                if _GOES_ON not in reason:
+                    reason += hints[0]
+                raise pa.ArrowInvalid(reason) from None
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(f"{error}. {_ENCODING}") from None
 
@@ -495,7 +502,7 @@ class Csv(SourceFormat):
         """Read the beginning of a file; twice, if that finds values with line ends."""
         quoted = bool(self._multiline)
         sample = _first_block(file, self._ends(quoted=quoted))
-        if self._multiline is None and self._quote and self._goes_on(sample, file):
+        if self._multiline is None and self._goes_on(sample, file):
             quoted = True
             sample = _first_block(file, self._ends(quoted=True))
         if not sample:
@@ -517,7 +524,7 @@ class Csv(SourceFormat):
 
     def _goes_on(self, sample: bytes, file: SourceFile) -> bool:
         """Return whether values go on in the next line, and end in one of the lines."""
-        if self._quote.encode() not in sample:
+        if not self._quote or self._quote.encode() not in sample:
             return False
         lines = StringIO(sample.decode("latin-1"), newline="")
         rows = python_csv.reader(
