@@ -183,27 +183,41 @@ def parse_block(
     """
     starts, stops = _records(data, ends, blank=blank)
     before = np.searchsorted(line_ends(data), starts, side="right")
+    bad: dict[int, str] = {}
+
+    def fails(at: int) -> bool:
+        try:
+            parse(data[starts[at] : stops[at]])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            bad[at] = _NUMBERED.sub("", str(error))
+        return at in bad
+
     waiting = [(0, len(starts))] if len(starts) else []
     while waiting:
         low, high = waiting.pop()
-        part = data[starts[low] : stops[high - 1]]
+        among = sorted(at for at in bad if low <= at < high)
+        runs = [(one + 1, end) for one, end in pairwise([low - 1, *among, high]) if one + 1 < end]
+        part = b"".join(data[starts[one] : stops[end - 1]] for one, end in runs)
         try:
-            table = parse(part)
+            table = parse(part) if part else None
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            reason, few = str(error), high - low <= _FEW
-            found = _NUMBERED.search(reason)
-            if high - low == 1 and not part.strip():
-                pass
-            elif high - low == 1:
-                rejects.add(file, 1 + lines + int(before[low]), _NUMBERED.sub("", reason), part)
-            elif few and found is not None and (at := low + int(found[1]) - 1) < high:
-                cuts = [low, at, at + 1, high]
-                waiting += [(one, end) for one, end in pairwise(cuts) if one < end][::-1]
-            else:
-                step = -(-(high - low) // _PARTS)
-                waiting += [(at, min(at + step, high)) for at in range(low, high, step)][::-1]
+            found = _NUMBERED.search(str(error)) if high - low <= _FEW else None
+            kept = list(chain.from_iterable(range(*run) for run in runs)) if found else []
+            number = int(found[1]) if found else 1
+            if (number <= len(kept) and fails(kept[number - 1])) or (
+                high - low == 1 and fails(low)
+            ):
+                waiting.append((low, high))
+                continue
+            step = -(-(high - low) // _PARTS)
+            waiting += [(at, min(at + step, high)) for at in range(low, high, step)][::-1]
             continue
-        yield table
+        for at in among:
+            reason, record = bad.pop(at), data[starts[at] : stops[at]]
+            if record.strip():
+                rejects.add(file, 1 + lines + int(before[at]), reason, record)
+        if table is not None:
+            yield table
 
 
 def parse_piece(
