@@ -204,9 +204,8 @@ def parse_block(
             found = _NUMBERED.search(str(error)) if high - low <= _FEW else None
             kept = list(chain.from_iterable(range(*run) for run in runs)) if found else []
             number = int(found[1]) if found else 1
-            if (number <= len(kept) and fails(kept[number - 1])) or (
-                high - low == 1 and fails(low)
-            ):
+            suspect = kept[number - 1] if number <= len(kept) else low
+            if (found or high - low == 1) and suspect not in bad and fails(suspect):
                 waiting.append((low, high))
                 continue
             step = -(-(high - low) // _PARTS)
