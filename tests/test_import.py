@@ -189,7 +189,7 @@ UNUSED_TO_APPEND = (
     "glaive.file.legacy.reader",
     "glaive.file.blob_writer",
     "glaive.file.v2.shred",
-    "glaive.kernels.fsst_train",
+    "glaive.kernels.fsst",
 )
 """What an append of a few numbers and texts has no use for: it chooses no encoding."""
 

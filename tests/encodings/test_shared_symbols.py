@@ -106,7 +106,7 @@ def test_what_is_proposed_is_the_shared_table() -> None:
 
 @pytest.mark.parametrize("turn", [0, 1])
 def test_samples_of_few_values_are_all_of_them(turn: int) -> None:
-    from glaive.kernels.fsst_train import sample_strings
+    from glaive.kernels.fsst import sample_strings
     from glaive.kernels.strings import Strings
 
     block = text(ENGLISH, 4, 50)

@@ -18,7 +18,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
-from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.fsst import train_symbols
 from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import Where, as_buffer

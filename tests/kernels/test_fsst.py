@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.fsst import SymbolTable, decode_chunks, decode_strings, encode_strings
-from glaive.kernels.fsst_train import sample_strings, train_symbols
+from glaive.kernels.fsst import (
+    SymbolTable,
+    decode_chunks,
+    decode_strings,
+    encode_strings,
+    sample_strings,
+    train_symbols,
+)
 from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.types import Where

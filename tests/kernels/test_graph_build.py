@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from glaive.index.vector.graph import BuiltGraph, build_graph
 from glaive.index.vector.parameters import GraphParameters
-from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
-from glaive.kernels.graph_build import Scratch, find_neighbors, link_back
+from glaive.kernels.graph_build import (
+    Edges,
+    GrowingGraph,
+    Nodes,
+    Scratch,
+    find_neighbors,
+    link_back,
+)
 from glaive.kernels.native import force_tier
 
 

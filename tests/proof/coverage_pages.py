@@ -30,8 +30,7 @@ from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.format.paths import DATA
 from glaive.format.pb import encodings20_pb2, encodings21_pb2, encodings23_pb2, file2_pb2
-from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.fsst import encode_strings, train_symbols
 from glaive.kernels.strings import Strings
 
 __all__ = ["PAGE_TARGETS", "damaged_file", "open_data_file", "page_seeds", "read_data_file"]

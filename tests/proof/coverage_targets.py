@@ -23,8 +23,14 @@ from glaive.format.manifest import decode_manifest
 from glaive.format.paths import DATA, VERSIONS
 from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids, encode_versions
 from glaive.format.transaction import decode_transaction
-from glaive.kernels.fsst import TABLE_BYTES, SymbolTable, decode_one, decode_strings, encode_strings
-from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.fsst import (
+    TABLE_BYTES,
+    SymbolTable,
+    decode_one,
+    decode_strings,
+    encode_strings,
+    train_symbols,
+)
 from glaive.kernels.strings import Strings
 from glaive.types import Where
 

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import _bitpack_checks as checks
-from glaive.kernels import _bitpack_reference as reference
+from glaive.kernels import _bitpack as checks
+from glaive.kernels import _bitpack as reference
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack_checks import BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array
@@ -60,8 +59,8 @@ def unpack_inline(
         match its width.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
-    total = checks.total(counts, BLOCK * len(counts), where)
-    target = checks.target(out, offset, total * word_bits // 8)
+    total = checks.total_values(counts, BLOCK * len(counts), where)
+    target = checks.target_of(out, offset, total * word_bits // 8)
     if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
         bad = bitpack_loops.unpack_inline(
@@ -269,7 +268,7 @@ def unpack_out_of_line(
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
     total = int(counts.sum())
-    target = checks.target(out, offset, total * word_bits // 8)
+    target = checks.target_of(out, offset, total * word_bits // 8)
     if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
         bitpack_loops.unpack_out_of_line(
@@ -278,7 +277,7 @@ def unpack_out_of_line(
         )  # fmt: skip
     else:
         into = checks.writable(target, out, offset)
-        reference.unpack_out_of_line(data, starts, sizes, counts, word_bits, width, into)
+        reference.unpack_out_of_line(data, starts, counts, word_bits, width, into)
     return target
 
 

@@ -23,11 +23,9 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
-from glaive.kernels import _bitpack_checks as checks
-from glaive.kernels._addresses import address
-from glaive.kernels._bitpack_checks import BLOCK_BYTES_PER_BIT
-from glaive.kernels._bitpack_reference import BLOCK
-from glaive.kernels._bounds import check_within
+from glaive.kernels import _bitpack as checks
+from glaive.kernels._addresses import address, check_within
+from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT
 from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import chunks as chunks_loops
@@ -174,18 +172,13 @@ def count_levels(
             found=f"{len(definition)}",
             where=where,
         )
-    if use_compiled(entries):
-        rep = None if rep is None else np.ascontiguousarray(rep)
-        definition = None if definition is None else np.ascontiguousarray(definition)
-        counted = chunks_loops.count_levels(
-            0 if rep is None else address(rep), 0 if definition is None else address(definition),
-            entries, max_rep, visible_max, max_def,
-        )  # fmt: skip
-        rows, visible, bad_rep, bad_def = (int(count) for count in counted)
-    else:
-        rows, visible, bad_rep, bad_def = _count_levels_numpy(
-            rep, definition, entries, max_rep, visible_max, max_def
-        )
+    rows = hidden = bad_rep = bad_def = 0
+    if rep is not None:
+        rows = int(np.count_nonzero(rep == max_rep))
+        bad_rep = int(np.count_nonzero(rep > max_rep))
+    if definition is not None:
+        hidden = int(np.count_nonzero(definition > visible_max))
+        bad_def = int(np.count_nonzero(definition > max_def))
     if bad_rep or bad_def:
         name, highest = ("repetition", max_rep) if bad_rep else ("definition", max_def)
         raise CorruptFileError(
@@ -194,25 +187,7 @@ def count_levels(
             found=f"{bad_rep or bad_def} higher ones",
             where=where,
         )
-    return rows, visible
-
-
-def _count_levels_numpy(
-    rep: UInt16s | None,
-    definition: UInt16s | None,
-    entries: int,
-    max_rep: int,
-    visible_max: int,
-    max_def: int,
-) -> tuple[int, int, int, int]:
-    rows = hidden = bad_rep = bad_def = 0
-    if rep is not None:
-        rows = int(np.count_nonzero(rep == max_rep))
-        bad_rep = int(np.count_nonzero(rep > max_rep))
-    if definition is not None:
-        hidden = int(np.count_nonzero(definition > visible_max))
-        bad_def = int(np.count_nonzero(definition > max_def))
-    return rows, entries - hidden, bad_rep, bad_def
+    return rows, entries - hidden
 
 
 def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: int) -> int:
@@ -237,13 +212,6 @@ def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: in
 
 def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
     """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
-    if use_compiled(len(rep)):
-        rep = np.ascontiguousarray(rep)
-        return int(chunks_loops.find_row(address(rep), len(rep), max_rep, row))
-    return _find_row_numpy(rep, max_rep, row)
-
-
-def _find_row_numpy(rep: UInt16s, max_rep: int, row: int) -> int:
     starts = np.flatnonzero(rep == max_rep)
     return int(starts[row]) if row < len(starts) else len(rep)
 

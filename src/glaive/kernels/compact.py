@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.native import compact as compact_loops
 from glaive.kernels.native import use_compiled
@@ -174,7 +174,7 @@ def compact_inline(
     """
     deleted.check()
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
-    total = checks.total(counts, BLOCK * len(counts), where)
+    total = checks.total_values(counts, BLOCK * len(counts), where)
     if low < 0 or low + deleted.rows > total:
         raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
     width = word_bits // 8

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels._addresses import address, is_plain, kept_address
 from glaive.kernels.native import distances as distances_loops
 from glaive.kernels.native import use_compiled
 from glaive.types import Float32s, Int64s, UInt64s, as_array
@@ -85,13 +85,7 @@ class VectorBlock:
         """The vectors as floats that NumPy computes with: the same ones, unless of 16 bits."""
         if self.element not in ("float16", "bfloat16"):
             return self
-        if not use_compiled(len(self.values)):
-            return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
-        wide = np.empty(len(self.values), np.float32)
-        distances_loops.widen(
-            address(self.values), address(wide), len(wide), _ELEMENT_NUMBERS[self.element]
-        )
-        return VectorBlock(wide, self.dimension, "float32")
+        return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,16 +239,11 @@ def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:
 
 def squared_norms(vectors: VectorBlock) -> Float32s:
     """The squared length of each vector, which are ``float32``."""
-    count = vectors.count
     if vectors.element != "float32" or not vectors.values.flags.c_contiguous:
         raise ValueError(f"vectors of {vectors.element}")
-    if not use_compiled(len(vectors.values)):
-        with np.errstate(all="ignore"):
-            squares: Float32s = np.einsum("ij,ij->i", vectors.matrix, vectors.matrix)
-            return squares
-    norms = np.empty(count, np.float32)
-    distances_loops.squares(address(vectors.values), count, vectors.dimension, address(norms))
-    return norms
+    with np.errstate(all="ignore"):
+        squares: Float32s = np.einsum("ij,ij->i", vectors.matrix, vectors.matrix)
+        return squares
 
 
 def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
@@ -450,7 +439,6 @@ class RankedVectors:
     among: Int64s | None = None
     count: int = field(init=False)
     """How many are ranked."""
-    _places: tuple[int, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         vectors, among = self.vectors, self.among
@@ -465,15 +453,11 @@ class RankedVectors:
             if not good or (len(among) and not 0 <= among.min() <= among.max() < vectors.count):
                 raise ValueError(f"{len(among)} numbers of {vectors.count} vectors")
         object.__setattr__(self, "count", vectors.count if among is None else len(among))
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else (0, 0))
 
-    def _located(self) -> tuple[int, int]:
-        return address(self.vectors.values), 0 if self.among is None else address(self.among)
-
-    @property
+    @kept_address
     def located(self) -> tuple[int, int]:
         """Where vectors and numbers are, for the kernel."""
-        return self._places if KEEPS_ADDRESSES else self._located()
+        return address(self.vectors.values), 0 if self.among is None else address(self.among)
 
 
 def rank_vectors(
@@ -562,7 +546,6 @@ class PlacedVectors:
     width: int
     first_row: Int64s
     rows: Int64s
-    _places: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         pairs = (self.starts, self.ends), (self.first_row, self.rows)
@@ -573,14 +556,10 @@ class PlacedVectors:
                 raise ValueError(f"{len(numbers)} and {len(others)} numbers of {numbers.dtype}")
         if not len(self.ends) or not 0 < self.width <= self.memory.size:
             raise ValueError(f"vectors of {self.width} bytes in {len(self.ends)} pages")
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else ())
 
-    @property
+    @kept_address
     def located(self) -> tuple[int, ...]:
         """Where its arrays and its memory are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> tuple[int, ...]:
         arrays = self.first_row, self.rows, self.ends, self.starts
         return (*[address(numbers) for numbers in arrays], address(self.memory))
 
@@ -732,18 +711,14 @@ def _check_rows(
     if (metric == "hamming") != (element == "uint8"):
         raise ValueError(f"distance {metric} of {element}")
     for numbers, size in ((found.bounds, len(matrix) + 1), (found.fragment, total)):
-        if not _is_plain(numbers, np.int64, size):
+        if not is_plain(numbers, np.int64, size):
             raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {size} rows")
-    if not _is_plain(found.row, np.int64, total) or not _is_plain(found.key, np.uint64, total):
+    if not is_plain(found.row, np.int64, total) or not is_plain(found.key, np.uint64, total):
         raise ValueError(f"rows {found.row.shape} of {found.row.dtype} for {total} keys")
     bounds = found.bounds
     if bounds.item(0) or bounds.item(-1) != total:
         raise ValueError(f"bounds {bounds.item(0)} to {bounds.item(-1)} of {total} rows")
     if len(bounds) > 2 and (bounds[1:] < bounds[:-1]).any():
         raise ValueError(f"{len(bounds)} bounds that descend")
-    if not _is_plain(limits, np.float32, len(matrix)) or count < 1:
+    if not is_plain(limits, np.float32, len(matrix)) or count < 1:
         raise ValueError(f"{count} rows, {len(limits)} limits of {limits.dtype}")
-
-
-def _is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
-    return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address, allocate_bits
-from glaive.kernels._bounds import check_within, outside
+from glaive.kernels._addresses import address, allocate_bits, check_within, outside
 from glaive.kernels.native import flat as flat_loops
 from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
@@ -111,15 +110,11 @@ def take_flat(
             where=where,
         )
     target = allocate((wanted * bits + 7) // 8)
-    if use_compiled(wanted):
-        values = (
+    if bits > 1 and use_compiled(wanted):
+        bad = flat_loops.take_items(
             address(data), data.size, address(starts), address(sizes), len(starts),
-            address(chunk), address(index), wanted,
+            address(chunk), address(index), wanted, bits // 8, address(target),
         )  # fmt: skip
-        if bits == 1:
-            bad = flat_loops.take_bits(*values, address(target))
-        else:
-            bad = flat_loops.take_items(*values, bits // 8, address(target))
     else:
         bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
     if bad >= 0:
@@ -255,42 +250,19 @@ def take_bytes(
     index = np.ascontiguousarray(index, np.int64)
     if len(chunk) != len(index):
         raise ValueError(f"{len(chunk)} chunks and {len(index)} positions")
-    wanted, width = len(chunk), word_bits // 8
-    target = allocate(wanted * width)
-    if use_compiled(wanted):
-        bad = flat_loops.take(
-            address(data), address(starts), address(counts), len(counts), address(chunk),
-            address(index), wanted, width, address(target),
-        )  # fmt: skip
-    else:
-        bad = _take_split_numpy(data, starts, counts, chunk, index, width, target)
-    if bad >= 0:
+    good = (chunk >= 0) & (chunk < len(counts)) & (index >= 0)
+    if good.all():
+        good = index < counts[chunk]
+    if not good.all():
+        bad = int(np.argmin(good))
         raise CorruptFileError(
             "byte streams of a chunk",
             expected=f"value {index[bad]} in chunk {chunk[bad]} of {len(starts)}",
             found="a chunk that ends before it",
             where=where,
         )
-    return target
-
-
-def _take_split_numpy(
-    data: pa.Buffer,
-    starts: Int64s,
-    counts: Int64s,
-    chunk: Int64s,
-    index: Int64s,
-    width: int,
-    target: pa.Buffer,
-) -> int:
-    good = (chunk >= 0) & (chunk < len(counts)) & (index >= 0)
-    if good.all():
-        good = index < counts[chunk]
-    if not good.all():
-        return int(np.argmin(good))
-    at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(width)
-    as_array(target)[:] = as_array(data)[at.reshape(-1)]
-    return -1
+    at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(word_bits // 8)
+    return as_buffer(as_array(data)[at.reshape(-1)])
 
 
 def _positions(first: Int64s, counts: Int64s, width: int) -> Int64s:
@@ -330,8 +302,6 @@ def _checked(
 # --- Copy many ranges of bytes to aligned positions, with padding between them ----------
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
-_BYTES_OF_WORK = 64  # that numpy copies in about the time of one value
-
 
 def space_ranges(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, alignment: int, padding: int, where: object
@@ -358,8 +328,6 @@ def space_ranges(
     """
     if alignment < 1 or len(starts) != len(sizes):
         raise ValueError(f"{len(starts)} starts, {len(sizes)} sizes, alignment {alignment}")
-    starts = np.ascontiguousarray(starts, np.int64)
-    sizes = np.ascontiguousarray(sizes, np.int64)
     check_within("values", starts, sizes, data.size, where)
     if not len(sizes):
         return pa.py_buffer(b"")
@@ -368,15 +336,10 @@ def space_ranges(
     out = allocate(total)
     target = as_array(out)
     target[:] = padding
-    if use_compiled(max(total // _BYTES_OF_WORK, len(sizes))):
-        flat_loops.space_ranges(
-            address(data), address(starts), address(sizes), len(sizes), alignment, address(out)
-        )
-    else:
-        source, places = as_array(data), np.cumsum(spaces) - spaces
-        ranges = zip(places.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-        for at, start, size in ranges:
-            target[at : at + size] = source[start : start + size]
+    source, places = as_array(data), np.cumsum(spaces) - spaces
+    ranges = zip(places.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+    for at, start, size in ranges:
+        target[at : at + size] = source[start : start + size]
     return out
 
 

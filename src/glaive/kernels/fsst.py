@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address
-from glaive.kernels._bounds import check_offset_chunks
+from glaive.kernels._addresses import address, check_offset_chunks
+from glaive.kernels.hashing import copy_ranges
 from glaive.kernels.native import fsst as fsst_loops
-from glaive.kernels.native import fsst_encode as fsst_encode_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.records import DecodeState
@@ -33,6 +32,7 @@ from glaive.types import (
     MAX_OFFSET,
     Int64s,
     UInt8s,
+    UInt16s,
     UInt32s,
     UInt64s,
     Where,
@@ -67,7 +67,7 @@ _MIX: Final = 0x9E3779B1
 
 
 class Encoder(NamedTuple):
-    """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst_encode``.
+    """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst``.
 
     ``stop`` is a byte that no symbol contains, or -1 if there is none.
     """
@@ -312,8 +312,6 @@ _STREAM_BYTES: Final = 65_536
 _BATCH_BYTES: Final = 65_536
 """Text encoded at a time: small enough to stay in the nearer caches."""
 
-_FEW_VALUES: Final = 4
-_FEW_BYTES: Final = 512
 _ESCAPE_BYTE: Final = b"\xff"
 
 
@@ -376,8 +374,6 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     if not 0 <= first <= last <= data.size:
         raise damaged_codes("values with wrong offsets", where)
     work = last - first
-    if count <= _FEW_VALUES and work <= _FEW_BYTES:
-        return _decode_few(table, ends[: count + 1].tolist(), bits, data, where)
     if not use_compiled(work // 8):
         return _decode_numpy(table, ends[: count + 1], bits, data, where)
     step = max(1, count * _RUN_BYTES // max(work, 1))
@@ -445,20 +441,6 @@ def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:
         return b"".join([table.symbols[code] for code in codes])
     except IndexError:
         raise damaged_codes("a value", where) from None
-
-
-def _decode_few(
-    table: SymbolTable, bounds: list[int], bits: int, data: pa.Buffer, where: Where
-) -> Strings:
-    """Decode a few values in plain Python: cheaper than the calls around a kernel."""
-    memory = memoryview(data)
-    values = []
-    for start, stop in pairwise(bounds):
-        values.append(decode_one(table, bytes(memory[start:stop]), where))
-    ends = np.cumsum([0, *map(len, values)])
-    out_bits = 64 if ends[-1] > MAX_OFFSET else bits
-    offsets = pa.py_buffer(ends.astype(f"<i{out_bits // 8}").tobytes())
-    return Strings(offsets, out_bits, pa.py_buffer(b"".join(values)))
 
 
 def _decode_escaped(symbols: tuple[bytes, ...], codes: bytes) -> bytes:
@@ -534,7 +516,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     state = np.zeros(1, np.int64)
     done = 0
     while True:
-        done = fsst_encode_loops.encode(
+        done = fsst_loops.encode(
             offsets=address(offsets), width=out_bits // 8, data=address(data),
             data_end=address(data) + data.size, first=done, values=count, tables=address(parts),
             stop=stop, scratch=address(scratch), batch=_BATCH_BYTES, ends=address(written),
@@ -602,9 +584,15 @@ def decode_pages(
         raise ValueError(f"pages of {chunks} chunks for {len(starts)} in all")
     work = int((sizes - heads).sum())
     if not use_compiled(work // 8):
-        return _decode_pages_numpy(
-            tables, chunks, data, (starts, sizes, counts), offset_bits, where
-        )
+        parts, stop = [], 0
+        for table, count in zip(tables, chunks.tolist(), strict=True):
+            first, stop = stop, stop + count
+            part = slice(first, stop)
+            page = decode_chunks(
+                table, data, starts[part], sizes[part], counts[part], offset_bits, where
+            )
+            parts.append((page, int(counts[part].sum())))
+        return _joined(parts, offset_bits)
     strings = Strings(data, offset_bits, data)
     columns = [np.ascontiguousarray(one, np.int64) for one in (starts, heads, sizes, counts)]
     room = _GROWTH * work + 8 * int((sizes - heads).max(initial=0)) + 64
@@ -683,24 +671,6 @@ def _decode(
             raise damaged_codes(f"chunk {status}", where)
         output.grow(more)
     return output.strings()
-
-
-def _decode_pages_numpy(
-    tables: Sequence[SymbolTable],
-    chunks: Int64s,
-    data: pa.Buffer,
-    columns: tuple[Int64s, Int64s, Int64s],
-    offset_bits: int,
-    where: Where,
-) -> Strings:
-    parts = []
-    stop = 0
-    for table, count in zip(tables, chunks.tolist(), strict=True):
-        first, stop = stop, stop + count
-        starts, sizes, counts = (column[first:stop] for column in columns)
-        page = decode_chunks(table, data, starts, sizes, counts, offset_bits, where)
-        parts.append((page, int(counts.sum())))
-    return _joined(parts, offset_bits)
 
 
 def _joined(pages: Sequence[tuple[Strings, int]], offset_bits: int) -> Strings:
@@ -785,7 +755,11 @@ def search_chunks(
     total = int(counts.sum())
     work = int((sizes - heads).sum())
     if not use_compiled(work // 8):
-        return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
+        strings = decode_chunks(table, data, starts, sizes, counts, offset_bits, where)
+        stops = as_offsets(strings.offsets, strings.offset_bits)[: total + 1].tolist()
+        text = as_array(strings.data).tobytes()
+        flags = np.array([test.passes(text[a:b]) for a, b in pairwise(stops)], np.bool_)
+        return as_buffer(np.packbits(flags, bitorder="little"))
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
     checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
@@ -804,22 +778,6 @@ def search_chunks(
     return as_buffer(bits)
 
 
-def _search_numpy(
-    table: SymbolTable,
-    data: pa.Buffer,
-    columns: tuple[Int64s, Int64s, Int64s],
-    offset_bits: int,
-    test: StringTest,
-    where: Where,
-) -> pa.Buffer:
-    strings = decode_chunks(table, data, *columns, offset_bits, where)
-    total = int(columns[2].sum())
-    ends = as_offsets(strings.offsets, strings.offset_bits)[: total + 1].tolist()
-    text = as_array(strings.data).tobytes()
-    flags = np.array([test.passes(text[a:b]) for a, b in pairwise(ends)], np.bool_)
-    return as_buffer(np.packbits(flags, bitorder="little"))
-
-
 def _damaged(chunk: int, where: Where) -> CorruptFileError:
     return CorruptFileError(
         f"FSST text of chunk {chunk}",
@@ -827,3 +785,163 @@ def _damaged(chunk: int, where: Where) -> CorruptFileError:
         found="other offsets or codes",
         where=where,
     )
+
+
+# --- Find the symbols with which FSST compresses a text best ----------------------------
+# Training starts without symbols. Each round encodes a sample with the current symbols, counts
+# the steps taken and the pairs of neighbouring steps, and keeps those steps and joined pairs
+# that cover most bytes. The best table of the last rounds is returned.
+#
+# The idea: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020.
+
+SAMPLE_BYTES: Final = 16_384
+"""Largest sample."""
+
+SAMPLE_SHARE: Final = 8
+"""The sample of smaller inputs is this part of them, but at least ``MIN_SAMPLE`` bytes."""
+
+MIN_SAMPLE: Final = 8192
+
+WINDOW: Final = 512
+"""Bytes taken from one value at most."""
+
+ROUNDS: Final = ((0.03, 10), (0.1, 10), (0.3, 10), (0.5, 10), *((1.0, 8),) * 4, (1.0, 0))
+"""Share of the sample used in each round, and weight of joined pairs in tenths.
+
+Early rounds only find short symbols. Later a pair must gain more than a symbol in use: otherwise
+good symbols are replaced by many that each gain little, and every second table is bad. The last
+round only measures.
+"""
+
+MIN_COUNT: Final = 3
+"""Occurrences in the whole sample below which a symbol does not pay."""
+
+BYTE_BOOST: Final = 8
+"""Weight of one-byte symbols: without one, the byte costs an escape."""
+
+
+def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
+    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB.
+
+    With another ``turn`` other values are taken, if there are enough.
+    """
+    ends = as_offsets(strings.offsets, strings.offset_bits)
+    total = int(ends[count]) - int(ends[0])
+    budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
+    mean = min(max(1, total // max(count, 1)), WINDOW)
+    taken = min(count, -(-budget // mean))
+    # In random order, so that early rounds see all of the column; the same in every run.
+    wanted = np.random.default_rng(taken).permutation(taken) * count // max(1, taken)
+    wanted += min(turn, count // max(1, taken) - 1)
+    starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
+    spare = np.maximum(stops - starts - WINDOW, 0)
+    # Windows start at varied positions.
+    starts += np.where(spare > 0, np.arange(len(spare)) * 7919 % np.maximum(spare, 1), 0)
+    stops = np.minimum(stops, starts + WINDOW)
+    return copy_ranges(strings.data, starts, stops - starts, 64)
+
+
+def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
+    """Return a table for text like ``sample`` (64-bit offsets from 0).
+
+    ``text_bytes`` will be encoded with it: if that uses the compiled kernel, so does training.
+
+    Raises
+    ------
+    SchemaError
+        The offsets of the sample descend or leave its data.
+    """
+    count = len(as_offsets(sample.offsets, 64)) - 1
+    check_offsets(sample.offsets, 64, sample.data, count)
+    if count < 1:
+        return SymbolTable(())
+    rounds = [
+        (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
+        for share, weight in ROUNDS
+    ]
+    if use_compiled(max(sample.data.size, text_bytes) // 8):
+        return _train_compiled(sample, np.array(rounds, np.int64))
+    table = best = SymbolTable(())
+    smallest = 2 * sample.data.size
+    for values, min_count, weight in rounds:
+        steps, firsts = _split(table, sample, values)
+        if values == count:
+            # A step is one byte, a literal two. Later tables are mostly, not always, better.
+            size = len(steps) + int(np.count_nonzero(steps < 256))
+            if size < smallest:
+                best, smallest = table, size
+        if len(steps) == 0 or not weight:
+            break
+        table = _choose(table, steps, firsts, min_count, weight)
+    return best
+
+
+def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
+    size = sample.data.size
+    memory = np.zeros(fsst_loops.memory_size(size), np.uint8)
+    words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)
+    source = [address(sample.offsets), address(sample.data), size]
+    count = len(as_offsets(sample.offsets, 64)) - 1
+    plan = [address(rounds), len(rounds), count]
+    number = fsst_loops.train(*source, *plan, *[address(array) for array in (memory, words, sizes)])
+    return SymbolTable.of(words[:number], sizes[:number])
+
+
+def _split(table: SymbolTable, sample: Strings, count: int) -> tuple[UInt16s, Int64s]:
+    """Encode the first ``count`` values into steps, with the first step of each value."""
+    firsts = np.empty(count, np.int64)
+    memory = memoryview(sample.data)
+    bounds = as_offsets(sample.offsets, 64)[: count + 1].tolist()
+    steps: list[int] = []
+    for i in range(count):
+        firsts[i] = len(steps)
+        steps += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
+    return np.array(steps, np.uint16), firsts
+
+
+def _choose(
+    table: SymbolTable, steps: UInt16s, firsts: Int64s, min_count: int, weight: int
+) -> SymbolTable:
+    """Make a table of the steps and joined pairs that gain most, the pairs weighted."""
+    words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
+    words[:256] = np.arange(256)
+    words[256:] = table.words
+    sizes[256:] = table.lengths
+    head = (words & np.uint64(0xFF)).astype(np.int64)
+    taken = steps.astype(np.int64)
+    # A symbol's first byte counts too: it might be better to stop there.
+    times = np.bincount(taken, minlength=512)
+    times += np.bincount(head[taken[sizes[taken] > 1]], minlength=512)
+    frequent = np.flatnonzero(times >= min_count)
+    all_words, all_sizes = [words[frequent]], [sizes[frequent]]
+    gains = [times[frequent] * sizes[frequent] * np.where(sizes[frequent] == 1, BYTE_BOOST, 1)]
+    left, right = taken[:-1], taken[1:]
+    follows = np.ones(len(taken), np.bool_)
+    follows[firsts[firsts < len(taken)]] = False
+    follows = follows[1:] & (sizes[left] < MAX_SYMBOL_BYTES)
+    left, right = left[follows], right[follows]
+    wide = sizes[right] > 1
+    keys = np.concatenate((left << 9 | right, left[wide] << 9 | head[right[wide]]))
+    pairs, occurs = np.unique(keys, return_counts=True)
+    pairs, occurs = pairs[occurs >= min_count], occurs[occurs >= min_count]
+    left, right = pairs >> 9, pairs & 511
+    all_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
+    all_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
+    gains.append(occurs * all_sizes[1] * weight // 10)
+    return _best(np.concatenate(all_words), np.concatenate(all_sizes), np.concatenate(gains))
+
+
+def _best(words: UInt64s, sizes: Int64s, gains: Int64s) -> SymbolTable:
+    """Make a table of the symbols that gain most; one for each slot of the encoder."""
+    order = np.lexsort((sizes, words))
+    words, sizes, gains = words[order], sizes[order], gains[order]
+    new = np.ones(len(words), np.bool_)
+    new[1:] = (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1])
+    starts = np.flatnonzero(new)
+    best = np.argsort(-np.add.reduceat(gains, starts), kind="stable")
+    words, sizes = words[starts][best], sizes[starts][best]
+    # Short symbols do not take slots: they get distinct numbers that no slot has.
+    slots = np.where(sizes > 2, slots_of(words), -1 - np.arange(len(words)))
+    _, first = np.unique(slots, return_index=True)
+    first = np.sort(first)[:MAX_SYMBOLS]
+    return SymbolTable.of(words[first], sizes[first])

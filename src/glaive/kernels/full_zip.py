@@ -22,15 +22,180 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.kernels import _full_zip_reference as reference
-from glaive.kernels._addresses import address
-from glaive.kernels._bounds import check_apart, check_within
-from glaive.kernels._full_zip_reference import EntryLayout, Unzipped, damaged_entry, offset_width
+from glaive.kernels._addresses import address, check_apart, check_within
 from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.native import use_compiled
-from glaive.kernels.strings import check_offsets
-from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array, as_buffer
+from glaive.kernels.strings import _gather_strings, check_offsets
+from glaive.types import (
+    MAX_OFFSET,
+    Flags,
+    Int64s,
+    UInt8s,
+    UInt16s,
+    UInt32s,
+    allocate,
+    as_array,
+    as_buffer,
+)
+
+# --- The layout of full-zip entries, and the NumPy references of the wrappers in ``full_zip``
+# The reference of ``unzip`` reads the first entries of all rows, then the second, …: a Python step
+# per entry of the longest row.
+
+_LONG_RANGE = 1024  # bytes from which a Python step per range costs little beside its copy
+
+
+def control_width(bits_rep: int, bits_def: int) -> int:
+    """Bytes of a control word that holds levels of so many bits."""
+    bits = bits_rep + bits_def
+    return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLayout:
+    """The layout of full-zip entries.
+
+    Parameters
+    ----------
+    bits_rep, bits_def
+        Widths of the levels in a control word, ``rep << bits_def | definition``.
+    max_rep, max_def
+        Highest levels allowed; ``max_rep`` starts a row.
+    visible_def
+        Entries with a definition level up to this one have a value slot.
+    width
+        Bytes of a value, when ``prefix`` is 0.
+    prefix
+        Bytes of the length before a value, 4 or 8; only visible entries with definition
+        level 0 have length and value. 0 when values have a fixed width.
+    """
+
+    bits_rep: int
+    bits_def: int
+    max_rep: int
+    max_def: int
+    visible_def: int
+    width: int = 0
+    prefix: int = 0
+
+    @property
+    def control(self) -> int:
+        """Bytes of a control word."""
+        return control_width(self.bits_rep, self.bits_def)
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a visible entry of fixed width."""
+        return self.control + self.width
+
+
+@dataclass(slots=True)
+class Unzipped:
+    """Contents of entries: levels (None when the layout has none) and values back to back.
+
+    ``offsets`` (``visible + 1`` of ``offset_bits``, from 0) is None for fixed widths.
+    """
+
+    rep: UInt16s | None
+    definition: UInt16s | None
+    entries: int
+    visible: int
+    offsets: pa.Buffer | None
+    offset_bits: int
+    values: pa.Buffer
+
+
+def _offset_width(layout: EntryLayout, size: int) -> int:
+    if not layout.prefix:
+        return 0
+    return 8 if layout.prefix == 8 or size > MAX_OFFSET else 4
+
+
+def _damaged_entry(damage: int, layout: EntryLayout, row: int, where: object) -> CorruptFileError:
+    note = f"{where}, row {row} of the requested ones"
+    if damage == 2:
+        return CorruptFileError(
+            "repetition levels",
+            expected=f"{layout.max_rep} at the start of a row, less within it",
+            found="another level",
+            where=note,
+        )
+    if damage == 3:
+        return CorruptFileError(
+            "definition levels", expected=f"0 to {layout.max_def}", found="more", where=note
+        )
+    return CorruptFileError(
+        "full-zip entries",
+        expected="entries that fill the bytes of their row",
+        found="a length beyond the row" if damage == 1 else "more than one entry in a row",
+        where=note,
+    )
+
+
+def _unzip_numpy(
+    data: UInt8s, starts: Int64s, stops: Int64s, layout: EntryLayout, where: object
+) -> Unzipped:
+    """Split rows: the first entries of all rows, then the second, …"""
+    rows, at, ends = np.arange(len(starts)), starts, stops
+    walked: list[tuple[Int64s, Int64s, Int64s, Int64s, Int64s]] = []
+    while len(rows):
+        first = not walked
+
+        def check(bad: Flags, damage: int, rows: Int64s = rows) -> None:
+            if bad.any():
+                raise _damaged_entry(damage, layout, int(rows[np.argmax(bad)]), where)
+
+        check(ends - at < layout.control, 1)
+        word = _load(data, at, layout.control)
+        at = at + layout.control
+        rep, level = word >> layout.bits_def, word & ((1 << layout.bits_def) - 1)
+        check(level > layout.max_def, 3)
+        check(np.full(len(rows), not first and layout.max_rep == 0), 4)
+        check(rep != layout.max_rep if first else rep >= layout.max_rep, 2)
+        size = np.where(level <= layout.visible_def, layout.width, 0)
+        if layout.prefix:
+            valued = level == 0
+            check(valued & (ends - at < layout.prefix), 1)
+            size[valued] = _load(data, at[valued], layout.prefix)
+            at = at + np.where(valued, layout.prefix, 0)
+        check((size < 0) | (size > ends - at), 1)
+        walked.append((rows, rep, level, at, size))
+        at = at + size
+        more = at < ends
+        rows, at, ends = rows[more], at[more], ends[more]
+    if not walked:
+        walked = [(np.zeros(0, np.int64),) * 5]
+    rows, rep, level, at, size = (np.concatenate(part) for part in zip(*walked, strict=True))
+    order = np.argsort(rows, kind="stable")
+    rep, level, at, size = rep[order], level[order], at[order], size[order]
+    visible = level <= layout.visible_def
+    at, size = at[visible], size[visible]
+    total = int(size.sum())
+    width = _offset_width(layout, total)
+    offsets = None
+    if layout.prefix:
+        offsets = allocate((len(size) + 1) * width)
+        ends = as_array(offsets, f"<i{width}")
+        ends[0] = 0
+        np.cumsum(size, out=ends[1:])
+    values = _gather_strings(as_buffer(data), at, np.cumsum(size), 64).data
+    return Unzipped(
+        rep.astype(np.uint16) if layout.bits_rep else None,
+        level.astype(np.uint16) if layout.bits_def else None, len(level), len(size), offsets,
+        width * 8, values,
+    )  # fmt: skip
+
+
+def _load(data: UInt8s, at: Int64s, width: int) -> Int64s:
+    """Read a little-endian number of ``width`` bytes at every position."""
+    if width == 0:
+        return np.zeros(len(at), np.int64)
+    dtype = "<i8" if width == 8 else f"<u{width}"
+    words: Int64s = data[at[:, None] + np.arange(width)].view(dtype).reshape(-1).astype(np.int64)
+    return words
+
 
 _WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
 
@@ -68,14 +233,9 @@ def gather_rows(
             where=where,
         )
     out = allocate(count * width)
-    if use_compiled(count):
-        rows = np.ascontiguousarray(rows, np.int64)
-        full_zip_loops.gather_rows(
-            address(data), address(rows), count, stride, skip, width, address(out)
-        )
-    elif count and width:
+    if count and width:
         table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
-        as_array(out).reshape(count, width)[:] = table[rows][:, skip:]
+        as_array(out).reshape(count, width)[:] = table[:, skip:][rows]
     return out
 
 
@@ -153,7 +313,7 @@ def unzip(
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
-        return reference.unzip(as_array(data), starts, stops, layout, where)
+        return _unzip_numpy(as_array(data), starts, stops, layout, where)
     totals = np.zeros(4, np.int64)
     damage = full_zip_loops.measure(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
@@ -163,10 +323,10 @@ def unzip(
     )  # fmt: skip
     entries, visible, size, row = totals.tolist()
     if damage:
-        raise damaged_entry(damage, layout, row, where)
+        raise _damaged_entry(damage, layout, row, where)
     rep = np.empty(entries, np.uint16) if layout.bits_rep else None
     definition = np.empty(entries, np.uint16) if layout.bits_def else None
-    width = offset_width(layout, size)
+    width = _offset_width(layout, size)
     offsets = allocate((visible + 1) * width) if layout.prefix else None
     values = allocate(size)
     full_zip_loops.unzip(
@@ -226,17 +386,7 @@ def gather_ranges(
     check_within("byte ranges", starts, sizes, data.size, where)
     if rows is not None:
         check_apart("values", rows, sizes, data.size, where)
-    total = int(sizes.sum())
-    out = allocate(total)
-    if use_compiled(total // _WORK_BYTES):
-        starts = np.ascontiguousarray(starts, np.int64)
-        sizes = np.ascontiguousarray(sizes, np.int64)
-        full_zip_loops.gather_ranges(
-            address(data), address(starts), address(sizes), len(starts), address(out)
-        )
-    else:
-        reference.gather_ranges(as_array(data), starts, sizes, as_array(out))
-    return out
+    return _gather_strings(data, starts, np.cumsum(sizes), 64).data
 
 
 def zip_entries(
@@ -305,20 +455,22 @@ def zip_entries(
         if valued and value_bytes >= _MIN_VIEWED * valued:
             return _in_parts(words, layout, values, offsets, rows)
         size = entries * layout.control + valued * layout.prefix + value_bytes
+    if not use_compiled(entries + size // _WORK_BYTES):
+        if offsets is None:
+            offsets = np.arange(visible + 1) * layout.width
+        parts, row_starts = _in_parts(words, layout, values, offsets, rows)
+        return (pa.py_buffer(b"".join(parts)),), row_starts
     out = allocate(size)
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
-    if use_compiled(entries + size // _WORK_BYTES):
-        full_zip_loops.zip_entries(
-            words=address(words), entries=entries, control=layout.control,
-            bits_def=layout.bits_def, max_rep=layout.max_rep, visible_def=layout.visible_def,
-            width=layout.width, prefix=layout.prefix,
-            offsets=0 if offsets is None else address(offsets),
-            offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
-            out=address(out), row_starts=address(row_starts),
-        )  # fmt: skip
-    else:
-        reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
+    full_zip_loops.zip_entries(
+        words=address(words), entries=entries, control=layout.control,
+        bits_def=layout.bits_def, max_rep=layout.max_rep, visible_def=layout.visible_def,
+        width=layout.width, prefix=layout.prefix,
+        offsets=0 if offsets is None else address(offsets),
+        offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
+        out=address(out), row_starts=address(row_starts),
+    )  # fmt: skip
     return (out,), row_starts
 
 
@@ -331,7 +483,8 @@ def _in_parts(
 ) -> tuple[tuple[pa.Buffer, ...], Int64s]:
     """Entries whose values are views, each behind the levels and the length before it."""
     level = words & np.uint32((1 << layout.bits_def) - 1)
-    visible, valued = level <= layout.visible_def, level == 0
+    visible = level <= layout.visible_def
+    valued = level == 0 if layout.prefix else visible
     stored = valued[visible]
     starts = offsets[: len(stored)].astype(np.int64)
     sizes = offsets[1 : len(stored) + 1].astype(np.int64) - starts
@@ -342,7 +495,7 @@ def _in_parts(
     row_starts = np.empty(rows + 1, np.int64)
     ends = np.cumsum(entry_sizes)
     row_starts[:rows] = (ends - entry_sizes)[words >> np.uint32(layout.bits_def) == layout.max_rep]
-    row_starts[rows] = ends[-1]
+    row_starts[rows] = entry_sizes.sum()
     heads = np.zeros((len(words), layout.control + layout.prefix), np.uint8)
     heads[:, : layout.control] = _as_bytes(words, layout.control)
     heads[valued, layout.control :] = _as_bytes(sizes, layout.prefix)

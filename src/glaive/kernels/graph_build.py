@@ -5,19 +5,250 @@ Specification: "Graphs" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from typing import Final
+from bisect import bisect_right
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels import _graph_build_reference as reference
+from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address
-from glaive.kernels._growing_graph import Edges, GrowingGraph, Lists
-from glaive.kernels.native import graph_build as graph_build_loops
+from glaive.kernels.native import graph as graph_loops
 from glaive.kernels.native import use_compiled
-from glaive.types import Int64s
+from glaive.types import Float32s, Int64s, UInt8s
+
+# --- A neighbour graph to which nodes are added: vectors, lists of neighbours, entries of these
 
 Int32s = NDArray[np.int32]
+
+SQUARED, DOT, SQUARED_BYTES = 0, 1, 2
+_BLOCK: Final = 64
+MAX_BYTES: Final = 32_768
+"""Of byte vectors: sums of their squares fit into 32 bits."""
+
+_MAX_NODES: Final = 1 << 28
+"""The bits above are for what building knows of an entry."""
+
+
+class Lists(NamedTuple):
+    """Neighbours of nodes: ``counts[i]`` of ``nodes[i]``, with their distances.
+
+    ``judged[i]`` tells what is known of them since they were last chosen: how many, from the
+    first on, are nearer to the node than to each other, and how many are known in all. Both
+    runs are in order of distance; what is behind them was added since.
+    """
+
+    nodes: Int32s
+    distances: Float32s
+    counts: Int32s
+    judged: Int32s
+
+    @classmethod
+    def empty(cls, count: int, capacity: int) -> Lists:
+        """So many lists with room for ``capacity`` nodes each."""
+        return cls(
+            np.empty((count, capacity), np.int32),
+            np.empty((count, capacity), np.float32),
+            np.zeros(count, np.int32),
+            np.zeros((count, 2), np.int32),
+        )
+
+
+class Nodes:
+    """Vectors of the nodes of a graph. Immutable.
+
+    Parameters
+    ----------
+    vectors
+        ``float32`` or ``uint8``, of shape ``(n, dimension)``.
+    dot
+        The distance is one minus the dot product; otherwise the squared distance. Only for
+        floats.
+    """
+
+    def __init__(self, vectors: NDArray[Any], *, dot: bool) -> None:
+        known = vectors.dtype in (np.float32, np.uint8) and vectors.ndim == 2
+        if not known or (dot and vectors.dtype == np.uint8) or len(vectors) >= _MAX_NODES:
+            raise ValueError(f"{vectors.dtype} of shape {vectors.shape} as nodes, dot={dot}")
+        row = vectors.shape[1] * vectors.itemsize
+        if vectors.dtype == np.uint8 and row > MAX_BYTES:
+            raise ValueError(f"vectors of {row} bytes, at most {MAX_BYTES} can be compared")
+        self.size = max(_BLOCK, -(-row // _BLOCK) * _BLOCK)
+        if row == self.size and vectors.flags.c_contiguous:
+            self.vectors = vectors
+        else:
+            self.vectors = np.zeros((len(vectors), self.size // vectors.itemsize), vectors.dtype)
+            self.vectors[:, : vectors.shape[1]] = vectors
+        self.kind = SQUARED_BYTES if vectors.dtype == np.uint8 else DOT if dot else SQUARED
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+class GrowingGraph:
+    """A graph to which nodes are added.
+
+    Parameters
+    ----------
+    nodes
+        Their vectors.
+    levels
+        ``uint8``: the highest level of each node.
+    neighbors
+        Of a node above level 0 at most; on level 0 twice as many.
+    candidates
+        Considered for a node that is added.
+    """
+
+    def __init__(self, nodes: Nodes, levels: UInt8s, neighbors: int, candidates: int) -> None:
+        if len(levels) != len(nodes) or not len(levels) or levels.dtype != np.uint8:
+            raise ValueError(f"{len(levels)} levels of {levels.dtype} for {len(nodes)} nodes")
+        if neighbors < 1 or candidates < 1:
+            raise ValueError(f"{neighbors} neighbours out of {candidates} candidates")
+        self.nodes, self.levels = nodes, np.ascontiguousarray(levels)
+        self.neighbors, self.candidates = neighbors, candidates
+        ends = np.cumsum(levels, dtype=np.int64)
+        self.upper_of = np.where(levels > 0, ends - levels, -1).astype(np.int32)
+        self.lower = Lists.empty(len(nodes), 2 * neighbors)
+        self.upper = Lists.empty(int(ends[-1]), neighbors)
+        self.entry = -1
+
+    def lists(self, level: int) -> Lists:
+        """The lists of a level, by :meth:`blocks`."""
+        return self.upper if level else self.lower
+
+    def blocks(self, nodes: Int32s, level: int) -> Int32s:
+        """Which lists belong to nodes on a level that they are on."""
+        return nodes if not level else self.upper_of[nodes] + np.int32(level - 1)
+
+
+class Edges(NamedTuple):
+    """New entries of lists, by list.
+
+    Parameters
+    ----------
+    targets
+        ``int32``: lists, each once.
+    starts
+        ``int32``: where the entries of each begin, and the end of the last.
+    sources, distances
+        ``int32`` and ``float32``: the entries.
+    """
+
+    targets: Int32s
+    starts: Int32s
+    sources: Int32s
+    distances: Float32s
+
+    def part(self, first: int, last: int) -> Edges:
+        """The entries of some of the lists."""
+        return self._replace(targets=self.targets[first:last], starts=self.starts[first : last + 1])
+
+
+# --- The reference implementation of graph construction, in plain Python: slow and obviously
+# right
+
+Candidate = tuple[float, int]
+"""Distance and node."""
+
+
+def _distance(nodes: Nodes, first: int, second: int) -> float:
+    left, right = (nodes.vectors[node].astype(np.float32) for node in (first, second))
+    with np.errstate(all="ignore"):
+        if nodes.kind == DOT:
+            return float(np.float32(1) - left @ right)
+        return float(np.square(left - right).sum(dtype=np.float32))
+
+
+def _insert(candidates: list[Candidate], far: float, node: int) -> None:
+    candidates.insert(bisect_right(candidates, far, key=lambda one: one[0]), (far, node))
+
+
+def _search_level(
+    graph: GrowingGraph, query: int, level: int, candidates: list[Candidate], most: int
+) -> list[Candidate]:
+    """Look at the neighbours of the nearest candidate that was not looked at, until all were."""
+    seen, expanded = {node for _, node in candidates}, set()
+    lists = graph.lists(level)
+    while waiting := [node for _, node in candidates if node not in expanded]:
+        node = waiting[0]
+        expanded.add(node)
+        block = int(graph.blocks(np.array([node], np.int32), level)[0])
+        fresh = [other for other in lists.nodes[block, : lists.counts[block]].tolist()
+                 if other not in seen]  # fmt: skip
+        seen.update(fresh)
+        for other in fresh:
+            far = _distance(graph.nodes, query, other)
+            if len(candidates) < most or far < candidates[-1][0]:
+                _insert(candidates, far, other)
+                del candidates[most:]
+    return candidates
+
+
+def _choose(
+    nodes: Nodes, candidates: list[Candidate], most: int
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The nearest first, each nearer to the query than to any chosen before; and others."""
+    chosen: list[Candidate] = []
+    others: list[Candidate] = []
+    for far, node in candidates:
+        apart = not any(_distance(nodes, node, other) < far for _, other in chosen)
+        (chosen if apart and len(chosen) < most else others).append((far, node))
+    return chosen, others[: most - len(chosen)]
+
+
+def _store(lists: Lists, block: int, chosen: list[Candidate]) -> None:
+    lists.counts[block] = len(chosen)
+    lists.nodes[block, : len(chosen)] = [node for _, node in chosen]
+    lists.distances[block, : len(chosen)] = [far for far, _ in chosen]
+
+
+def _find_numpy(graph: GrowingGraph, batch: Any) -> None:
+    """See :func:`glaive.kernels.graph_build.find_neighbors`."""
+    for node in batch.tolist():
+        own_level = int(graph.levels[node])
+        candidates = [(_distance(graph.nodes, node, graph.entry), graph.entry)]
+        for level in range(int(graph.levels[graph.entry]), -1, -1):
+            most = graph.candidates if level <= own_level else 1
+            candidates = _search_level(graph, node, level, candidates, most)
+            if level <= own_level:
+                block = int(graph.blocks(np.array([node], np.int32), level)[0])
+                lists = graph.lists(level)
+                apart, others = _choose(graph.nodes, candidates, lists.nodes.shape[1])
+                _store(lists, block, apart + others)
+                lists.judged[block] = len(apart), len(apart + others)
+
+
+def _link_numpy(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
+    """See :func:`glaive.kernels.graph_build.link_back`."""
+    capacity = lists.nodes.shape[1]
+    for at, block in enumerate(edges.targets.tolist()):
+        entries = list(range(int(edges.starts[at]), int(edges.starts[at + 1])))
+        count = int(lists.counts[block])
+        have = list(
+            zip(
+                lists.distances[block, :count].tolist(),
+                lists.nodes[block, :count].tolist(),
+                strict=True,
+            )
+        )
+        while entries:
+            room = capacity - len(have)
+            if room:
+                added, entries = entries[:room], entries[room:]
+                have += [(float(edges.distances[one]), int(edges.sources[one])) for one in added]
+                continue
+            merged: list[Candidate] = []
+            for far, node in have:
+                _insert(merged, far, node)
+            while entries and len(merged) < capacity + 256:
+                one = entries.pop(0)
+                _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
+            apart, others = _choose(graph.nodes, merged, capacity)
+            have = apart + others
+            lists.judged[block] = len(apart), len(have)
+        _store(lists, block, have)
+
 
 _SCRATCH: Final = 256
 _DISTANCES_PER_NODE: Final = 1000
@@ -51,11 +282,11 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
         raise ValueError(f"nodes {batch.min()} to {batch.max()} of {count}")
     entry_level = int(graph.levels[graph.entry])
     if not use_compiled(len(batch) * _DISTANCES_PER_NODE):
-        reference.find_neighbors(graph, batch)
+        _find_numpy(graph, batch)
         return
     nodes, lower, upper = graph.nodes, graph.lower, graph.upper
     batch = np.ascontiguousarray(batch)
-    scratch.stamp = graph_build_loops.find_neighbors(
+    scratch.stamp = graph_loops.find_neighbors(
         batch=address(batch), batch_size=len(batch), vectors=address(nodes.vectors),
         node_count=count, size=nodes.size, kind=nodes.kind, levels=address(graph.levels),
         upper_of=address(graph.upper_of), lower_nodes=address(lower.nodes),
@@ -77,12 +308,12 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     """
     _check_edges(graph, lists, edges)
     if not use_compiled(len(edges.targets) * _DISTANCES_PER_NODE):
-        reference.link_back(graph, lists, edges)
+        _link_numpy(graph, lists, edges)
         return
     capacity = lists.nodes.shape[1]
     size = capacity + _SCRATCH
     ids, far = np.empty(size, np.int32), np.empty(size, np.float32)
-    graph_build_loops.link_back(
+    graph_loops.link_back(
         starts=address(edges.starts), targets=address(edges.targets),
         target_count=len(edges.targets), sources=address(edges.sources),
         source_distances=address(edges.distances), vectors=address(graph.nodes.vectors),

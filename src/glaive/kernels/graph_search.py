@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address, is_plain
+from glaive.kernels._addresses import address, is_plain, kept_address
 from glaive.kernels.native import codes as codes_loops
-from glaive.kernels.native import graph_search as graph_search_loops
+from glaive.kernels.native import graph as graph_loops
 from glaive.kernels.native import use_compiled
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
 # --- Where the rows of a partition are, for kernels that search it ----------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RowPlaces:
     """Where the rows of a partition are, in its order. Checked once, here.
 
@@ -53,7 +53,6 @@ class RowPlaces:
     live: Flags | None = None
     count: int = field(init=False)
     """Number of rows."""
-    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.key)
@@ -62,14 +61,10 @@ class RowPlaces:
         if not good or not (self.live is None or is_plain(self.live, np.bool_, count)):
             raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
         object.__setattr__(self, "count", count)
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
 
-    @property
+    @kept_address
     def located(self) -> bytes:
         """How many rows there are, and where its arrays are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
         arrays = self.live, self.fragment, self.row, self.key
         return pack(
             "5q", len(self.key), *[0 if array is None else address(array) for array in arrays]
@@ -112,7 +107,6 @@ class GraphLevel:
     offsets: Int64s
     neighbors: UInt32s
     row_of: NDArray[np.int32] | None = None
-    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         offsets, end = self.offsets, len(self.neighbors)
@@ -125,14 +119,10 @@ class GraphLevel:
         rows = self.row_of
         if rows is not None and not (rows.dtype == np.int32 and rows.flags.c_contiguous):
             raise ValueError(f"rows of nodes of {rows.dtype}")
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
 
-    @property
+    @kept_address
     def located(self) -> bytes:
         """Where its arrays are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
         row_of = 0 if self.row_of is None else address(self.row_of)
         rows = len(self.offsets) - 1
         return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
@@ -160,24 +150,19 @@ class GraphLevels:
     """
 
     levels: Sequence[GraphLevel]
-    _places: bytes = field(init=False, repr=False)
     _sizes: frozenset[int] = field(init=False, repr=False)
     _visited: list[tuple[UInt8s, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.levels) <= _MOST_LEVELS:
             raise ValueError(f"{len(self.levels)} levels of nodes")
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
         sizes = frozenset(len(one.row_of) for one in self.levels if one.row_of is not None)
         object.__setattr__(self, "_sizes", sizes)
         object.__setattr__(self, "_visited", [])
 
-    @property
+    @kept_address
     def located(self) -> bytes:
         """Where their arrays are, for the kernel: the highest first."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
         return b"".join([level.located for level in reversed(self.levels)])
 
     @property
@@ -354,7 +339,7 @@ def search_graph(
     placed = b"" if places is None else places.located
     kept = address(room)
     first = kept + 4 * begin
-    size, is_sure = graph_search_loops.search_graph(
+    size, is_sure = graph_loops.search_graph(
         levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
         visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
         width=width, query=address(query), terms=_place(terms), capacity=capacity,
@@ -621,7 +606,7 @@ class CodeQuery(NamedTuple):
     shift: float = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class CodeRows:
     """Codes of a partition. What they are is checked once, here.
 
@@ -647,7 +632,6 @@ class CodeRows:
     blocks: UInt8s | None = None
     shape: tuple[Any, int, int] = field(init=False)
     """Type and width of the codes, and how many there are."""
-    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         codes = self.codes
@@ -663,14 +647,10 @@ class CodeRows:
             if not fits or self.terms is None or self.scales is not None:
                 raise ValueError(f"blocks of {len(self.blocks)} bytes for codes {codes.shape}")
         object.__setattr__(self, "shape", (codes.dtype, codes.shape[1], len(codes)))
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
 
-    @property
+    @kept_address
     def located(self) -> bytes:
         """Where its arrays are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
         return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
 
 

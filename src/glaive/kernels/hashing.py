@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, SchemaError
-from glaive.kernels._addresses import address
-from glaive.kernels._bounds import outside
+from glaive.kernels._addresses import address, outside
 from glaive.kernels.native import HASHED_WORK, use_compiled
 from glaive.kernels.native import hashing as hashing_loops
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
@@ -53,15 +52,8 @@ def hash_strings(strings: Strings, count: int) -> UInt64s:
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
-    if not use_compiled(count):
-        ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
-        return _hash_numpy(as_array(data), ends[:-1], np.diff(ends), 0)
-    hashes = np.empty(count, np.uint64)
-    if count:
-        hashing_loops.hash_strings(
-            address(offsets), bits // 8, address(data), count, address(hashes)
-        )
-    return hashes
+    ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
+    return hash_ranges(data, ends[:-1], np.diff(ends), 0)
 
 
 def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UInt64s:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple
-from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
 from glaive.kernels.native import levels as levels_loops
@@ -232,7 +232,7 @@ def unpack_level_bits(
     """
     starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
     if encoding == "inline":
-        total = checks.total(counts, BLOCK * len(counts), where)
+        total = checks.total_values(counts, BLOCK * len(counts), where)
     else:
         width = LEVEL_BITS if encoding == "flat" else width
         if 1 < width < LEVEL_BITS:
@@ -355,20 +355,11 @@ def cut_visible(definition: UInt16s, visible_max: int, counts: Int64s) -> Int64s
     definition = np.ascontiguousarray(definition, np.uint16)
     if counts.min(initial=1) < 1:
         raise ValueError(f"a chunk of {counts.min()} values")
-    ends = np.empty(len(counts), np.int64)
-    if use_compiled(len(definition)) and len(definition) and len(counts):
-        filled = levels_loops.cut_visible(
-            address(definition), len(definition), visible_max, address(counts), len(counts),
-            address(ends),
-        )  # fmt: skip
-    else:
-        visible = np.flatnonzero(definition <= visible_max)
-        places = np.cumsum(counts)
-        filled = int(np.count_nonzero((places > 0) & (places <= len(visible))))
-        if filled == len(counts):
-            ends[:] = visible[places - 1] + 1
-    if filled < len(counts):
+    visible = np.flatnonzero(definition <= visible_max)
+    places = np.cumsum(counts)
+    if len(counts) and not 0 < places[-1] <= len(visible):
         raise ValueError(f"{len(definition)} levels have too few values for {len(counts)} chunks")
+    ends: Int64s = visible[places - 1] + 1
     return ends
 
 
@@ -400,12 +391,6 @@ def count_starts(rep: UInt16s, cuts: Int64s, max_rep: int) -> tuple[Int64s, Int6
     if not ascend or (cuts[1:] < cuts[:-1]).any() or max_rep < 1:
         raise ValueError(f"cuts {cuts} of {len(rep)} entries, and the highest level {max_rep}")
     begin, end = cuts[:-1], cuts[1:]
-    if use_compiled(len(rep)) and len(rep) and len(begin):
-        starts, behind = np.empty(len(begin), np.int64), np.empty(len(begin), np.int64)
-        levels_loops.count_starts(
-            address(rep), address(cuts), len(begin), max_rep, address(starts), address(behind)
-        )
-        return starts, behind
     places = np.flatnonzero(rep >= max_rep)
     first = np.searchsorted(places, begin, "left")
     stop = np.searchsorted(places, end, "left")

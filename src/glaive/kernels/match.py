@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
-from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
 from glaive.kernels.hashing import WordTable
@@ -219,7 +219,7 @@ def match_inline(
     """
     bits = test.bits
     starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
-    total = checks.total(counts, BLOCK * len(counts), where)
+    total = checks.total_values(counts, BLOCK * len(counts), where)
     if not use_compiled(total):
         words = unpack_inline(data, starts, sizes, counts, bits, where)
         return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)

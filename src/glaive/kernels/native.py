@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from glaive.kernels.loops import compact as compact
     from glaive.kernels.loops import distances as distances
     from glaive.kernels.loops import flat as flat
-    from glaive.kernels.loops import fsst as fsst
-    from glaive.kernels.loops import fsst_encode as fsst_encode
-    from glaive.kernels.loops import fsst_train as fsst_train
     from glaive.kernels.loops import full_zip as full_zip
-    from glaive.kernels.loops import graph as graph
-    from glaive.kernels.loops import graph_build as graph_build
-    from glaive.kernels.loops import graph_search as graph_search
     from glaive.kernels.loops import hashing as hashing
     from glaive.kernels.loops import levels as levels
     from glaive.kernels.loops import list_levels as list_levels
@@ -110,7 +104,7 @@ def is_kept() -> bool:
 
 def _compiled(module: str, name: str) -> Any:
     """The kernel as numba makes it; with ``GLAIVE_KERNELS=checked``, what is called."""
-    from glaive.kernels.compiler import import_numba
+    from glaive.kernels.machine import import_numba
 
     import_numba()
     return getattr(import_module(f"glaive.kernels.loops.{module}"), name)
@@ -147,8 +141,8 @@ def _made(module: str, name: str, symbol: str) -> bytes:
         if code is None:
             _say_once()
             kernel = _compiled(module, name)
-            from glaive.kernels.compiler import has_settings_of_a_file
             from glaive.kernels.loops.entry import compile_entry
+            from glaive.kernels.machine import has_settings_of_a_file
 
             code = compile_entry(kernel, symbol)
             if not has_settings_of_a_file():

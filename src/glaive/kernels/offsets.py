@@ -13,7 +13,6 @@ Specification: "Variable" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +22,7 @@ from numpy.typing import NDArray
 from glaive.config import MOST_IMPLIED
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError
-from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bounds import check_apart, check_offset_chunks
+from glaive.kernels._addresses import address, allocate_with_slack, check_apart, check_offset_chunks
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
@@ -40,9 +38,6 @@ from glaive.types import (
     as_array,
     as_buffer,
 )
-
-_FEW_VALUES: Final = 8
-"""Values up to which they are taken in plain Python."""
 
 _PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
 """Two neighbouring offsets, by their width in bits."""
@@ -264,12 +259,10 @@ def take_variable(
     """
     width = offset_bits // 8
     n = len(chunk)
-    if n <= _FEW_VALUES:
-        return _take_tiny(data, starts, sizes, counts, chunk, index, offset_bits, where)
     check_offset_chunks(data, starts, sizes, counts, width, where)
-    if chunk.min() < 0 or chunk.max() >= len(counts):
+    if n and (chunk.min() < 0 or chunk.max() >= len(counts)):
         raise IndexError(f"chunk outside 0..{len(counts) - 1}")
-    if index.min() < 0 or (index >= counts[chunk]).any():
+    if (index < 0).any() or (index >= counts[chunk]).any():
         raise IndexError("value beyond the end of its chunk")
     sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
@@ -283,7 +276,7 @@ def take_variable(
         raise _corrupt(
             int(chunk[bad]), f"offsets of value {index[bad]}", rule, "other offsets", where
         )
-    if ends[-1] > data.size:
+    if n and ends[-1] > data.size:
         rows = (np.cumsum(counts) - counts)[chunk] + index
         check_apart("values", rows, np.diff(ends, prepend=0), data.size, where)
     return _gather_strings(data, sources, ends, offset_bits)
@@ -306,40 +299,6 @@ def _locate_numpy(
     np.add(starts[chunk], low, out=sources)
     np.cumsum(high - low, out=ends)
     return -1
-
-
-def _take_tiny(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    chunk: Int64s,
-    index: Int64s,
-    offset_bits: int,
-    where: Where,
-) -> Strings:
-    """Take a few values in plain Python: cheaper than the calls around a kernel."""
-    width = offset_bits // 8
-    pair = "<II" if width == 4 else "<qq"
-    memory = memoryview(data)
-    values, ends, total = [], [0], 0
-    for c, k in zip(chunk.tolist(), index.tolist(), strict=True):
-        start, size, count = int(starts[c]), int(sizes[c]), int(counts[c])
-        if not 0 <= k < count or c < 0:
-            raise IndexError(f"value {k} of a chunk of {count} values")
-        head = (count + 1) * width
-        if start < 0 or size < head or start + size > data.size:
-            raise _corrupt(c, "chunk", f"{head} bytes or more within the page", f"{size}", where)
-        low, high = struct.unpack_from(pair, memory, start + k * width)
-        if not head <= low <= high <= size:
-            rule = f"ascending, from {head} to at most {size}"
-            raise _corrupt(c, f"offsets of value {k}", rule, f"{low} and {high}", where)
-        total += high - low
-        values.append(memory[start + low : start + high])
-        ends.append(total)
-    out_bits = 64 if total > MAX_OFFSET else offset_bits
-    offsets = struct.pack(f"<{len(ends)}{'i' if out_bits == 32 else 'q'}", *ends)
-    return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(values)))
 
 
 def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:
@@ -433,29 +392,16 @@ def decode_end_offsets(
             address(offsets), address(validity),
         )  # fmt: skip
     else:
-        nulls = _resolve_numpy(stored[skip:], start, limit, bits, offsets, validity)
+        null = stored[skip:] >= limit
+        ends = (stored[skip:] - limit * null).astype(np.int64)
+        wrong = (ends >= adjustment) | (ends < np.append(start, ends[:-1]))
+        nulls = -1 if wrong.any() else int(null.sum())
+        into = as_array(offsets, np.int32 if bits == 32 else np.int64)
+        into[0], into[1:] = 0, ends - start
+        as_array(validity)[:] = np.packbits(~null, bitorder="little")
     if nulls < 0:
         raise _corrupt_ends(adjustment, where)
     return NullableOffsets(offsets, bits, validity if nulls else None, nulls, start, stop)
-
-
-def _resolve_numpy(
-    stored: UInt64s,
-    start: int,
-    limit: np.uint64,
-    bits: int,
-    offsets: pa.Buffer,
-    validity: pa.Buffer,
-) -> int:
-    null = stored >= limit
-    ends = (stored - limit * null).astype(np.int64)
-    if (ends >= np.int64(limit)).any() or int(ends[0]) < start or (ends[1:] < ends[:-1]).any():
-        return -1
-    into = as_array(offsets, np.int32 if bits == 32 else np.int64)
-    into[0] = 0
-    into[1:] = ends - start
-    as_array(validity)[:] = np.packbits(~null, bitorder="little")
-    return int(null.sum())
 
 
 def pair_end_offsets(
@@ -695,7 +641,11 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     if len(rows) < count:
         raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
     if not use_compiled(count):
-        return _expand_numpy(rows, ends, items)
+        if count and int(rows.max()) >= number:
+            raise _beyond(int(rows.max()), number)
+        stops = np.append(0, np.cumsum(np.diff(ends).astype(np.int64)[rows]))
+        check_total(int(stops[-1]), count)
+        return _gather_strings(items.data, ends[rows], stops[1:], items.offset_bits)
     if bits == 64 and count and int(rows.max()) >= number:
         raise _beyond(int(rows.max()), number)
     return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
@@ -781,18 +731,3 @@ def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Str
         address(offsets), address(out),
     )  # fmt: skip
     return Strings(offsets, out_bits, out)
-
-
-def _expand_numpy(rows: NDArray[Any], ends: NDArray[Any], items: Strings) -> Strings:
-    number = len(ends) - 1
-    if len(rows) and int(rows.max()) >= number:
-        raise _beyond(int(rows.max()), number)
-    stops = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.diff(ends).astype(np.int64)[rows], out=stops[1:])
-    check_total(int(stops[-1]), len(rows))
-    memory = memoryview(items.data)
-    values = [memory[a:b] for a, b in pairwise(ends.tolist())]
-    joined = b"".join(map(values.__getitem__, rows.tolist()))
-    out_bits = 64 if len(joined) > MAX_OFFSET else items.offset_bits
-    offsets = stops if out_bits == 64 else stops.astype(np.int32)
-    return Strings(as_buffer(offsets), out_bits, pa.py_buffer(joined))

@@ -95,7 +95,16 @@ def select_near(
     if not 0 <= start <= count or capacity < CHUNK * len(queries):
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
     if not use_compiled(count * queries.rows.size // _PRODUCTS_PER_VALUE):
-        return _select_numpy(rows, queries, offsets, factors, limits, start, capacity)
+        parts, found, end = [np.empty((0, 2), np.int64)], 0, start
+        while end < count and min(CHUNK, count - end) * len(queries) <= capacity - found:
+            part = slice(end, end + CHUNK)
+            with np.errstate(all="ignore"):
+                values = offsets[part] + factors[part] * (queries.rows @ rows[part].T)
+                parts.append(np.argwhere(~(values > limits[:, None])) + np.array([0, end]))
+            found += len(parts[-1])
+            end = min(end + CHUNK, count)
+        query_of, row_of = np.concatenate(parts).astype(np.int32).T
+        return NearPairs(query_of, row_of, end)
     rows, offsets, factors = padded_to_step(rows, offsets, factors)
     blocks = queries.blocks
     padded = np.zeros(len(blocks) * LANES, np.float32)
@@ -110,29 +119,6 @@ def select_near(
         row_out=address(row_of),
     )  # fmt: skip
     return NearPairs(query_of[:found], row_of[:found], end)
-
-
-def _select_numpy(
-    rows: Float32s,
-    queries: QueryTable,
-    offsets: Float32s,
-    factors: Float32s,
-    limits: Float32s,
-    start: int,
-    capacity: int,
-) -> NearPairs:
-    end = start
-    parts: list[NDArray[np.int64]] = []
-    found = 0
-    while end < len(rows) and min(CHUNK, len(rows) - end) * len(queries) <= capacity - found:
-        part = slice(end, end + CHUNK)
-        with np.errstate(all="ignore"):
-            values = offsets[part] + factors[part] * (queries.rows @ rows[part].T)
-            parts.append(np.argwhere(~(values > limits[:, None])) + np.array([0, end]))
-        found += len(parts[-1])
-        end = min(end + CHUNK, len(rows))
-    pairs = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
-    return NearPairs(pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), end)
 
 
 def check_products(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
-from glaive.kernels._bitpack_checks import aligned, check_values
+from glaive.kernels._bitpack import aligned, check_values
 from glaive.kernels.native import runs as runs_loops
 from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array
@@ -192,33 +192,20 @@ def expand_runs(
             len(counts), word_bits, address(target), total,
         )  # fmt: skip
     else:
-        bad = _expand_numpy(data, values, lengths, runs, counts, word_bits, target)
+        source, word = as_array(data), word_bits // 8
+        ends = np.cumsum(runs)
+        nth = np.arange(int(runs.sum())) - np.repeat(ends - runs, runs)
+        length = source[np.repeat(lengths, runs) + nth].astype(np.int64)
+        sums = np.append(0, np.cumsum(length))
+        right = sums[ends] - sums[ends - runs] == counts
+        bad = -1 if right.all() else int(np.argmin(right))
+        if bad < 0:
+            value_at = np.repeat(values, runs) + nth * word
+            words = source[value_at[:, None] + np.arange(word)].view(f"<u{word}")[:, 0]
+            as_array(target, words.dtype)[:] = np.repeat(words, length)
     if bad >= 0:
         raise _wrong_sum(data, lengths, runs, counts, bad, where)
     return target
-
-
-def _expand_numpy(
-    data: pa.Buffer,
-    values: Int64s,
-    lengths: Int64s,
-    runs: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    target: pa.Buffer,
-) -> int:
-    source, word = as_array(data), word_bits // 8
-    ends = np.cumsum(runs)
-    nth = np.arange(int(runs.sum())) - np.repeat(ends - runs, runs)
-    length = source[np.repeat(lengths, runs) + nth].astype(np.int64)
-    sums = np.append(0, np.cumsum(length))
-    right = sums[ends] - sums[ends - runs] == counts
-    if not right.all():
-        return int(np.argmin(right))
-    value_at = np.repeat(values, runs) + nth * word
-    words = source[value_at[:, None] + np.arange(word)].view(f"<u{word}")[:, 0]
-    as_array(target, words.dtype)[:] = np.repeat(words, length)
-    return -1
 
 
 def take_runs(
@@ -253,7 +240,18 @@ def take_runs(
             address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
     else:
-        at = _take_numpy(data, values, lengths, runs, chunk, index, word_bits, target)
+        source, word = as_array(data), word_bits // 8
+        used, which = np.unique(chunk, return_inverse=True)
+        ends = np.cumsum(runs[used])
+        begins = ends - runs[used]
+        nth = np.arange(int(runs[used].sum())) - np.repeat(begins, runs[used])
+        sums = np.cumsum(source[np.repeat(lengths[used], runs[used]) + nth], dtype=np.int64)
+        pair = np.searchsorted(sums, np.append(0, sums)[begins][which] + index, side="right")
+        beyond = pair >= ends[which]
+        at = int(np.argmax(beyond)) if beyond.any() else -1
+        if at < 0:
+            value_at = values[chunk] + (pair - begins[which]) * word
+            as_array(target)[:] = source[value_at[:, None] + np.arange(word)].reshape(-1)
     if at >= 0:
         raise CorruptFileError(
             "run lengths of a chunk",
@@ -262,32 +260,6 @@ def take_runs(
             where=where,
         )
     return target
-
-
-def _take_numpy(
-    data: pa.Buffer,
-    values: Int64s,
-    lengths: Int64s,
-    runs: Int64s,
-    chunk: Int64s,
-    index: Int64s,
-    word_bits: int,
-    target: pa.Buffer,
-) -> int:
-    source, word = as_array(data), word_bits // 8
-    used, which = np.unique(chunk, return_inverse=True)
-    ends = np.cumsum(runs[used])
-    begins = ends - runs[used]
-    nth = np.arange(int(runs[used].sum())) - np.repeat(begins, runs[used])
-    sums = np.cumsum(source[np.repeat(lengths[used], runs[used]) + nth], dtype=np.int64)
-    before = np.append(0, sums)[begins]
-    pair = np.searchsorted(sums, before[which] + index, side="right")
-    beyond = pair >= ends[which]
-    if beyond.any():
-        return int(np.argmax(beyond))
-    at = values[chunk] + (pair - begins[which]) * word
-    as_array(target)[:] = source[at[:, None] + np.arange(word)].reshape(-1)
-    return -1
 
 
 def _words_of_chunks(values: pa.Buffer, counts: Int64s, word_bits: int) -> Any:

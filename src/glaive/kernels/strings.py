@@ -195,15 +195,9 @@ def value_lengths(
     ends = _offsets_of(offsets, offset_bits, count)
     if count == 0:
         return 0, 0
-    if use_compiled(count):
-        pair = np.empty(2, np.int64)
-        wrong = offsets_loops.lengths(address(offsets), offset_bits // 8, count, address(pair))
-        shortest, longest = pair.tolist()
-    else:
-        sizes = np.diff(ends[: count + 1].astype(np.int64))
-        shortest, longest = int(sizes.min()), int(sizes.max())
-        wrong = bool((ends[1 : count + 1] < ends[:count]).any())
-    _refuse(ends, count, data, descend=bool(wrong))
+    sizes = np.diff(ends[: count + 1])
+    shortest, longest = int(sizes.min()), int(sizes.max())
+    _refuse(ends, count, data, descend=shortest < 0)
     return shortest, longest
 
 

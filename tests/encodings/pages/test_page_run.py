@@ -37,7 +37,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.v2.columns import Column
-from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.fsst import train_symbols
 from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import ByteRange, Where

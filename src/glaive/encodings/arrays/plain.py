@@ -34,7 +34,7 @@ from glaive.encodings.protocol import Fetch, Kept, PageBytes, and_then, join
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings20_pb2 as pb
-from glaive.kernels._bounds import check_apart
+from glaive.kernels._addresses import check_apart
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.offsets import (

@@ -26,7 +26,7 @@ from glaive.encodings.registry import array_encoding, read_array
 from glaive.encodings.values.packed_struct import pack_rows, split_rows
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings20_pb2 as pb
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_out_of_line
 from glaive.kernels.fsst import SymbolTable, decode_strings
 from glaive.kernels.strings import Strings

@@ -20,8 +20,7 @@ from glaive.encodings.miniblock.layout import MAX_CHUNK_LEVELS, chunk_words, rep
 from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._bitpack_checks import out_of_line_sizes
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
 from glaive.kernels.chunks import FramedChunks, assemble_chunks
 from glaive.kernels.levels import cut_visible
 from glaive.kernels.runs import count_pairs

@@ -23,7 +23,7 @@ from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, jo
 from glaive.encodings.registry import open_page, page_layout
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._bounds import check_apart
+from glaive.kernels._addresses import check_apart
 from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where, as_buffer, items_of
 
 _PAIR = [64, 64]

@@ -47,8 +47,9 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._full_zip_reference import EntryLayout, Unzipped
 from glaive.kernels.full_zip import (
+    EntryLayout,
+    Unzipped,
     check_ranges,
     gather_ranges,
     gather_rows,

@@ -29,8 +29,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats
 from glaive.encodings.writing.string_stats import VariableStats, build_dictionary, dictionary_bytes
 from glaive.errors import SchemaError
-from glaive.kernels._bitpack_checks import out_of_line_sizes
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
 from glaive.kernels.strings import CHUNK_BYTES
 from glaive.types import as_array
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
-from glaive.kernels._bitpack_reference import BLOCK
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import chunk_widths
 from glaive.types import UInt8s, as_array
 

@@ -44,7 +44,7 @@ from glaive.errors import SchemaError
 from glaive.format.pb import encodings21_pb2, encodings23_pb2
 from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
-from glaive.kernels._bitpack_checks import out_of_line_sizes
+from glaive.kernels._bitpack import out_of_line_sizes
 from glaive.kernels.levels import resolve_lists
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_array, as_buffer
 

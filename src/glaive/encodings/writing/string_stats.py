@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
 from glaive.dataclass import dataclass
-from glaive.kernels.fsst import SymbolTable, encode_strings
-from glaive.kernels.fsst_train import sample_strings, train_symbols
+from glaive.kernels.fsst import SymbolTable, encode_strings, sample_strings, train_symbols
 from glaive.kernels.hashing import copy_ranges, number_strings, number_words
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
 from glaive.types import Int64s, as_array

@@ -38,8 +38,8 @@ from glaive.index.vector.storage import (
     transposed,
 )
 from glaive.io.pool import ordered_map
-from glaive.kernels._growing_graph import MAX_BYTES
 from glaive.kernels.distances import Centroids, Metric, find_nearest, sum_by_cluster
+from glaive.kernels.graph_build import MAX_BYTES
 from glaive.kernels.rotation import quantize_rotated
 from glaive.types import Flags, Float32s, UInt8s
 

@@ -29,9 +29,15 @@ from glaive.index.vector.parameters import GraphParameters
 from glaive.index.vector.storage import MODEL, json_list, read_partitions
 from glaive.io.failures import spilling
 from glaive.io.pool import ordered_map, worker_count
-from glaive.kernels._growing_graph import Edges, GrowingGraph, Nodes
 from glaive.kernels.graph import Lists, Points, repair_graph
-from glaive.kernels.graph_build import Scratch, find_neighbors, link_back
+from glaive.kernels.graph_build import (
+    Edges,
+    GrowingGraph,
+    Nodes,
+    Scratch,
+    find_neighbors,
+    link_back,
+)
 from glaive.kernels.graph_search import GraphLevel, GraphLevels
 from glaive.types import Flags, Float32s, Int64s, as_buffer
 

@@ -17,7 +17,6 @@ from glaive.kernels.loops.memory import (
     store_u16,
     store_u32,
     store_u64,
-    trailing_zeros,
 )
 
 LANES = 64
@@ -86,29 +85,6 @@ def count_levels(
             hidden += level > visible_max
             bad_def += level > max_def
     return rows, np.int64(entries) - hidden, bad_rep, bad_def
-
-
-@kernel
-def find_row(rep: int, entries: int, max_rep: int, row: int) -> np.int64:
-    """Return the entry at which row number ``row`` begins, ``entries`` if there is none."""
-    rows_before = np.int64(row)
-    full = entries - entries % LANES
-    for i in range(0, full, LANES):
-        mask = levels_equal(rep + 2 * i, max_rep)
-        here = np.int64(popcount(mask))
-        if rows_before >= here:
-            rows_before -= here
-            continue
-        while rows_before > 0:
-            mask &= mask - np.uint64(1)
-            rows_before -= 1
-        return np.int64(i) + np.int64(trailing_zeros(mask))
-    for i in range(full, entries):
-        if np.int64(load_u16(rep + 2 * i)) == max_rep:
-            if rows_before == 0:
-                return np.int64(i)
-            rows_before -= 1
-    return np.int64(entries)
 
 
 @kernel

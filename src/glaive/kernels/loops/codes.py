@@ -8,11 +8,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from glaive.kernels.loops.distances import dot_f32, keep_near, sort_heap, squared_f32
 from glaive.kernels.loops.memory import (
     counted,
+    instruction,
     item_f32,
     item_u8,
     kernel,
@@ -186,61 +186,55 @@ def _splat(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, none, ir.Constant(_WORDS, [0] * _WORDS.count))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@instruction(types.uint64, *(types.int64,) * 4, *(types.float32,) * 4)
 def rows_within(
-    _context: Any, codes: Any, width: Any, tables: Any, terms: Any, weight: Any, offset: Any,
-    step: Any, limit: Any,
+    builder: Any, code_at: Any, parts: Any, table_at: Any, terms_at: Any, weight_of: Any,
+    start: Any, step_of: Any, most: Any,
 ) -> Any:  # fmt: skip
     """Bits of those of 64 rows whose bound is not beyond a limit.
 
     The bound of a row is ``offset + weight * term`` and ``step`` times its sum of bytes. Codes lie
     part by part; the rows 0, 32, 1, 33 and so on side by side.
     """
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        code_at, parts, table_at, terms_at, weight_of, start, step_of, most = args
-        zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
-        for total in sums:
-            builder.store(zero, total)
-        low_byte = ir.Constant(_PAIRS, [255] * _PAIRS.count)
-        eight = ir.Constant(_PAIRS, [8] * _PAIRS.count)
-        with counted(builder, parts) as part:
-            here = builder.add(code_at, builder.mul(part, ir.Constant(_I64, LANES)))
-            table = builder.add(table_at, builder.mul(part, ir.Constant(_I64, _ENTRIES)))
-            numbers = load(builder, here, _BYTES)
-            quarters = [
-                load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES)
-                for at in range(4)
-            ]
-            low = pick(builder, quarters[0], quarters[1], numbers)
-            high = pick(builder, quarters[2], quarters[3], numbers)
-            is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
-            entries = builder.bitcast(builder.select(is_high, high, low), _PAIRS)
-            halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
-            for total, half in zip(sums, halves, strict=True):
-                builder.store(builder.add(builder.load(total), half), total)
-        step_of, most, weight_of, start = (
-            _splat(builder, value) for value in (step_of, most, weight_of, start)
-        )
-        mask = ir.Constant(_I64, 0)
-        for number, total in enumerate(sums):
-            bound = builder.uitofp(builder.zext(builder.load(total), _WORDS), _FLOATS)
-            bound = builder.fmul(bound, step_of)
-            at = builder.add(terms_at, ir.Constant(_I64, number * LANES * 2))
-            term = builder.fmul(load(builder, at, _FLOATS), weight_of)
-            # Rounding of the term, which may be large.
-            size = builder.fmul(term, _splat(builder, ir.Constant(ir.FloatType(), 1e-6)))
-            is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
-            size = builder.select(is_less, builder.fneg(size), size)
-            bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
-            within = builder.fcmp_unordered("<=", bound, most)
-            bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
-            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
-        return mask
-
-    addresses, floats = (types.int64,) * 4, (types.float32,) * 4
-    return types.uint64(*addresses, *floats), codegen
+    zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
+    for total in sums:
+        builder.store(zero, total)
+    low_byte = ir.Constant(_PAIRS, [255] * _PAIRS.count)
+    eight = ir.Constant(_PAIRS, [8] * _PAIRS.count)
+    with counted(builder, parts) as part:
+        here = builder.add(code_at, builder.mul(part, ir.Constant(_I64, LANES)))
+        table = builder.add(table_at, builder.mul(part, ir.Constant(_I64, _ENTRIES)))
+        numbers = load(builder, here, _BYTES)
+        quarters = [
+            load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES)
+            for at in range(4)
+        ]
+        low = pick(builder, quarters[0], quarters[1], numbers)
+        high = pick(builder, quarters[2], quarters[3], numbers)
+        is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
+        entries = builder.bitcast(builder.select(is_high, high, low), _PAIRS)
+        halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
+        for total, half in zip(sums, halves, strict=True):
+            builder.store(builder.add(builder.load(total), half), total)
+    step_of, most, weight_of, start = (
+        _splat(builder, value) for value in (step_of, most, weight_of, start)
+    )
+    mask = ir.Constant(_I64, 0)
+    for number, total in enumerate(sums):
+        bound = builder.uitofp(builder.zext(builder.load(total), _WORDS), _FLOATS)
+        bound = builder.fmul(bound, step_of)
+        at = builder.add(terms_at, ir.Constant(_I64, number * LANES * 2))
+        term = builder.fmul(load(builder, at, _FLOATS), weight_of)
+        # Rounding of the term, which may be large.
+        size = builder.fmul(term, _splat(builder, ir.Constant(ir.FloatType(), 1e-6)))
+        is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
+        size = builder.select(is_less, builder.fneg(size), size)
+        bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
+        within = builder.fcmp_unordered("<=", bound, most)
+        bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
+        mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
+    return mask
 
 
 @kernel

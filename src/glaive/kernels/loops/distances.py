@@ -12,11 +12,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import (
     counted,
     float_of_bits,
+    instruction,
     item_f32,
     item_f64,
     item_u16,
@@ -152,17 +152,11 @@ def put_candidate(target: int, value: int) -> None:
     store_u32(target, np.uint32(value))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def shift_16(_context: Any, address: Any) -> Any:
+@instruction(types.void, types.int64)
+def shift_16(builder: Any, address: Any) -> Any:
     """Move 16 words by one place."""
-    words = lanes_of(32, 16)
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        moved = builder.add(args[0], ir.Constant(ir.IntType(64), 4))
-        store(builder, moved, load(builder, args[0], words))
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64), codegen
+    moved = builder.add(address, ir.Constant(ir.IntType(64), 4))
+    store(builder, moved, load(builder, address, lanes_of(32, 16)))
 
 
 @kernel
@@ -392,23 +386,6 @@ def measure(
         store_f32(out + i * 4, distance)
 
 
-@kernel
-def widen(source: int, target: int, count: int, element: int) -> None:
-    """Convert half or brain floats."""
-    if element == _F16:
-        widen_f16(source, target, count)
-    else:
-        widen_bf16(source, target, count)
-
-
-@kernel_with_sums
-def squares(values: int, rows: int, dimension: int, out: int) -> None:
-    """Squared norms of vectors."""
-    for i in range(rows):
-        vector = values + i * dimension * 4
-        store_f32(out + i * 4, dot_f32(vector, vector, dimension))
-
-
 # --- Compiled search for the best of many centroids; its wrapper is in ``glaive.kernels.distances``
 # Four rows are multiplied with 32 centroids at a time, which lie in the table dimension by
 # dimension, so that each number of a row meets two vectors of 16 centroids. A loop over numbers
@@ -437,70 +414,56 @@ def splat_f32(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, ir.Constant(_FLOATS, ir.Undefined), every)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+@instruction(types.void, *(types.int64,) * 6)
 def score_rows(
-    _context: Any, rows: Any, stride: Any, dimension: Any, table: Any, blocks: Any, scratch: Any
+    builder: Any, first_row: Any, row_bytes: Any, dims: Any, begin: Any, count: Any, into: Any
 ) -> Any:
     """Store the best score of four rows in each lane, and the first centroid of its vector."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        first_row, row_bytes, dims, begin, count, into = args
-        halves = BLOCK // LANES
-        sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(halves)] for _ in range(ROWS)]
-        lowest = ir.Constant(_FLOATS, [float("-inf")] * LANES)
-        best = [cgutils.alloca_once_value(builder, lowest) for _ in range(ROWS)]
-        zeros = ir.Constant(_NUMBERS, [0] * LANES)
-        chosen = [cgutils.alloca_once_value(builder, zeros) for _ in range(ROWS)]
-        for row in range(ROWS):
-            builder.store(lowest, best[row])
-            builder.store(zeros, chosen[row])
-        starts = [
-            builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
-        ]
-        line = BLOCK * 4
-        block_bytes = builder.mul(builder.add(dims, _number(1)), _number(line))
-        with counted(builder, count) as block_number:
-            head = builder.add(begin, builder.mul(block_number, block_bytes))
-            for half in range(halves):
-                bias = load(builder, builder.add(head, _number(half * LANES * 4)), _FLOATS)
-                for row in range(ROWS):
-                    builder.store(bias, sums[row][half])
-            with counted(builder, dims) as at_number:
-                here = builder.add(
-                    head, builder.mul(builder.add(at_number, _number(1)), _number(line))
-                )
-                numbers = [
-                    load(builder, builder.add(here, _number(half * LANES * 4)), _FLOATS)
-                    for half in range(halves)
-                ]
-                offset = builder.mul(at_number, _number(4))
-                for row in range(ROWS):
-                    address = builder.add(starts[row], offset)
-                    value = splat_f32(builder, load(builder, address, ir.FloatType()))
-                    for half in range(halves):
-                        product = builder.fmul(value, numbers[half], flags=_CONTRACT)
-                        total = builder.fadd(
-                            builder.load(sums[row][half]), product, flags=_CONTRACT
-                        )
-                        builder.store(total, sums[row][half])
-            for half in range(halves):
-                first = builder.add(
-                    builder.mul(block_number, _number(BLOCK)), _number(half * LANES)
-                )
-                ids = splat(builder, first, _NUMBERS)
-                for row in range(ROWS):
-                    score, before = builder.load(sums[row][half]), builder.load(best[row])
-                    better = builder.fcmp_ordered(">", score, before)
-                    builder.store(builder.select(better, score, before), best[row])
-                    kept = builder.select(better, ids, builder.load(chosen[row]))
-                    builder.store(kept, chosen[row])
-        for row in range(ROWS):
-            to = builder.add(into, _number(row * LANES * 8))
-            store(builder, to, builder.load(best[row]))
-            store(builder, builder.add(to, _number(LANES * 4)), builder.load(chosen[row]))
-        return _ctx.get_dummy_value()
-
-    return types.void(*(types.int64,) * 6), codegen
+    halves = BLOCK // LANES
+    sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(halves)] for _ in range(ROWS)]
+    lowest = ir.Constant(_FLOATS, [float("-inf")] * LANES)
+    best = [cgutils.alloca_once_value(builder, lowest) for _ in range(ROWS)]
+    zeros = ir.Constant(_NUMBERS, [0] * LANES)
+    chosen = [cgutils.alloca_once_value(builder, zeros) for _ in range(ROWS)]
+    for row in range(ROWS):
+        builder.store(lowest, best[row])
+        builder.store(zeros, chosen[row])
+    starts = [builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)]
+    line = BLOCK * 4
+    block_bytes = builder.mul(builder.add(dims, _number(1)), _number(line))
+    with counted(builder, count) as block_number:
+        head = builder.add(begin, builder.mul(block_number, block_bytes))
+        for half in range(halves):
+            bias = load(builder, builder.add(head, _number(half * LANES * 4)), _FLOATS)
+            for row in range(ROWS):
+                builder.store(bias, sums[row][half])
+        with counted(builder, dims) as at_number:
+            here = builder.add(head, builder.mul(builder.add(at_number, _number(1)), _number(line)))
+            numbers = [
+                load(builder, builder.add(here, _number(half * LANES * 4)), _FLOATS)
+                for half in range(halves)
+            ]
+            offset = builder.mul(at_number, _number(4))
+            for row in range(ROWS):
+                address = builder.add(starts[row], offset)
+                value = splat_f32(builder, load(builder, address, ir.FloatType()))
+                for half in range(halves):
+                    product = builder.fmul(value, numbers[half], flags=_CONTRACT)
+                    total = builder.fadd(builder.load(sums[row][half]), product, flags=_CONTRACT)
+                    builder.store(total, sums[row][half])
+        for half in range(halves):
+            first = builder.add(builder.mul(block_number, _number(BLOCK)), _number(half * LANES))
+            ids = splat(builder, first, _NUMBERS)
+            for row in range(ROWS):
+                score, before = builder.load(sums[row][half]), builder.load(best[row])
+                better = builder.fcmp_ordered(">", score, before)
+                builder.store(builder.select(better, score, before), best[row])
+                kept = builder.select(better, ids, builder.load(chosen[row]))
+                builder.store(kept, chosen[row])
+    for row in range(ROWS):
+        to = builder.add(into, _number(row * LANES * 8))
+        store(builder, to, builder.load(best[row]))
+        store(builder, builder.add(to, _number(LANES * 4)), builder.load(chosen[row]))
 
 
 @kernel

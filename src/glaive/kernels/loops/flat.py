@@ -74,30 +74,6 @@ def take_items(
     return -1
 
 
-@kernel
-def take_bits(
-    data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
-    wanted: int, target: int,
-) -> int:  # fmt: skip
-    """As ``take_items`` for single bits."""
-    byte = np.uint64(0)
-    for i in range(wanted):
-        c = load_i64(chunk + i * 8)
-        at = load_i64(index + i * 8)
-        if c < 0 or c >= chunks or at < 0:
-            return i
-        start = load_i64(starts + c * 8)
-        end = load_i64(sizes + c * 8)
-        if start < 0 or end > data_size - start or (at >> 3) >= end:
-            return i
-        bit = (np.uint64(load_u8(data + start + (at >> 3))) >> np.uint64(at & 7)) & np.uint64(1)
-        byte |= bit << np.uint64(i & 7)
-        if (i & 7) == 7 or i == wanted - 1:
-            store_u8(target + (i >> 3), byte)
-            byte = np.uint64(0)
-    return -1
-
-
 # --- Compiled kernels over byte streams; their wrappers are in ``glaive.kernels.flat``
 # Eight values at a time: their bytes are a matrix of 8 × 8 (or two of 4 × 4), which is transposed
 # in registers by exchanging ever larger corners. The same transposition splits and joins.
@@ -242,39 +218,7 @@ def split(values: int, counts: int, chunks: int, width: int, target: int) -> Non
         target += count * width
 
 
-@kernel
-def take(
-    data: int, starts: int, counts: int, chunks: int, chunk: int, index: int, wanted: int,
-    width: int, target: int,
-) -> int:  # fmt: skip
-    """Return the first position that lies outside its chunk, -1 when there is none."""
-    for i in range(wanted):
-        c = load_i64(chunk + i * 8)
-        at = load_i64(index + i * 8)
-        if c < 0 or c >= chunks or at < 0:
-            return i
-        count = load_i64(counts + c * 8)
-        if at >= count:
-            return i
-        word = join_value(data + load_i64(starts + c * 8) + at, count, width)
-        if width == 8:
-            store_u64(target + i * 8, word)
-        else:
-            store_u32(target + i * 4, word)
-    return -1
-
-
 # --- Compiled copies of ranges with space between them; wrapper: ``glaive.kernels.flat``
-
-
-@kernel
-def space_ranges(data: int, starts: int, sizes: int, count: int, alignment: int, out: int) -> None:
-    """Copy ranges, each to the next multiple of ``alignment``; there is room for all of them."""
-    at = 0
-    for i in range(count):
-        size = load_i64(sizes + 8 * i)
-        copy(out + at, data + load_i64(starts + 8 * i), size)
-        at += (size + alignment - 1) // alignment * alignment
 
 
 # --- The kernel that measures blocks of LZ4. Wrapper: ``glaive.kernels.flat`` ------------

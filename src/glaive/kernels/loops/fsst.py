@@ -9,21 +9,27 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    copy,
+    copy16,
     kernel,
     load_i64,
+    load_partial,
     load_u8,
+    load_u16,
     load_u32,
     load_u64,
     low_bits,
+    pick,
     same_bytes,
     set_bit,
     store_u8,
+    store_u16,
     store_u32,
     store_u64,
     trailing_zeros,
 )
 from glaive.kernels.loops.offsets import candidates_64, load_offset, store_offset
-from glaive.kernels.records import DecodeState, offsets_of
+from glaive.kernels.records import Candidate, DecodeState, SymbolSlot, TrainRound, offsets_of
 
 STATE = offsets_of(DecodeState)
 ESCAPE = 255
@@ -158,31 +164,11 @@ def end_of_value(k: int, codes: int, sizes: int, checkpoints: int) -> int:
 
 
 @kernel
-def _ends_of_values32(
-    offsets: int, n: int, codes: int, sizes: int, checkpoints: int, target: int, at: int
-) -> int:
-    """Write where ``n`` values end, counted from ``-at``; 1 when an offset is wrong."""
-    first = np.int64(load_u32(offsets))
-    size = np.int64(load_u32(offsets + 4 * n)) - first
-    before = np.int64(0)
-    wrong = 0
-    for j in range(1, n + 1):
-        k = np.int64(load_u32(offsets + 4 * j)) - first
-        if k < before or k > size:
-            return 1
-        end = end_of_value(k, codes, sizes, checkpoints)
-        wrong |= end < 0
-        store_u32(target + 4 * j, at + end)
-        before = k
-    return wrong
-
-
-@kernel
 def _ends_of_values(
     offsets: int, width: int, n: int, codes: int, sizes: int, checkpoints: int, target: int,
     out_width: int, at: int,
 ) -> int:  # fmt: skip
-    """As ``_ends_of_values32``, for other widths of offsets."""
+    """Write where ``n`` values end, counted from ``-at``; 1 when an offset is wrong."""
     first = load_offset(offsets, width)
     last = load_offset(offsets + width * n, width)
     before = first
@@ -240,12 +226,7 @@ def decode(
             written = stream(p, stop, out + at, symbols, sizes, chosen, checkpoints)
             if written < 0:
                 return chunk
-            if width == 4 and out_width == 4:
-                wrong = _ends_of_values32(source, n, p, sizes, checkpoints, target, at)
-            else:
-                wrong = _ends_of_values(
-                    source, width, n, p, sizes, checkpoints, target, out_width, at
-                )
+            wrong = _ends_of_values(source, width, n, p, sizes, checkpoints, target, out_width, at)
             if wrong:
                 return chunk
             at += written
@@ -417,3 +398,565 @@ def search_chunks(
             pattern += size
         done += count
     return -1
+
+
+# --- Kernels that encode FSST text. Checked wrapper: ``glaive.kernels.fsst`` ------------
+# The tables of an encoder are 1024 words, then 1024 slots of 64 bits, then entries of 32 bits:
+# 65536 by the next two bytes, 256 by the last byte of a value.
+#
+# ========== =======================================================
+# bits       of an entry, and of the lower half of a slot
+# ========== =======================================================
+# 0 to 15    the code to write, and behind an escape the byte
+# 16 to 19   bytes to write: 1, 2, or 0 for the stop byte
+# 20 to 23   bytes to read
+# 24 to 31   4 for the stop byte, else 0
+# ========== =======================================================
+#
+# The upper half of a slot is the number of upper bits of its word that do not count.
+
+SLOTS = 8192
+"""Bytes in front of the slots."""
+
+PAIRS = 16_384
+"""Bytes in front of the entries."""
+
+LAST = 65_536
+"""Entries in front of those for a last byte."""
+
+BLOCK = 64
+"""Bytes that are copied of every value, however short."""
+
+
+@kernel
+def slot_of(word: int) -> int:
+    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    mixed = np.uint32(np.uint32(word) << np.uint32(8)) * np.uint32(0x9E3779B1)
+    return np.int64(np.uint32(mixed) >> np.uint32(22))
+
+
+@kernel
+def _step(p: int, at: int, mark: int, tables: int) -> tuple[int, int, int]:
+    """Write the code of the symbol at ``p``; returns where to read, write and mark next.
+
+    There is no branch to mispredict: both candidates are looked up, and the end of the value is
+    marked at every step, but kept only at the stop byte.
+    """
+    word = load_u64(p)
+    slot = tables + 8 * slot_of(word)
+    long = load_u64(slot + SLOTS)
+    differs = (word ^ load_u64(slot)) << ((long >> np.uint64(32)) & np.uint64(63))
+    short = load_u32(tables + PAIRS + 4 * np.int64(word & np.uint64(0xFFFF)))
+    entry = np.int64(pick(differs, np.uint32(long), short))
+    store_u16(at, entry)
+    store_u32(mark, at)
+    return p + ((entry >> 20) & 15), at + ((entry >> 16) & 3), mark + (entry >> 24)
+
+
+@kernel
+def _encode_plain(
+    offsets: int, width: int, data: int, data_end: int, first: int, last: int, tables: int,
+    ends: int, out: int, base: int,
+) -> int:  # fmt: skip
+    """Encode values one after the other; returns where in ``out`` they end, from ``base`` on."""
+    at = out + base
+    p = data + load_offset(offsets + width * first, width)
+    for i in range(first, last):
+        end = data + load_offset(offsets + width * (i + 1), width)
+        while p < end:
+            word = load_partial(p, data_end)
+            slot = tables + 8 * slot_of(word)
+            long = load_u64(slot + SLOTS)
+            differs = (word ^ load_u64(slot)) << ((long >> np.uint64(32)) & np.uint64(63))
+            entry = np.int64(long & np.uint64(0xFFFFFFFF))
+            if differs != 0 or p + (entry >> 20) > end:
+                index = np.int64(word & np.uint64(0xFFFF))
+                if p + 1 == end:
+                    index = LAST + (index & 255)
+                entry = np.int64(load_u32(tables + PAIRS + 4 * index))
+            store_u16(at, entry)
+            # Here the stop byte is an ordinary byte, which is escaped.
+            at += ((entry >> 16) & 3) + (entry >> 25)
+            p += (entry >> 20) & 15
+        store_offset(ends + width * (i + 1), width, at - out)
+    return at - out
+
+
+@kernel
+def _copy_with_stops(
+    offsets: int, width: int, data: int, data_end: int, first: int, last: int, target: int,
+    limit: int, stop: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Copy values up to ``limit``, each with the stop byte behind; next value, end of the copy."""
+    start = load_offset(offsets + width * first, width)
+    i = first
+    while i < last and target < limit:
+        end = load_offset(offsets + width * (i + 1), width)
+        size = end - start
+        p = data + start
+        if p + BLOCK <= data_end:
+            for k in range(0, BLOCK, 16):
+                copy16(target + k, p + k)
+            if size > BLOCK:
+                copy(target + BLOCK, p + BLOCK, size - BLOCK)
+        else:
+            copy(target, p, size)
+        target += size
+        store_u8(target, stop)
+        target += 1
+        start = end
+        i += 1
+    return i, target
+
+
+@kernel
+def _store_ends(marks: int, count: int, start: int, base: int, ends: int, width: int) -> None:
+    """Store the ends that marks stand for: the lower halves of addresses behind ``start``."""
+    less = np.uint32(start)
+    for k in range(count):
+        end = base + np.int64(np.uint32(load_u32(marks + 4 * k) - less))
+        store_offset(ends + width * (k + 1), width, end)
+
+
+@kernel
+def _encode_lanes(
+    offsets: int, width: int, data: int, data_end: int, first: int, last: int, size: int,
+    tables: int, stop: int, scratch: int, batch: int, ends: int, out: int, base: int,
+) -> int:  # fmt: skip
+    """Encode values of ``size`` bytes in all, in four lanes that take turns.
+
+    While one lane waits for its table, the others continue. Returns where in ``out`` they end,
+    from ``base`` on, or -1 where a value has the stop byte.
+    """
+    capacity = 2 * batch + 2 * BLOCK
+    marks = scratch + 4 * capacity
+    total = size + last - first
+    i1, t1 = _copy_with_stops(
+        offsets, width, data, data_end, first, last, scratch, scratch + total // 4, stop
+    )
+    i2, t2 = _copy_with_stops(
+        offsets, width, data, data_end, i1, last, t1, scratch + total // 2, stop
+    )
+    i3, t3 = _copy_with_stops(
+        offsets, width, data, data_end, i2, last, t2, scratch + total * 3 // 4, stop
+    )
+    _, t4 = _copy_with_stops(offsets, width, data, data_end, i3, last, t3, t3 + total, stop)
+    p0, p1, p2, p3 = scratch, t1, t2, t3
+    s0, s1, s2, s3 = out + base, scratch + capacity, scratch + 2 * capacity, scratch + 3 * capacity
+    o0, o1, o2, o3 = s0, s1, s2, s3
+    m0, m1 = marks, marks + 4 * (i1 - first)
+    m2, m3 = marks + 4 * (i2 - first), marks + 4 * (i3 - first)
+    k0, k1, k2, k3 = m0, m1, m2, m3
+    while True:
+        # A step reads 8 bytes at most: so many steps do not pass the end of a lane.
+        steps = min(t1 - p0, t2 - p1, t3 - p2, t4 - p3) >> 3
+        if steps <= 0:
+            break
+        for _ in range(steps):
+            p0, o0, k0 = _step(p0, o0, k0, tables)
+            p1, o1, k1 = _step(p1, o1, k1, tables)
+            p2, o2, k2 = _step(p2, o2, k2, tables)
+            p3, o3, k3 = _step(p3, o3, k3, tables)
+    for _ in range(4):
+        # Each remaining lane is finished alone; the lanes rotate through the same variables.
+        while p0 < t1:
+            p0, o0, k0 = _step(p0, o0, k0, tables)
+        p0, p1, p2, p3 = p1, p2, p3, p0
+        t1, t2, t3, t4 = t2, t3, t4, t1
+        o0, o1, o2, o3 = o1, o2, o3, o0
+        k0, k1, k2, k3 = k1, k2, k3, k0
+    if (
+        (k0 - m0 != 4 * (i1 - first))
+        | (k1 - m1 != 4 * (i2 - i1))
+        | (k2 - m2 != 4 * (i3 - i2))
+        | (k3 - m3 != 4 * (last - i3))
+    ):
+        return -1
+    # Put the output of the lanes back to back.
+    _store_ends(m0, i1 - first, s0, base, ends + width * first, width)
+    at = base + o0 - s0
+    copy(out + at, s1, o1 - s1)
+    _store_ends(m1, i2 - i1, s1, at, ends + width * i1, width)
+    at += o1 - s1
+    copy(out + at, s2, o2 - s2)
+    _store_ends(m2, i3 - i2, s2, at, ends + width * i2, width)
+    at += o2 - s2
+    copy(out + at, s3, o3 - s3)
+    _store_ends(m3, last - i3, s3, at, ends + width * i3, width)
+    return at + o3 - s3
+
+
+@kernel
+def encode(
+    offsets: int, width: int, data: int, data_end: int, first: int, values: int, tables: int,
+    stop: int, scratch: int, batch: int, ends: int, out: int, capacity: int, state: int,
+) -> int:  # fmt: skip
+    """Encode values from ``first`` on; returns ``values``, or where ``capacity`` may not suffice.
+
+    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded
+    in batches of at most ``batch`` bytes, a stop byte counted with each; a value that is longer,
+    or that has the stop byte, is encoded in place. ``scratch`` has room for sixteen times the
+    batch and 1024 bytes.
+    """
+    at = load_i64(state)
+    i = first
+    while i < values:
+        start = load_offset(offsets + width * i, width)
+        j = i + 1
+        while j < values and load_offset(offsets + width * (j + 1), width) - start + j - i < batch:
+            j += 1
+        size = load_offset(offsets + width * j, width) - start
+        if 2 * size + 8 > capacity - at:
+            store_u64(state, at)
+            return i
+        done = np.int64(-1)
+        if stop >= 0 and size + j - i <= batch:
+            done = _encode_lanes(
+                offsets=offsets, width=width, data=data, data_end=data_end, first=i, last=j,
+                size=size, tables=tables, stop=stop, scratch=scratch, batch=batch, ends=ends,
+                out=out, base=at,
+            )  # fmt: skip
+        if done < 0:
+            done = _encode_plain(offsets, width, data, data_end, i, j, tables, ends, out, at)
+        at = done
+        i = j
+    store_u64(state, at)
+    return values
+
+
+# --- Kernel that finds FSST symbols. Checked wrapper: ``glaive.kernels.fsst`` -----------
+# A *step* is the number of what is encoded at once: below 256 a literal byte, from 256 on the
+# symbol of a code. All tables lie in one block of memory that begins as zeros.
+
+MAX_SYMBOLS = 255
+"""Symbols of a table."""
+
+STEPS = 512
+
+STEP_MASK = 511
+SIZE_SHIFT = 12
+"""An entry has the step in its low bits, and its number of bytes above."""
+
+CANDIDATE = offsets_of(Candidate)
+CANDIDATE_BYTES = 8 * len(CANDIDATE)
+SLOT = offsets_of(SymbolSlot)
+SLOT_BYTES = 8 * len(SLOT)
+ROUND = offsets_of(TrainRound)
+ROUND_BYTES = 8 * len(ROUND)
+
+WORDS = 0
+"""Start of the words of all steps, 8 bytes each; the other tables follow."""
+
+SIZES = WORDS + 8 * STEPS
+TRAINED_PAIRS = SIZES + 8 * STEPS
+"""The entries for the next two bytes, 16 bits each; behind them those for a last byte."""
+
+SINGLES = TRAINED_PAIRS + 2 * 65_536
+TRAINED_SLOTS = SINGLES + 2 * 256
+TIMES = TRAINED_SLOTS + SLOT_BYTES * 1024
+PAIR_TIMES = TIMES + 4 * STEPS
+HEAP = PAIR_TIMES + 4 * STEPS * STEPS
+"""Start of the heap; keys of pairs, candidates and a hash table of them follow."""
+
+
+@kernel
+def _look_up(p: int, end: int, data_end: int, memory: int) -> int:
+    """Return the entry for the text at ``p``, without branches: they would be mispredicted."""
+    word = load_partial(p, data_end)
+    slot = memory + TRAINED_SLOTS + SLOT_BYTES * slot_of(word)
+    long = np.int64(load_u64(slot + SLOT.entry))
+    differs = (word & load_u64(slot + SLOT.mask)) ^ load_u64(slot + SLOT.word)
+    misfit = differs | np.uint64(long == 0) | np.uint64(p + (long >> SIZE_SHIFT) > end)
+    pair = np.int64(word & np.uint64(0xFFFF))
+    single = 65_536 + np.int64(word & np.uint64(0xFF))
+    short = load_u16(memory + TRAINED_PAIRS + 2 * pick(np.uint64(p + 1 < end), single, pair))
+    return pick(misfit, long, np.int64(short))
+
+
+@kernel
+def _add(address: int, number: int) -> int:
+    """Add to a count; returns what it was."""
+    times = np.int64(load_u32(address))
+    store_u32(address, times + number)
+    return times
+
+
+@kernel
+def _tally(entry: int, before: int, memory: int, keys: int, key_count: int) -> int:
+    """Count a step, and the pair of it and the step before; returns the number of keys.
+
+    A long step counts as its first byte too: it might be better to stop there.
+    """
+    step = entry & STEP_MASK
+    head = np.int64(load_u64(memory + WORDS + 8 * step) & np.uint64(0xFF))
+    is_long = np.int64((entry >> SIZE_SHIFT) > 1)
+    _add(memory + TIMES + 4 * step, 1)
+    _add(memory + TIMES + 4 * head, is_long)
+    if before >= 0:
+        # Keys are written in any case; only new ones are counted and so kept.
+        key = before << 9 | step
+        store_u32(keys + 4 * key_count, key)
+        key_count += _add(memory + PAIR_TIMES + 4 * key, 1) == 0
+        key = before << 9 | head
+        store_u32(keys + 4 * key_count, key)
+        key_count += is_long & (_add(memory + PAIR_TIMES + 4 * key, is_long) == 0)
+    return key_count
+
+
+@kernel
+def _left(entry: int) -> int:
+    """The step as the first of a pair; -1 where nothing can be appended to it."""
+    return entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
+
+
+@kernel
+def _walk(
+    offsets: int, data: int, data_end: int, count: int, memory: int, keys: int
+) -> tuple[int, int]:
+    """Encode values and count their steps and pairs of steps.
+
+    The values are encoded in two halves that take turns: while one waits for the tables the
+    other goes on. Returns the bytes written, and the number of ``keys``: pairs that occur.
+    """
+    key_count = np.int64(0)
+    written = np.int64(0)
+    n0, n1 = count // 2, count
+    i0, i1 = np.int64(0), n0
+    p0 = e0 = data + load_i64(offsets)
+    p1 = e1 = data + load_i64(offsets + 8 * n0)
+    b0 = b1 = np.int64(-1)
+    while True:
+        while p0 == e0 and i0 < n0:
+            i0 += 1
+            e0 = data + load_i64(offsets + 8 * i0)
+            b0 = np.int64(-1)
+        while p1 == e1 and i1 < n1:
+            i1 += 1
+            e1 = data + load_i64(offsets + 8 * i1)
+            b1 = np.int64(-1)
+        if p0 == e0 and p1 == e1:
+            return written, key_count
+        if p0 < e0 and p1 < e1:
+            while p0 < e0 and p1 < e1:
+                entry0 = _look_up(p0, e0, data_end, memory)
+                entry1 = _look_up(p1, e1, data_end, memory)
+                p0 += entry0 >> SIZE_SHIFT
+                p1 += entry1 >> SIZE_SHIFT
+                key_count = _tally(entry0, b0, memory, keys, key_count)
+                key_count = _tally(entry1, b1, memory, keys, key_count)
+                b0, b1 = _left(entry0), _left(entry1)
+                written += 2 + ((entry0 & 256) == 0) + ((entry1 & 256) == 0)
+        else:
+            # One half is done: the other continues in the variables of the first.
+            if p0 == e0:
+                p0, e0, b0, i0, n0 = p1, e1, b1, i1, n1
+                p1, i1 = e1, n1
+            while p0 < e0:
+                entry0 = _look_up(p0, e0, data_end, memory)
+                p0 += entry0 >> SIZE_SHIFT
+                key_count = _tally(entry0, b0, memory, keys, key_count)
+                b0 = _left(entry0)
+                written += 1 + ((entry0 & 256) == 0)
+
+
+@kernel
+def _enter(
+    word: int, size: int, gain: int, count: int, candidates: int, buckets: int, bucket_count: int
+) -> int:
+    """Add the gain to the candidate with this word and size, a new one if there is none.
+
+    Returns the number of candidates, ``count`` before.
+    """
+    mixed = (word ^ np.uint64(size)) * np.uint64(0x9E3779B97F4A7C15)
+    bucket = np.int64((mixed >> np.uint64(32)) & np.uint64(bucket_count - 1))
+    while True:
+        number = np.int64(load_u32(buckets + 4 * bucket)) - 1
+        if number < 0:
+            break
+        at = candidates + CANDIDATE_BYTES * number
+        if load_u64(at + CANDIDATE.word) == word and load_i64(at + CANDIDATE.size) == size:
+            store_u64(at + CANDIDATE.gain, load_i64(at + CANDIDATE.gain) + gain)
+            return count
+        bucket = (bucket + 1) & (bucket_count - 1)
+    store_u32(buckets + 4 * bucket, count + 1)
+    at = candidates + CANDIDATE_BYTES * count
+    store_u64(at + CANDIDATE.word, word)
+    store_u64(at + CANDIDATE.size, size)
+    store_u64(at + CANDIDATE.gain, gain)
+    return count + 1
+
+
+@kernel
+def _gather(
+    memory: int, keys: int, key_count: int, min_count: int, pair_weight: int, candidates: int,
+    buckets: int,
+) -> int:  # fmt: skip
+    """Make candidates of steps and pairs that occur often enough; returns their number."""
+    bucket_count = np.int64(1024)
+    while bucket_count < 2 * (key_count + STEPS):
+        bucket_count *= 2
+    for bucket in range(bucket_count):
+        store_u32(buckets + 4 * bucket, 0)
+    count = np.int64(0)
+    for step in range(STEPS):
+        times = np.int64(load_u32(memory + TIMES + 4 * step))
+        store_u32(memory + TIMES + 4 * step, 0)
+        if times >= min_count:
+            size = load_i64(memory + SIZES + 8 * step)
+            gain = times * (8 if size == 1 else size)
+            word = load_u64(memory + WORDS + 8 * step)
+            count = _enter(word, size, gain, count, candidates, buckets, bucket_count)
+    for k in range(key_count):
+        key = np.int64(load_u32(keys + 4 * k))
+        times = np.int64(load_u32(memory + PAIR_TIMES + 4 * key))
+        store_u32(memory + PAIR_TIMES + 4 * key, 0)
+        if times >= min_count:
+            left, right = key >> 9, key & STEP_MASK
+            size = load_i64(memory + SIZES + 8 * left)
+            word = load_u64(memory + WORDS + 8 * right) << np.uint64(8 * size)
+            word |= load_u64(memory + WORDS + 8 * left)
+            size = min(size + load_i64(memory + SIZES + 8 * right), np.int64(8))
+            gain = times * size * pair_weight // 10
+            count = _enter(word, size, gain, count, candidates, buckets, bucket_count)
+    return count
+
+
+@kernel
+def _is_better(candidates: int, first: int, second: int) -> bool:
+    """Whether the first candidate is better: more gain; else the smaller word, then size."""
+    a = candidates + CANDIDATE_BYTES * first
+    b = candidates + CANDIDATE_BYTES * second
+    more = load_i64(a + CANDIDATE.gain) - load_i64(b + CANDIDATE.gain)
+    if more != 0:
+        return more > 0
+    if load_u64(a + CANDIDATE.word) != load_u64(b + CANDIDATE.word):
+        return load_u64(a + CANDIDATE.word) < load_u64(b + CANDIDATE.word)
+    return load_i64(a + CANDIDATE.size) < load_i64(b + CANDIDATE.size)
+
+
+@kernel
+def _sift_down(heap: int, at: int, count: int, candidates: int) -> None:
+    """Move the candidate at this index of the heap below all that are better."""
+    item = np.int64(load_u32(heap + 4 * at))
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        other = np.int64(load_u32(heap + 4 * child))
+        if child + 1 < count:
+            right = np.int64(load_u32(heap + 4 * child + 4))
+            if _is_better(candidates, right, other):
+                child += 1
+                other = right
+        if not _is_better(candidates, other, item):
+            break
+        store_u32(heap + 4 * at, other)
+        at = child
+    store_u32(heap + 4 * at, item)
+
+
+@kernel
+def _remove_symbols(memory: int, count: int) -> None:
+    """Remove ``count`` symbols from the tables, except for those of two bytes."""
+    for step in range(256, 256 + count):
+        word = load_u64(memory + WORDS + 8 * step)
+        size = load_i64(memory + SIZES + 8 * step)
+        if size == 1:
+            store_u16(memory + SINGLES + 2 * np.int64(word), np.int64(word) | 1 << SIZE_SHIFT)
+        elif size > 2:
+            store_u64(memory + TRAINED_SLOTS + SLOT_BYTES * slot_of(word) + SLOT.entry, 0)
+
+
+@kernel
+def _enter_pairs(memory: int, count: int) -> None:
+    """Fill the entries for two bytes: the symbol of both, else the entry of the first."""
+    for row in range(256):
+        copy(memory + TRAINED_PAIRS + 512 * row, memory + SINGLES, 512)
+    for step in range(256, 256 + count):
+        if load_i64(memory + SIZES + 8 * step) == 2:
+            word = np.int64(load_u64(memory + WORDS + 8 * step))
+            store_u16(memory + TRAINED_PAIRS + 2 * word, step | 2 << SIZE_SHIFT)
+
+
+@kernel
+def _choose(memory: int, heap: int, remaining: int, candidates: int) -> int:
+    """Enter the best candidates as symbols, one for each slot; returns their number."""
+    for k in range(remaining):
+        store_u32(heap + 4 * k, k)
+    for k in range(remaining // 2 - 1, -1, -1):
+        _sift_down(heap, k, remaining, candidates)
+    count = np.int64(0)
+    while remaining > 0 and count < MAX_SYMBOLS:
+        best = candidates + CANDIDATE_BYTES * np.int64(load_u32(heap))
+        remaining -= 1
+        store_u32(heap, np.int64(load_u32(heap + 4 * remaining)))
+        _sift_down(heap, 0, remaining, candidates)
+        word, size = load_u64(best + CANDIDATE.word), load_i64(best + CANDIDATE.size)
+        step = 256 + count
+        if size == 1:
+            store_u16(memory + SINGLES + 2 * np.int64(word), step | 1 << SIZE_SHIFT)
+        elif size > 2:
+            slot = memory + TRAINED_SLOTS + SLOT_BYTES * slot_of(word)
+            if load_u64(slot + SLOT.entry) != 0:
+                continue
+            store_u64(slot + SLOT.word, word)
+            store_u64(slot + SLOT.mask, low_bits(8 * size))
+            store_u64(slot + SLOT.entry, size << SIZE_SHIFT | step)
+        store_u64(memory + WORDS + 8 * step, word)
+        store_u64(memory + SIZES + 8 * step, size)
+        count += 1
+    _enter_pairs(memory, count)
+    return count
+
+
+@kernel
+def _max_candidates(data_size: int) -> int:
+    """Every step, and two pairs for each byte."""
+    return 2 * data_size + STEPS
+
+
+@kernel
+def memory_size(data_size: int) -> int:
+    """Bytes that ``train`` needs; heap, keys and up to four buckets take 4 bytes each."""
+    return HEAP + (CANDIDATE_BYTES + 4 + 4 + 16) * _max_candidates(data_size) + 4096
+
+
+@kernel
+def train(
+    offsets: int, data: int, data_size: int, rounds: int, round_count: int, sample_values: int,
+    memory: int, words: int, sizes: int,
+) -> int:  # fmt: skip
+    """Find symbols for values with 64-bit offsets; returns their number.
+
+    ``rounds`` are records of ``TrainRound``. Rounds over all ``sample_values`` are measured, and
+    the best table is written to ``words`` and ``sizes``. ``memory`` are ``memory_size`` zeros.
+    """
+    max_candidates = _max_candidates(data_size)
+    heap = memory + HEAP
+    keys = heap + 4 * max_candidates
+    candidates = keys + 4 * max_candidates
+    buckets = candidates + CANDIDATE_BYTES * max_candidates
+    for byte in range(256):
+        store_u64(memory + WORDS + 8 * byte, byte)
+        store_u64(memory + SIZES + 8 * byte, 1)
+        store_u16(memory + SINGLES + 2 * byte, byte | 1 << SIZE_SHIFT)
+    _enter_pairs(memory, 0)
+    count = np.int64(0)
+    best = np.int64(0)
+    smallest = 2 * data_size
+    for i in range(round_count):
+        here = rounds + ROUND_BYTES * i
+        values = load_i64(here + ROUND.values)
+        min_count = load_i64(here + ROUND.min_count)
+        weight = load_i64(here + ROUND.pair_weight)
+        written, key_count = _walk(offsets, data, data + data_size, values, memory, keys)
+        if values == sample_values and written < smallest:
+            best, smallest = count, written
+            copy(words, memory + WORDS + 8 * 256, 8 * count)
+            copy(sizes, memory + SIZES + 8 * 256, 8 * count)
+        if written == 0 or weight == 0:
+            break
+        made = _gather(memory, keys, key_count, min_count, weight, candidates, buckets)
+        _remove_symbols(memory, count)
+        count = _choose(memory, heap, made, candidates)
+    return best

@@ -10,8 +10,6 @@ import numpy as np
 
 from glaive.kernels.loops.memory import (
     copy,
-    copy8,
-    copy16,
     kernel,
     load_i64,
     load_u8,
@@ -181,29 +179,3 @@ def zip_entries(
                 copy(out + at, values, width)
                 values += width
                 at += width
-
-
-@kernel
-def gather_rows(
-    data: int, rows: int, count: int, stride: int, skip: int, width: int, out: int
-) -> None:
-    """Copy ``width`` bytes from ``skip`` on of each wanted row of ``stride`` bytes."""
-    data += skip
-    if width == 8:
-        for i in range(count):
-            copy8(out + 8 * i, data + stride * load_i64(rows + 8 * i))
-    elif width == 16:
-        for i in range(count):
-            copy16(out + 16 * i, data + stride * load_i64(rows + 8 * i))
-    else:
-        for i in range(count):
-            copy(out + width * i, data + stride * load_i64(rows + 8 * i), width)
-
-
-@kernel
-def gather_ranges(data: int, starts: int, sizes: int, count: int, out: int) -> None:
-    """Copy ranges back to back."""
-    for i in range(count):
-        size = load_i64(sizes + 8 * i)
-        copy(out, data + load_i64(starts + 8 * i), size)
-        out += size

@@ -95,16 +95,6 @@ def xxh64(source: int, size: int) -> np.uint64:
 
 
 @kernel
-def hash_strings(offsets: int, width: int, data: int, count: int, target: int) -> None:
-    """Store the hash of each of ``count`` byte strings."""
-    start = load_offset(offsets, width)
-    for i in range(count):
-        stop = load_offset(offsets + width * (i + 1), width)
-        store_u64(target + 8 * i, xxh64(data + start, stop - start))
-        start = stop
-
-
-@kernel
 def hash_ranges(data: int, starts: int, sizes: int, count: int, seed: int, target: int) -> None:
     """Store the hash of each of ``count`` ranges of bytes."""
     for i in range(count):

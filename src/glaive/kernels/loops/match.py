@@ -12,7 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word
 from glaive.kernels.loops.hashing import number_of
@@ -27,6 +26,7 @@ from glaive.kernels.loops.memory import (
     in_range_16,
     in_range_32,
     in_range_64,
+    instruction,
     kernel,
     lanes_of,
     load,
@@ -39,6 +39,7 @@ from glaive.kernels.loops.memory import (
     prefetch,
     row_start,
     splat,
+    store,
     store_u64,
     trailing_zeros,
     unpack_block,
@@ -76,36 +77,32 @@ def _bits_at(builder: Any, bitmap: Any, positions: Any) -> Any:
 def _in_bitset(bits: int) -> Any:
     """Bit ``i``: the bit of a bitmap at ``word - base`` of word ``i``, or at ``top`` if beyond."""
 
-    def typer(_context: Any, source: Any, bitmap: Any, base: Any, top: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            words = load(builder, args[0], lanes_of(bits, LANES))
-            moved = builder.sub(words, splat(builder, args[2], words.type))
-            top = splat(builder, args[3], words.type)
-            positions = builder.select(builder.icmp_unsigned("<", moved, top), moved, top)
-            if bits > 32:
-                positions = builder.trunc(positions, _SMALL)
-            return _bits_at(builder, args[1], positions)
+    @instruction(types.uint64, types.int64, types.int64, types.uint64, types.uint64)
+    def write(builder: Any, source: Any, bitmap: Any, base: Any, top: Any) -> Any:
+        words = load(builder, source, lanes_of(bits, LANES))
+        moved = builder.sub(words, splat(builder, base, words.type))
+        top = splat(builder, top, words.type)
+        positions = builder.select(builder.icmp_unsigned("<", moved, top), moved, top)
+        if bits > 32:
+            positions = builder.trunc(positions, _SMALL)
+        return _bits_at(builder, bitmap, positions)
 
-        return types.uint64(types.int64, types.int64, types.uint64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def _in_prefilter(bits: int) -> Any:
     """Bit ``i``: the bit of a bitmap at the hash of word ``i``, its upper bits."""
 
-    def typer(_context: Any, source: Any, bitmap: Any, shift: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            words = load(builder, args[0], lanes_of(bits, LANES))
-            if bits < 64:
-                words = builder.zext(words, _WIDE)
-            mixed = builder.mul(words, _each(_WIDE, HASH))
-            positions = builder.lshr(mixed, splat(builder, args[2], _WIDE))
-            return _bits_at(builder, args[1], builder.trunc(positions, _SMALL))
+    @instruction(types.uint64, types.int64, types.int64, types.uint64)
+    def write(builder: Any, source: Any, bitmap: Any, shift: Any) -> Any:
+        words = load(builder, source, lanes_of(bits, LANES))
+        if bits < 64:
+            words = builder.zext(words, _WIDE)
+        mixed = builder.mul(words, _each(_WIDE, HASH))
+        positions = builder.lshr(mixed, splat(builder, shift, _WIDE))
+        return _bits_at(builder, bitmap, builder.trunc(positions, _SMALL))
 
-        return types.uint64(types.int64, types.int64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 in_bitset_32 = _in_bitset(32)
@@ -270,33 +267,28 @@ def _match_row(bits: int, ranges: int, *, straddles: bool) -> Any:
     """Store one bit for each value of a row: whether it lies in one of the ranges."""
     lanes = ROW_BITS // bits
 
-    def typer(
-        _context: Any, target: Any, source: Any, shift: Any, mask: Any, low: Any, span: Any,
+    @instruction(types.void, *(types.int64,) * 3, *(types.uint64,) * 5)
+    def write(
+        builder: Any, target: Any, source: Any, shift: Any, mask: Any, low: Any, span: Any,
         low2: Any, span2: Any,
     ) -> Any:  # fmt: skip
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = lanes_of(bits, lanes)
-            row = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
-            if straddles:
-                left = builder.sub(ir.Constant(ir.IntType(64), bits), args[2])
-                following = builder.add(args[1], ir.Constant(ir.IntType(64), ROW_BITS // 8))
-                above = load(builder, following, kind)
-                row = builder.or_(row, builder.shl(above, splat(builder, left, kind)))
-            row = builder.and_(row, splat(builder, args[3], kind))
-            passing = ir.Constant(lanes_of(1, lanes), [0] * lanes)
-            for i in range(ranges):
-                moved = builder.sub(row, splat(builder, args[4 + 2 * i], kind))
-                within = builder.icmp_unsigned("<=", moved, splat(builder, args[5 + 2 * i], kind))
-                passing = builder.or_(passing, within) if i else within
-            number = ir.IntType(lanes)
-            flags = builder.bitcast(passing, number)
-            builder.store(flags, builder.inttoptr(args[0], number.as_pointer())).align = 1
-            return ctx.get_dummy_value()
+        ends = low, span, low2, span2
+        kind = lanes_of(bits, lanes)
+        row = builder.lshr(load(builder, source, kind), splat(builder, shift, kind))
+        if straddles:
+            left = builder.sub(ir.Constant(ir.IntType(64), bits), shift)
+            following = builder.add(source, ir.Constant(ir.IntType(64), ROW_BITS // 8))
+            above = load(builder, following, kind)
+            row = builder.or_(row, builder.shl(above, splat(builder, left, kind)))
+        row = builder.and_(row, splat(builder, mask, kind))
+        passing = ir.Constant(lanes_of(1, lanes), [0] * lanes)
+        for i in range(ranges):
+            moved = builder.sub(row, splat(builder, ends[2 * i], kind))
+            within = builder.icmp_unsigned("<=", moved, splat(builder, ends[2 * i + 1], kind))
+            passing = builder.or_(passing, within) if i else within
+        store(builder, target, builder.bitcast(passing, ir.IntType(lanes)))
 
-        number, word = types.int64, types.uint64
-        return types.void(number, number, number, word, word, word, word, word), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def _match_block(bits: int, ranges: int) -> Any:

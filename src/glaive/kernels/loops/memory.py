@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -20,6 +21,47 @@ from numba.extending import intrinsic
 
 from glaive.config import settings
 from glaive.kernels.loops.build import CheckedCompiler, WrappingCompiler
+
+
+def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make what kernels call of a function that writes LLVM instructions.
+
+    Parameters
+    ----------
+    result, arguments
+        Types. A number stands for the type that the argument of this number has.
+    """
+
+    def made(write: Callable[..., Any]) -> Any:
+        def typer(_context: Any, *given: Any) -> Any:
+            def codegen(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+                made = write(builder, *values)
+                return context.get_dummy_value() if made is None else made
+
+            made_of, *taken = (
+                given[kind] if isinstance(kind, int) else kind for kind in (result, *arguments)
+            )
+            return made_of(*taken), codegen
+
+        # numba reads the names of arguments here; the first one is not counted.
+        typer.__signature__ = signature(write)  # type: ignore[attr-defined]  # of functions
+        typer.__name__ = write.__name__
+        return intrinsic(typer)
+
+    return made
+
+
+def load(builder: Any, address: Any, kind: Any) -> Any:
+    """A number or a vector at any address."""
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def store(builder: Any, address: Any, value: Any) -> None:
+    """Store a number or a vector at any address."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
 
 # --- Memory asked for ahead of its use --------------------------------------------------
 # Processors do that themselves where kernels go through memory in one direction, but not in every
@@ -35,19 +77,16 @@ FETCHED = 2048
 def _fetch(use: int) -> Any:
     """A request for the line at an address, to be read (0) or written (1)."""
 
-    def typer(_context: Any, address: Any) -> Any:
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-            # Kept in all caches, data.
-            how = [ir.Constant(number, option) for option in (use, 3, 1)]
-            builder.call(function, [builder.inttoptr(args[0], byte), *how])
-            return ctx.get_dummy_value()
+    @instruction(types.void, types.int64)
+    def write(builder: Any, address: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # Kept in all caches, data.
+        how = [ir.Constant(number, option) for option in (use, 3, 1)]
+        builder.call(function, [builder.inttoptr(address, byte), *how])
 
-        return types.void(types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 prefetch = _fetch(0)
@@ -93,58 +132,34 @@ def _compiled(function: F, **options: Any) -> F:
     return cast("F", made)
 
 
-def _load(bits: int, result: Any) -> Any:
-    def typer(_context: Any, address: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            value = builder.load(builder.inttoptr(args[0], ir.IntType(bits).as_pointer()))
-            value.align = 1
-            return value
+def _load(kind: Any, result: Any) -> Any:
+    @instruction(result, types.int64)
+    def write(builder: Any, address: Any) -> Any:
+        return load(builder, address, kind)
 
-        return result(types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def _store(bits: int) -> Any:
-    def typer(_context: Any, address: Any, value: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = ir.IntType(bits)
-            word = args[1]
-            if word.type.width > bits:
-                word = builder.trunc(word, kind)
-            elif word.type.width < bits:
-                word = builder.zext(word, kind)
-            pointer = builder.inttoptr(args[0], kind.as_pointer())
-            builder.store(word, pointer).align = 1
-            return _ctx.get_dummy_value()
+    """Store the low bits of an integer, or all of a narrower one with zeros above."""
 
-        return types.void(types.int64, value), codegen
+    @instruction(types.void, types.int64, 1)
+    def write(builder: Any, address: Any, value: Any) -> Any:
+        kind = ir.IntType(bits)
+        convert = builder.trunc if value.type.width > bits else builder.zext
+        store(builder, address, value if value.type == kind else convert(value, kind))
 
-    return intrinsic(typer)
+    return write
 
 
-load_u8 = _load(8, types.uint8)
-load_u16 = _load(16, types.uint16)
-load_u32 = _load(32, types.uint32)
-load_u64 = _load(64, types.uint64)
-load_i32 = _load(32, types.int32)
-load_i64 = _load(64, types.int64)
-
-
-def _load_float(kind: Any, result: Any) -> Any:
-    def typer(_context: Any, address: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()))
-            value.align = 1
-            return value
-
-        return result(types.int64), codegen
-
-    return intrinsic(typer)
-
-
-load_f32 = _load_float(ir.FloatType(), types.float32)
-load_f64 = _load_float(ir.DoubleType(), types.float64)
+load_u8 = _load(ir.IntType(8), types.uint8)
+load_u16 = _load(ir.IntType(16), types.uint16)
+load_u32 = _load(ir.IntType(32), types.uint32)
+load_u64 = _load(ir.IntType(64), types.uint64)
+load_i32 = _load(ir.IntType(32), types.int32)
+load_i64 = _load(ir.IntType(64), types.int64)
+load_f32 = _load(ir.FloatType(), types.float32)
+load_f64 = _load(ir.DoubleType(), types.float64)
 
 
 def _item_pointer(builder: Any, kind: Any, first: Any, number: Any) -> Any:
@@ -157,15 +172,13 @@ def _item_pointer(builder: Any, kind: Any, first: Any, number: Any) -> Any:
 
 
 def _item(kind: Any, result: Any) -> Any:
-    def typer(_context: Any, first: Any, number: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            value = builder.load(_item_pointer(builder, kind, *args))
-            value.align = 1
-            return value
+    @instruction(result, types.int64, types.int64)
+    def write(builder: Any, first: Any, number: Any) -> Any:
+        value = builder.load(_item_pointer(builder, kind, first, number))
+        value.align = 1
+        return value
 
-        return result(types.int64, types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 item_f32 = _item(ir.FloatType(), types.float32)
@@ -177,41 +190,28 @@ item_u16 = _item(ir.IntType(16), types.uint16)
 def _put(kind: Any, value: Any) -> Any:
     """Store item ``number`` from a first one on: of integers the low bits."""
 
-    def typer(_context: Any, first: Any, number: Any, word: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            item = builder.trunc(args[2], kind) if isinstance(kind, ir.IntType) else args[2]
-            builder.store(item, _item_pointer(builder, kind, *args[:2])).align = 1
-            return _ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64, value)
+    def write(builder: Any, first: Any, number: Any, word: Any) -> Any:
+        item = builder.trunc(word, kind) if isinstance(kind, ir.IntType) else word
+        builder.store(item, _item_pointer(builder, kind, first, number)).align = 1
 
-        return types.void(types.int64, types.int64, value), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 put_f32 = _put(ir.FloatType(), types.float32)
 put_u8 = _put(ir.IntType(8), types.int32)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def store_f32(_context: Any, address: Any, value: Any) -> Any:
+@instruction(types.void, types.int64, types.float32)
+def store_f32(builder: Any, address: Any, value: Any) -> Any:
     """Store a ``float32``."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], ir.FloatType().as_pointer())).align = 1
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.float32), codegen
+    store(builder, address, value)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def store_f64(_context: Any, address: Any, value: Any) -> Any:
+@instruction(types.void, types.int64, types.float64)
+def store_f64(builder: Any, address: Any, value: Any) -> Any:
     """Store a ``float64``."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer())).align = 1
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.float64), codegen
+    store(builder, address, value)
 
 
 store_u8 = _store(8)
@@ -221,102 +221,67 @@ store_u64 = _store(64)
 
 
 def _copy_fixed(size: int) -> Any:
-    def typer(_context: Any, target: Any, source: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = ir.IntType(size * 8)
-            value = builder.load(builder.inttoptr(args[1], kind.as_pointer()))
-            value.align = 1
-            builder.store(value, builder.inttoptr(args[0], kind.as_pointer())).align = 1
-            return _ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64)
+    def write(builder: Any, target: Any, source: Any) -> Any:
+        store(builder, target, load(builder, source, ir.IntType(size * 8)))
 
-        return types.void(types.int64, types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 copy8 = _copy_fixed(8)
 copy16 = _copy_fixed(16)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
+@instruction(types.void, types.int64, types.int64, types.int64)
+def copy(builder: Any, target: Any, source: Any, size: Any) -> Any:
     """Copy ``size`` bytes between ranges that do not overlap."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        to, of = (builder.inttoptr(args[i], byte) for i in (0, 1))
-        cgutils.raw_memcpy(builder, to, of, args[2], 1)
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
+    byte = ir.IntType(8).as_pointer()
+    to, of = (builder.inttoptr(one, byte) for one in (target, source))
+    cgutils.raw_memcpy(builder, to, of, size, 1)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def float_of_bits(_context: Any, word: Any) -> Any:
+@instruction(types.float32, types.uint32)
+def float_of_bits(builder: Any, word: Any) -> Any:
     """The ``float32`` with the bits of a ``uint32``."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.uint32), codegen
+    return builder.bitcast(word, ir.FloatType())
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def square_root(_context: Any, number: Any) -> Any:
+@instruction(0, 0)
+def square_root(builder: Any, number: Any) -> Any:
     """The root of a float: an instruction, where ``math.sqrt`` calls the library."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        root = builder.module.declare_intrinsic("llvm.sqrt", [args[0].type])
-        return builder.call(root, args)
-
-    return number(number), codegen
+    root = builder.module.declare_intrinsic("llvm.sqrt", [number.type])
+    return builder.call(root, [number])
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def pick(_context: Any, word: Any, zero: Any, other: Any) -> Any:
+@instruction(1, 0, 1, 2)
+def pick(builder: Any, word: Any, zero: Any, other: Any) -> Any:
     """Return ``zero`` where ``word`` is 0, else ``other``, without a branch.
 
     The compiler makes a branch of most Python conditions whose sides load memory. Where the
     processor cannot predict it, a branch costs more than loading both.
     """
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        is_zero = builder.icmp_unsigned("==", args[0], ir.Constant(args[0].type, 0))
-        chosen = builder.select(is_zero, args[1], args[2])
-        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
-        return chosen
-
-    return zero(word, zero, other), codegen
+    is_zero = builder.icmp_unsigned("==", word, ir.Constant(word.type, 0))
+    chosen = builder.select(is_zero, zero, other)
+    chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+    return chosen
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def popcount(_context: Any, word: Any) -> Any:
+@instruction(types.uint64, types.uint64)
+def popcount(builder: Any, word: Any) -> Any:
     """Number of set bits of a ``uint64``."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), codegen
+    return builder.ctpop(word)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def trailing_zeros(_context: Any, word: Any) -> Any:
+@instruction(types.uint64, types.uint64)
+def trailing_zeros(builder: Any, word: Any) -> Any:
     """Number of zero bits below the lowest set bit of a ``uint64``; 64 for zero."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), codegen
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 0))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def leading_zeros(_context: Any, word: Any) -> Any:
+@instruction(types.uint64, types.uint64)
+def leading_zeros(builder: Any, word: Any) -> Any:
     """Number of zero bits above the highest set bit of a ``uint64``; 64 for zero."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.uint64(types.uint64), codegen
+    return builder.ctlz(word, ir.Constant(ir.IntType(1), 0))
 
 
 @kernel
@@ -388,18 +353,6 @@ def _row(bits: int) -> Any:
     return lanes_of(bits, ROW_BITS // bits)
 
 
-def load(builder: Any, address: Any, kind: Any) -> Any:
-    """A vector at any address."""
-    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    value.align = 1
-    return value
-
-
-def store(builder: Any, address: Any, value: Any) -> None:
-    """Store a vector at any address."""
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
-
-
 def _offset(builder: Any, address: Any, size: int) -> Any:
     return builder.add(address, ir.Constant(ir.IntType(64), size))
 
@@ -438,34 +391,28 @@ def counted(builder: Any, count: Any) -> Iterator[Any]:
 def unpack_row(bits: int) -> Any:
     """``target[:] = (source >> shift) & mask``."""
 
-    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = _row(bits)
-            row = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
-            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
-            return ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64, types.int64, types.uint64)
+    def write(builder: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        kind = _row(bits)
+        row = builder.lshr(load(builder, source, kind), splat(builder, shift, kind))
+        store(builder, target, builder.and_(row, splat(builder, mask, kind)))
 
-        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def unpack_straddling_row(bits: int) -> Any:
     """As ``unpack_row``, with the high bits from the row of words that follows."""
 
-    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = _row(bits)
-            low = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
-            left = builder.sub(ir.Constant(ir.IntType(64), bits), args[2])
-            above = load(builder, _offset(builder, args[1], ROW_BITS // 8), kind)
-            row = builder.or_(low, builder.shl(above, splat(builder, left, kind)))
-            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
-            return ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64, types.int64, types.uint64)
+    def write(builder: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        kind = _row(bits)
+        low = builder.lshr(load(builder, source, kind), splat(builder, shift, kind))
+        left = builder.sub(ir.Constant(ir.IntType(64), bits), shift)
+        above = load(builder, _offset(builder, source, ROW_BITS // 8), kind)
+        row = builder.or_(low, builder.shl(above, splat(builder, left, kind)))
+        store(builder, target, builder.and_(row, splat(builder, mask, kind)))
 
-        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def pack_row(bits: int, part: str) -> Any:
@@ -475,85 +422,64 @@ def pack_row(bits: int, part: str) -> Any:
     with the bits of the values that remain above ``shift``. Values are cut to ``mask``.
     """
 
-    def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = _row(bits)
-            row = builder.and_(load(builder, args[1], kind), splat(builder, args[3], kind))
-            by = splat(builder, args[2], kind)
-            row = builder.lshr(row, by) if part == "rest" else builder.shl(row, by)
-            if part == "more":
-                row = builder.or_(row, load(builder, args[0], kind))
-            store(builder, args[0], row)
-            return ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64, types.int64, types.uint64)
+    def write(builder: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
+        kind = _row(bits)
+        row = builder.and_(load(builder, source, kind), splat(builder, mask, kind))
+        by = splat(builder, shift, kind)
+        row = builder.lshr(row, by) if part == "rest" else builder.shl(row, by)
+        if part == "more":
+            row = builder.or_(row, load(builder, target, kind))
+        store(builder, target, row)
 
-        return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def _changes(bits: int) -> Any:
     """Bit ``i`` of the result: whether value ``i`` of 64 differs from value ``i + 1``."""
 
-    def typer(_context: Any, source: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = lanes_of(bits, LANES_OF_MASK)
-            here = load(builder, args[0], kind)
-            there = load(builder, _offset(builder, args[0], bits // 8), kind)
-            return builder.bitcast(builder.icmp_unsigned("!=", here, there), ir.IntType(64))
+    @instruction(types.uint64, types.int64)
+    def write(builder: Any, source: Any) -> Any:
+        kind = lanes_of(bits, LANES_OF_MASK)
+        here = load(builder, source, kind)
+        there = load(builder, _offset(builder, source, bits // 8), kind)
+        return builder.bitcast(builder.icmp_unsigned("!=", here, there), ir.IntType(64))
 
-        return types.uint64(types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def fill(_context: Any, target: Any, word: Any) -> Any:
+@instruction(types.void, types.int64, types.uint64)
+def fill(builder: Any, target: Any, word: Any) -> Any:
     """Store 64 bytes that repeat one 64-bit word."""
-
-    def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        store(builder, args[0], splat(builder, args[1], lanes_of(64, 8)))
-        return ctx.get_dummy_value()
-
-    return types.void(types.int64, types.uint64), codegen
+    store(builder, target, splat(builder, word, lanes_of(64, 8)))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def copy_row(_context: Any, target: Any, source: Any) -> Any:
+@instruction(types.void, types.int64, types.int64)
+def copy_row(builder: Any, target: Any, source: Any) -> Any:
     """Copy 64 bytes."""
-
-    def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        store(builder, args[0], load(builder, args[1], lanes_of(64, 8)))
-        return ctx.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
+    store(builder, target, load(builder, source, lanes_of(64, 8)))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def bit_of_row(_context: Any, source: Any, bit: Any) -> Any:
+@instruction(types.uint64, types.int64, types.int64)
+def bit_of_row(builder: Any, source: Any, bit: Any) -> Any:
     """Bit ``bit`` of each of 64 16-bit words, as one 64-bit word."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        kind = _row(16)
-        one = ir.Constant(ir.IntType(64), 1)
-        mask = splat(builder, builder.shl(one, args[1]), kind)
-        row = builder.and_(load(builder, args[0], kind), mask)
-        return builder.bitcast(builder.icmp_unsigned("==", row, mask), ir.IntType(64))
-
-    return types.uint64(types.int64, types.int64), codegen
+    kind = _row(16)
+    one = ir.Constant(ir.IntType(64), 1)
+    mask = splat(builder, builder.shl(one, bit), kind)
+    row = builder.and_(load(builder, source, kind), mask)
+    return builder.bitcast(builder.icmp_unsigned("==", row, mask), ir.IntType(64))
 
 
 def _levels(condition: str) -> Any:
     """Bit ``i`` of the result: how the 16-bit word ``i`` of 64 compares with a level."""
 
-    def typer(_context: Any, source: Any, level: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = _row(16)
-            levels, level = load(builder, args[0], kind), splat(builder, args[1], kind)
-            return builder.bitcast(builder.icmp_unsigned(condition, levels, level), ir.IntType(64))
+    @instruction(types.uint64, types.int64, types.int64)
+    def write(builder: Any, source: Any, level: Any) -> Any:
+        kind = _row(16)
+        levels, level = load(builder, source, kind), splat(builder, level, kind)
+        return builder.bitcast(builder.icmp_unsigned(condition, levels, level), ir.IntType(64))
 
-        return types.uint64(types.int64, types.int64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 levels_above = _levels(">")
@@ -707,16 +633,14 @@ LANES = 64
 def _in_range(bits: int) -> Any:
     """Bit ``i`` of the result: whether word ``i`` of 64 lies in ``low … low + span``."""
 
-    def typer(_context: Any, source: Any, low: Any, span: Any) -> Any:
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = lanes_of(bits, LANES)
-            moved = builder.sub(load(builder, args[0], kind), splat(builder, args[1], kind))
-            passing = builder.icmp_unsigned("<=", moved, splat(builder, args[2], kind))
-            return builder.bitcast(passing, ir.IntType(64))
+    @instruction(types.uint64, types.int64, types.uint64, types.uint64)
+    def write(builder: Any, source: Any, low: Any, span: Any) -> Any:
+        kind = lanes_of(bits, LANES)
+        moved = builder.sub(load(builder, source, kind), splat(builder, low, kind))
+        passing = builder.icmp_unsigned("<=", moved, splat(builder, span, kind))
+        return builder.bitcast(passing, ir.IntType(64))
 
-        return types.uint64(types.int64, types.uint64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 def _compress(bits: int) -> Any:
@@ -726,23 +650,20 @@ def _compress(bits: int) -> Any:
     """
     lanes = 512 // bits
 
-    def typer(_context: Any, target: Any, source: Any, mask: Any) -> Any:
-        def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind, flags = lanes_of(bits, lanes), lanes_of(1, lanes)
-            mask = args[2] if lanes == LANES else builder.trunc(args[2], ir.IntType(lanes))
-            compress = cgutils.get_or_insert_function(
-                builder.module,
-                ir.FunctionType(kind, [kind, flags, kind]),
-                f"llvm.experimental.vector.compress.v{lanes}i{bits}",
-            )
-            none = ir.Constant(kind, [0] * lanes)
-            words = [load(builder, args[1], kind), builder.bitcast(mask, flags), none]
-            store(builder, args[0], builder.call(compress, words))
-            return ctx.get_dummy_value()
+    @instruction(types.void, types.int64, types.int64, types.uint64)
+    def write(builder: Any, target: Any, source: Any, mask: Any) -> Any:
+        kind, flags = lanes_of(bits, lanes), lanes_of(1, lanes)
+        mask = mask if lanes == LANES else builder.trunc(mask, ir.IntType(lanes))
+        compress = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(kind, [kind, flags, kind]),
+            f"llvm.experimental.vector.compress.v{lanes}i{bits}",
+        )
+        none = ir.Constant(kind, [0] * lanes)
+        words = [load(builder, source, kind), builder.bitcast(mask, flags), none]
+        store(builder, target, builder.call(compress, words))
 
-        return types.void(types.int64, types.int64, types.uint64), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 in_range_8 = _in_range(8)

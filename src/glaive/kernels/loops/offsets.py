@@ -25,7 +25,6 @@ from glaive.kernels.loops.memory import (
     store_u64,
     trailing_zeros,
     wrapping_add,
-    wrapping_sub,
 )
 
 
@@ -158,32 +157,6 @@ def gather(
         store_offset(out_offsets + out_width * (i + 1), out_width, end)
         _copy_value(out + at, data, load_i64(sources + 8 * i), end - at, size)
         at = end
-
-
-@kernel
-def lengths(offsets: int, width: int, n: int, out: int) -> int:
-    """Write shortest and longest value to ``out``; 1 when the offsets do not ascend."""
-    low = np.int64(1) << np.int64(62)
-    high = np.int64(0)
-    wrong = False
-    if width == 4:
-        for i in range(n):
-            size = np.int64(load_u32(offsets + 4 * i + 4)) - np.int64(load_u32(offsets + 4 * i))
-            low = min(low, size)
-            high = max(high, size)
-        wrong = low < 0
-    else:
-        for i in range(n):
-            here = np.int64(load_i64(offsets + 8 * i))
-            there = np.int64(load_i64(offsets + 8 * i + 8))
-            # Compared, not subtracted: their difference may be too large for its sign to tell.
-            wrong |= there < here
-            size = wrapping_sub(there, here)
-            low = min(low, size)
-            high = max(high, size)
-    store_u64(out, low)
-    store_u64(out + 8, high)
-    return np.int64(wrong)
 
 
 @kernel

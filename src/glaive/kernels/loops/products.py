@@ -13,11 +13,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from glaive.kernels.loops.distances import splat_f32
 from glaive.kernels.loops.memory import (
     counted,
+    instruction,
     kernel,
     load,
     load_u64,
@@ -42,56 +42,51 @@ def constant(value: int) -> Any:
 def _tile(vectors: int) -> Any:
     """Store for each of six rows which of ``16 * vectors`` queries it may be near to, as bits."""
 
-    def typer(
-        _context: Any, rows: Any, stride: Any, dimension: Any, table: Any, offsets: Any,
-        factors: Any, limits: Any, masks: Any,
+    @instruction(types.void, *(types.int64,) * 8)
+    def write(
+        builder: Any, first_row: Any, row_bytes: Any, dims: Any, begin: Any, offset_at: Any,
+        factor_at: Any, limit_at: Any, into: Any,
     ) -> Any:  # fmt: skip
-        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            first_row, row_bytes, dims, begin, offset_at, factor_at, limit_at, into = args
-            zero = ir.Constant(FLOATS, [0.0] * LANES)
-            sums = [
-                [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]
-                for _ in range(ROWS)
-            ]
-            starts = [
-                builder.add(first_row, builder.mul(row_bytes, constant(row))) for row in range(ROWS)
-            ]
-            block_bytes = builder.mul(dims, constant(LANES * 4))
-            heads = [
-                builder.add(begin, builder.mul(block_bytes, constant(vector)))
-                for vector in range(vectors)
-            ]
-            with counted(builder, dims) as at_number:
-                line = builder.mul(at_number, constant(LANES * 4))
-                numbers = [load(builder, builder.add(head, line), FLOATS) for head in heads]
-                offset = builder.mul(at_number, constant(4))
-                for row in range(ROWS):
-                    place = builder.add(starts[row], offset)
-                    value = splat_f32(builder, load(builder, place, ir.FloatType()))
-                    for vector in range(vectors):
-                        product = builder.fmul(value, numbers[vector], flags=_CONTRACT)
-                        total = builder.load(sums[row][vector])
-                        total = builder.fadd(total, product, flags=_CONTRACT)
-                        builder.store(total, sums[row][vector])
+        zero = ir.Constant(FLOATS, [0.0] * LANES)
+        sums = [
+            [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)] for _ in range(ROWS)
+        ]
+        starts = [
+            builder.add(first_row, builder.mul(row_bytes, constant(row))) for row in range(ROWS)
+        ]
+        block_bytes = builder.mul(dims, constant(LANES * 4))
+        heads = [
+            builder.add(begin, builder.mul(block_bytes, constant(vector)))
+            for vector in range(vectors)
+        ]
+        with counted(builder, dims) as at_number:
+            line = builder.mul(at_number, constant(LANES * 4))
+            numbers = [load(builder, builder.add(head, line), FLOATS) for head in heads]
+            offset = builder.mul(at_number, constant(4))
             for row in range(ROWS):
-                at = constant(row * 4)
-                start = load(builder, builder.add(offset_at, at), ir.FloatType())
-                factor = load(builder, builder.add(factor_at, at), ir.FloatType())
-                start, factor = splat_f32(builder, start), splat_f32(builder, factor)
-                mask = constant(0)
+                place = builder.add(starts[row], offset)
+                value = splat_f32(builder, load(builder, place, ir.FloatType()))
                 for vector in range(vectors):
-                    value = builder.fmul(builder.load(sums[row][vector]), factor)
-                    value = builder.fadd(value, start)
-                    there = builder.add(limit_at, constant(vector * LANES * 4))
-                    within = builder.fcmp_unordered("<=", value, load(builder, there, FLOATS))
-                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), I64)
-                    mask = builder.or_(mask, builder.shl(bits, constant(vector * LANES)))
-                store(builder, builder.add(into, constant(row * 8)), mask)
-            return _ctx.get_dummy_value()
+                    product = builder.fmul(value, numbers[vector], flags=_CONTRACT)
+                    total = builder.load(sums[row][vector])
+                    total = builder.fadd(total, product, flags=_CONTRACT)
+                    builder.store(total, sums[row][vector])
+        for row in range(ROWS):
+            at = constant(row * 4)
+            start = load(builder, builder.add(offset_at, at), ir.FloatType())
+            factor = load(builder, builder.add(factor_at, at), ir.FloatType())
+            start, factor = splat_f32(builder, start), splat_f32(builder, factor)
+            mask = constant(0)
+            for vector in range(vectors):
+                value = builder.fmul(builder.load(sums[row][vector]), factor)
+                value = builder.fadd(value, start)
+                there = builder.add(limit_at, constant(vector * LANES * 4))
+                within = builder.fcmp_unordered("<=", value, load(builder, there, FLOATS))
+                bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), I64)
+                mask = builder.or_(mask, builder.shl(bits, constant(vector * LANES)))
+            store(builder, builder.add(into, constant(row * 8)), mask)
 
-        return types.void(*(types.int64,) * 8), codegen
-
-    return intrinsic(typer)
+    return write
 
 
 tile_1, tile_2, tile_3, tile_4 = map(_tile, (1, 2, 3, 4))

@@ -11,9 +11,16 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from glaive.kernels.loops.memory import counted, kernel, load, load_f32, store, store_f32
+from glaive.kernels.loops.memory import (
+    counted,
+    instruction,
+    kernel,
+    load,
+    load_f32,
+    store,
+    store_f32,
+)
 
 LANES = 8
 ROUNDS = 4
@@ -46,106 +53,75 @@ def _sum_of_lanes(builder: Any, vector: Any, add: Any) -> Any:
     return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def butterfly(_context: Any, first: Any, second: Any) -> Any:
+@instruction(types.void, types.int64, types.int64)
+def butterfly(builder: Any, first: Any, second: Any) -> Any:
     """Replace eight numbers and eight others by their sums and differences."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        a, b = (load(builder, address, _FLOATS) for address in args)
-        store(builder, args[0], builder.fadd(a, b))
-        store(builder, args[1], builder.fsub(a, b))
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
+    a, b = (load(builder, address, _FLOATS) for address in (first, second))
+    store(builder, first, builder.fadd(a, b))
+    store(builder, second, builder.fsub(a, b))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def hadamard_8(_context: Any, address: Any) -> Any:
+@instruction(types.void, types.int64)
+def hadamard_8(builder: Any, address: Any) -> Any:
     """The Walsh-Hadamard transform of eight numbers."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        numbers = load(builder, args[0], _FLOATS)
-        for stride in (1, 2, 4):
-            others = builder.shuffle_vector(
-                numbers,
-                ir.Constant(_FLOATS, ir.Undefined),
-                ir.Constant(_NUMBERS, [lane ^ stride for lane in range(LANES)]),
-            )
-            signs = [-1.0 if lane & stride else 1.0 for lane in range(LANES)]
-            numbers = builder.fadd(others, builder.fmul(numbers, ir.Constant(_FLOATS, signs)))
-        store(builder, args[0], numbers)
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64), codegen
+    numbers = load(builder, address, _FLOATS)
+    for stride in (1, 2, 4):
+        others = builder.shuffle_vector(
+            numbers,
+            ir.Constant(_FLOATS, ir.Undefined),
+            ir.Constant(_NUMBERS, [lane ^ stride for lane in range(LANES)]),
+        )
+        signs = [-1.0 if lane & stride else 1.0 for lane in range(LANES)]
+        numbers = builder.fadd(others, builder.fmul(numbers, ir.Constant(_FLOATS, signs)))
+    store(builder, address, numbers)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def multiply_8(_context: Any, address: Any, factors: Any) -> Any:
+@instruction(types.void, types.int64, types.int64)
+def multiply_8(builder: Any, address: Any, factors: Any) -> Any:
     """Multiply eight numbers with eight others."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        a, b = (load(builder, address, _FLOATS) for address in args)
-        store(builder, args[0], builder.fmul(a, b))
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
+    a, b = load(builder, address, _FLOATS), load(builder, factors, _FLOATS)
+    store(builder, address, builder.fmul(a, b))
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def scale_8(_context: Any, address: Any, factor: Any) -> Any:
+@instruction(types.void, types.int64, types.float32)
+def scale_8(builder: Any, address: Any, factor: Any) -> Any:
     """Multiply eight numbers with one."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        scaled = builder.fmul(load(builder, args[0], _FLOATS), _splat(builder, args[1]))
-        store(builder, args[0], scaled)
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64, types.float32), codegen
+    scaled = builder.fmul(load(builder, address, _FLOATS), _splat(builder, factor))
+    store(builder, address, scaled)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def fit(_context: Any, numbers: Any, size: Any, factor: Any, most: Any) -> Any:
+@instruction(types.float32, types.int64, types.int64, types.float32, types.float32)
+def fit(builder: Any, address: Any, count: Any, by: Any, limit: Any) -> Any:
     """How well codes fit: the square of the cosine between numbers and their codes plus 1/2."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        address, count, by, limit = args
-        zero = ir.Constant(_FLOATS, [0.0] * LANES)
-        half = ir.Constant(_FLOATS, [0.5] * LANES)
-        product, square = (cgutils.alloca_once(builder, _FLOATS) for _ in range(2))
-        builder.store(zero, product)
-        builder.store(zero, square)
-        factors, limits = _splat(builder, by), _splat(builder, limit)
-        with counted(builder, builder.lshr(count, ir.Constant(_I64, 3))) as loop_number:
-            at = builder.add(address, builder.shl(loop_number, ir.Constant(_I64, 5)))
-            number = load(builder, at, _FLOATS)
-            scaled = builder.fmul(number, factors)
-            clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
-            code = builder.sitofp(builder.fptosi(clipped, _NUMBERS), _FLOATS)
-            value = builder.fadd(code, half)
-            for total, left in ((product, number), (square, value)):
-                term = builder.fmul(left, value, flags=_CONTRACT)
-                builder.store(builder.fadd(builder.load(total), term, flags=_CONTRACT), total)
-        dot = _sum_of_lanes(builder, builder.load(product), builder.fadd)
-        norm = _sum_of_lanes(builder, builder.load(square), builder.fadd)
-        return builder.fdiv(builder.fmul(dot, dot), norm)
-
-    signature = types.float32(types.int64, types.int64, types.float32, types.float32)
-    return signature, codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def encode_8(_context: Any, numbers: Any, factor: Any, most: Any, codes: Any) -> Any:
-    """Store the codes of eight numbers, a byte each."""
-    octets = ir.VectorType(ir.IntType(8), LANES)
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        scaled = builder.fmul(load(builder, args[0], _FLOATS), _splat(builder, args[1]))
-        limits = _splat(builder, args[2])
+    zero = ir.Constant(_FLOATS, [0.0] * LANES)
+    half = ir.Constant(_FLOATS, [0.5] * LANES)
+    product, square = (cgutils.alloca_once(builder, _FLOATS) for _ in range(2))
+    builder.store(zero, product)
+    builder.store(zero, square)
+    factors, limits = _splat(builder, by), _splat(builder, limit)
+    with counted(builder, builder.lshr(count, ir.Constant(_I64, 3))) as loop_number:
+        at = builder.add(address, builder.shl(loop_number, ir.Constant(_I64, 5)))
+        number = load(builder, at, _FLOATS)
+        scaled = builder.fmul(number, factors)
         clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
-        store(builder, args[3], builder.trunc(builder.fptosi(clipped, _NUMBERS), octets))
-        return _ctx.get_dummy_value()
+        code = builder.sitofp(builder.fptosi(clipped, _NUMBERS), _FLOATS)
+        value = builder.fadd(code, half)
+        for total, left in ((product, number), (square, value)):
+            term = builder.fmul(left, value, flags=_CONTRACT)
+            builder.store(builder.fadd(builder.load(total), term, flags=_CONTRACT), total)
+    dot = _sum_of_lanes(builder, builder.load(product), builder.fadd)
+    norm = _sum_of_lanes(builder, builder.load(square), builder.fadd)
+    return builder.fdiv(builder.fmul(dot, dot), norm)
 
-    return types.void(types.int64, types.float32, types.float32, types.int64), codegen
+
+@instruction(types.void, types.int64, types.float32, types.float32, types.int64)
+def encode_8(builder: Any, numbers: Any, factor: Any, most: Any, codes: Any) -> Any:
+    """Store the codes of eight numbers, a byte each."""
+    scaled = builder.fmul(load(builder, numbers, _FLOATS), _splat(builder, factor))
+    limits = _splat(builder, most)
+    clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
+    octets = ir.VectorType(ir.IntType(8), LANES)
+    store(builder, codes, builder.trunc(builder.fptosi(clipped, _NUMBERS), octets))
 
 
 @kernel

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._bounds import outside
-from glaive.types import Flags, Int64s, UInt8s, as_array
+from glaive.errors import CorruptFileError
+from glaive.kernels._addresses import outside
+from glaive.types import Flags, Int64s, UInt8s, allocate, as_array
 
 BLOCK = 1024
 ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
@@ -124,24 +125,15 @@ def take_inline(
     good = (chunk >= 0) & (chunk < len(starts)) & (index >= 0) & (index < BLOCK)
     if not good.all():
         return int(np.argmin(good))
-    starts, sizes = starts[chunk], sizes[chunk]
-    widths, sound = _inline_widths(data, starts, sizes, word_bits)
+    used, which = np.unique(chunk, return_inverse=True)
+    starts, sizes = starts[used], sizes[used]
+    _, sound = _inline_widths(data, starts, sizes, word_bits)
     if not sound.all():
-        return int(np.argmin(sound))
-    dtype, word, lanes = _dtype(word_bits), word_bits // 8, BLOCK // word_bits
-    row, lane = (table[index] for table in _positions(word_bits))
-    bit = row * widths
-    shift = (bit % word_bits).astype(dtype)
-    last = starts + sizes - word
-    low_at = np.minimum(starts + word + (bit // word_bits * lanes + lane) * word, last)
-    high_at = np.minimum(low_at + lanes * word, last)
-    low, high = (_gather(data, at, word).view(dtype)[:, 0] for at in (low_at, high_at))
-    unit, top = dtype.type(1), dtype.type(word_bits - 1)
-    values = (low >> shift) | ((high << unit) << (top - shift))
-    # One bit more than the width, then one less: a mask of a whole word needs no special case.
-    half = np.maximum(widths - 1, 0).astype(dtype)
-    mask = np.where(widths > 0, (unit << half) - unit | (unit << half), dtype.type(0))
-    target.view(dtype)[:] = values & mask
+        return int(np.argmin(sound[which]))
+    values = np.empty((len(used), BLOCK), _dtype(word_bits))
+    counts = np.full(len(used), BLOCK)
+    unpack_inline(data, starts, sizes, counts, word_bits, values.reshape(-1).view(np.uint8))
+    target.view(values.dtype)[:] = values[which, index]
     return -1
 
 
@@ -151,36 +143,20 @@ def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> Flags:
 
 
 def unpack_out_of_line(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    width: int,
-    target: UInt8s,
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, width: int, target: UInt8s
 ) -> None:
-    dtype, word = _dtype(word_bits), word_bits // 8
-    tails = counts & (BLOCK - 1)
-    packed_tail = tail_is_packed(tails, word_bits, width)
-    blocks = (counts >> 10) + packed_tail
-    raw = np.where(packed_tail, 0, tails)
-    # Packed blocks, one row each, with the number of values that count.
-    block_of = np.repeat(np.arange(len(counts)), blocks)
-    nth = np.arange(len(block_of)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    used = np.minimum(counts[block_of] - nth * BLOCK, BLOCK)
-    packed = _gather(data, starts[block_of] + nth * width * 128, width * 128)
-    values = _unpack(packed.view(dtype), word_bits, width)
-    first = np.cumsum(counts) - counts
-    out = target.view(dtype)
-    at = (first[block_of] + nth * BLOCK)[:, None] + np.arange(BLOCK)
-    mask = np.arange(BLOCK) < used[:, None]
-    out[at[mask]] = values[mask]
-    # Raw tails, one row per value.
-    tail_of = np.repeat(np.arange(len(counts)), raw)
-    inner = np.arange(len(tail_of)) - np.repeat(np.cumsum(raw) - raw, raw)
-    source = starts[tail_of] + sizes[tail_of] - (raw[tail_of] - inner) * word
-    words = _gather(data, source, word).view(dtype)[:, 0]
-    out[first[tail_of] + counts[tail_of] - raw[tail_of] + inner] = words
+    dtype, memory, out, done = _dtype(word_bits), as_array(data), target.view(_dtype(word_bits)), 0
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        tail = count & (BLOCK - 1)
+        packed = bool(tail_is_packed(np.array([tail]), word_bits, width)[0])
+        values = count if packed else count - tail
+        blocks = -(-values // BLOCK)
+        end = start + blocks * width * 128
+        raw = memory[end : end + (count - values) * dtype.itemsize].copy().view(dtype)
+        words = memory[start:end].copy().view(dtype).reshape(blocks, width * BLOCK // word_bits)
+        block = _unpack(words, word_bits, width).reshape(-1)[:values]
+        out[done : done + count] = np.concatenate([block, raw])
+        done += count
 
 
 def chunk_widths(values: pa.Buffer, count: int, word_bits: int, target: UInt8s) -> None:
@@ -223,3 +199,123 @@ def pack_out_of_line(
         size = block.size * block.itemsize
         target[at : at + size] = block.view(np.uint8)
         at, done = at + size, done + count
+
+
+# --- Checks of the wrappers of ``glaive.kernels.bitpack``, and their errors -------------
+
+BLOCK_BYTES_PER_BIT = BLOCK // 8
+WORD_BITS = (8, 16, 32, 64)
+
+MAX_VALUES = 1 << 56
+"""Values of a page at most: their size in bytes fits 64 bits."""
+
+
+def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
+    """Bytes of out-of-line blocks with these counts of values."""
+    tails = counts & (BLOCK - 1)
+    packed = tail_is_packed(tails, word_bits, width)
+    blocks = (counts >> 10) + packed
+    return blocks * (width * BLOCK_BYTES_PER_BIT) + np.where(packed, 0, tails * (word_bits // 8))
+
+
+def check_word_bits(word_bits: int) -> None:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+
+
+def aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
+    check_word_bits(word_bits)
+    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+    if any(len(array) != len(result[0]) for array in result):
+        raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
+    return result
+
+
+def check_values(values: pa.Buffer, count: int, word_bits: int) -> None:
+    check_word_bits(word_bits)
+    if not 0 <= count * word_bits // 8 <= values.size:
+        raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
+
+
+def target_of(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
+    if out is None:
+        return allocate(size)
+    if not out.is_mutable or offset < 0 or offset > out.size - size:
+        raise ValueError(f"{size} bytes do not fit at {offset} of a buffer of {out.size} bytes")
+    return out.slice(offset, size)
+
+
+def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> UInt8s:
+    """The bytes of a target as a writable array; a slice of a buffer cannot be written."""
+    return as_array(part) if out is None else as_array(out)[offset : offset + part.size]
+
+
+def total_values(counts: Int64s, limit: int, where: object) -> int:
+    """Sum of the counts, checked not to exceed what the chunks can hold."""
+    total = int(counts.sum())
+    if not 0 <= total <= limit:
+        raise CorruptFileError(
+            "number of values in bit-packed chunks",
+            expected=f"0 to {limit}",
+            found=str(total),
+            where=where,
+        )
+    return total
+
+
+def check_blocks(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    width: int,
+    where: object,
+) -> None:
+    if not 0 <= width <= word_bits:
+        raise CorruptFileError(
+            "width of bit-packed values",
+            expected=f"0 to {word_bits} bits",
+            found=f"{width} bits",
+            where=where,
+        )
+    expected = out_of_line_sizes(counts, word_bits, width)
+    good = ~outside(starts, sizes, data.size) & (counts >= 0) & (sizes == expected)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "bit-packed block",
+            expected=f"{expected[i]} bytes for {counts[i]} values of {width} bits",
+            found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
+            where=where,
+        )
+    # Blocks of width 0 have no bytes that bound their values: the sum of counts may wrap.
+    values = float(counts.sum(dtype=np.float64))
+    if values > MAX_VALUES:
+        raise CorruptFileError(
+            "bit-packed blocks",
+            expected=f"at most {MAX_VALUES} values",
+            found=f"about {values:.3g}",
+            where=where,
+        )
+
+
+def damaged_inline(
+    data: pa.Buffer, start: Any, size: Any, count: Any, word_bits: int, where: object
+) -> CorruptFileError:
+    """The error for an inline chunk that a kernel has rejected."""
+    word = word_bits // 8
+    if not (start >= 0 and word <= size <= data.size - start and 0 <= count <= BLOCK):
+        return CorruptFileError(
+            "bit-packed chunk",
+            expected=f"up to {BLOCK} values in at least {word} bytes, within {data.size} bytes",
+            found=f"{count} values in {size} bytes at byte {start}",
+            where=where,
+        )
+    width = int.from_bytes(data.slice(int(start), word).to_pybytes(), "little")
+    if width > word_bits:
+        expected, found = f"0 to {word_bits} bits", f"{width} bits"
+    else:
+        expected = f"{word + width * BLOCK_BYTES_PER_BIT} bytes for values of {width} bits"
+        found = f"{size} bytes"
+    return CorruptFileError("bit-packed chunk", expected=expected, found=found, where=where)
