@@ -33,7 +33,7 @@ import glaive
 from glaive.kernels import native
 
 data = pa.py_buffer(b"glaive" * 100)
-print(native.hashing.xxh64(data.address, data.size), "numba" in sys.modules)
+print(native.hashing.xxh64(data.address, data.size, 0), "numba" in sys.modules)
 """
 
 
@@ -82,10 +82,10 @@ from glaive.kernels import machine, native
 
 data = pa.py_buffer(b"glaive" * 100)
 kernel = native.hashing.xxh64
-engine, before = machine._engine(), kernel(data.address, data.size)
+engine, before = machine._engine(), kernel(data.address, data.size, 0)
 vars(machine).clear()
 gc.collect()
-print(kernel.__name__, kernel(data.address, data.size) == before)
+print(kernel.__name__, kernel(data.address, data.size, 0) == before)
 """
 
 
@@ -249,10 +249,10 @@ def test_a_kernel_refuses_other_arguments_than_its_own() -> None:
     with pytest.raises(TypeError):
         native.hashing.xxh64(0)  # type: ignore[call-arg]  # on purpose
     with pytest.raises(TypeError):
-        native.hashing.xxh64(0, "0")  # type: ignore[arg-type]  # on purpose
+        native.hashing.xxh64(0, "0", 0)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(OverflowError):
-        native.hashing.xxh64(0, 2**63)
-    assert native.hashing.xxh64(0, 0) == 0xEF46DB3751D8E999
+        native.hashing.xxh64(0, 2**63, 0)
+    assert native.hashing.xxh64(0, 0, 0) == 0xEF46DB3751D8E999
 
 
 def test_what_is_no_kernel_is_no_attribute() -> None:
@@ -339,4 +339,4 @@ class _Failing:
 
 def test_the_first_argument_that_fails_ends_the_call() -> None:
     with pytest.raises(KeyError, match="first"):
-        native.hashing.xxh64(_Failing(), _Failing())  # type: ignore[arg-type]  # on purpose
+        native.hashing.xxh64(_Failing(), _Failing(), 0)  # type: ignore[arg-type]  # on purpose

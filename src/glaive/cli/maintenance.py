@@ -634,7 +634,8 @@ def warmup(*, quiet: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from glaive.kernels.code_cache import shared_folder, warm_up, without_a_place
+    from glaive.kernels.code_cache import shared_folder, without_a_place
+    from glaive.kernels.warmup import warm_up
 
     folder = shared_folder()
     if folder is None:

@@ -514,4 +514,4 @@ def _in_parts(
 def _as_bytes(numbers: UInt32s | Int64s, width: int) -> UInt8s:
     """The low ``width`` bytes of each number."""
     little = np.ascontiguousarray(numbers, f"<u{numbers.itemsize}")
-    return little.view(np.uint8).reshape(len(numbers), -1)[:, :width]
+    return little.view(np.uint8).reshape(len(numbers), numbers.itemsize)[:, :width]

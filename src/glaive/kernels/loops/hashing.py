@@ -52,7 +52,7 @@ def _mixed(lane: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @kernel
-def _seeded(source: int, size: int, seed: np.uint64) -> np.uint64:
+def xxh64(source: int, size: int, seed: np.uint64) -> np.uint64:
     """The hash of ``size`` bytes."""
     at = source
     end = source + size
@@ -89,18 +89,12 @@ def _seeded(source: int, size: int, seed: np.uint64) -> np.uint64:
 
 
 @kernel
-def xxh64(source: int, size: int) -> np.uint64:
-    """The hash of ``size`` bytes with seed 0."""
-    return _seeded(source, size, ZERO)
-
-
-@kernel
 def hash_ranges(data: int, starts: int, sizes: int, count: int, seed: int, target: int) -> None:
     """Store the hash of each of ``count`` ranges of bytes."""
     for i in range(count):
         start = load_i64(starts + 8 * i)
         size = load_i64(sizes + 8 * i)
-        store_u64(target + 8 * i, _seeded(data + start, size, np.uint64(seed)))
+        store_u64(target + 8 * i, xxh64(data + start, size, np.uint64(seed)))
 
 
 FIRST_SLOTS = 1024
