@@ -8,9 +8,9 @@ from glaive.dataset.indexing.duplicates import hamming_clustering_for_range as h
 from glaive.dataset.indexing.duplicates import hamming_clustering_for_sample as hamming_clustering_for_sample
 from glaive.dataset.writing.source import vec_to_table as vec_to_table
 from glaive.dataset.write import write_dataset as write_dataset
-from glaive.torch.ivf_pq import compute_partitions as compute_partitions
-from glaive.torch.ivf_pq import compute_pq_codes as compute_pq_codes
-from glaive.torch.ivf_pq import one_pass_assign_ivf_pq_on_accelerator as one_pass_assign_ivf_pq_on_accelerator
-from glaive.torch.ivf_pq import one_pass_train_ivf_pq_on_accelerator as one_pass_train_ivf_pq_on_accelerator
-from glaive.torch.ivf_pq import train_ivf_centroids_on_accelerator as train_ivf_centroids_on_accelerator
-from glaive.torch.ivf_pq import train_pq_codebook_on_accelerator as train_pq_codebook_on_accelerator
+from glaive.torch.vectors import compute_partitions as compute_partitions
+from glaive.torch.vectors import compute_pq_codes as compute_pq_codes
+from glaive.torch.vectors import one_pass_assign_ivf_pq_on_accelerator as one_pass_assign_ivf_pq_on_accelerator
+from glaive.torch.vectors import one_pass_train_ivf_pq_on_accelerator as one_pass_train_ivf_pq_on_accelerator
+from glaive.torch.vectors import train_ivf_centroids_on_accelerator as train_ivf_centroids_on_accelerator
+from glaive.torch.vectors import train_pq_codebook_on_accelerator as train_pq_codebook_on_accelerator

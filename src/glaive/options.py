@@ -386,8 +386,10 @@ def _defaults(described: Any) -> dict[str, Any]:
 @cache
 def _texts(described: Any) -> dict[str, str]:
     """The entries of a docstring by the names of parameters; several may have the same."""
-    rest = described.__doc__ or ""
-    rest = cleandoc(rest).partition("Parameters\n----------\n")[2] if "\n    Param" in rest else ""
+    doc = described.__doc__ or ""
+    if "Parameters\n" not in doc:
+        return {}
+    rest = cleandoc(doc).partition("Parameters\n----------\n")[2]
     section = re.split(r"\n\n\w+\n---", rest, maxsplit=1)[0]
     entries = re.findall(r"^(\S.*)\n((?:(?:    .*)?(?:\n|$))*)", section, re.MULTILINE)
     return {

@@ -158,7 +158,7 @@ def test_partitions_given_are_those_of_an_index(
 
 
 def test_settings_of_torch_are_undone_between_batches() -> None:
-    from glaive.torch.ivf_pq import without_gradients
+    from glaive.torch.vectors import without_gradients
 
     inside: list[bool] = []
 

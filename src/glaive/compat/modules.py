@@ -143,7 +143,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
             ),
             "dataset.writing.source": "vec_to_table",
             "dataset.write": "write_dataset",
-            "torch.ivf_pq": (
+            "torch.vectors": (
                 "compute_partitions compute_pq_codes one_pass_assign_ivf_pq_on_accelerator "
                 "one_pass_train_ivf_pq_on_accelerator train_ivf_centroids_on_accelerator "
                 "train_pq_codebook_on_accelerator"
@@ -179,9 +179,9 @@ class Loader:
                 return refused(name)
             home, entry = entries[name]
             _, is_other, other = entry.partition("=")
-            if home == "torch.ivf_pq":  # a stand-in where torch is not installed
-                stand_in = import_module("glaive.torch.installed").from_torch_module
-                return own.setdefault(name, stand_in(module.__name__, name, f"glaive.{home}"))
+            if home == "torch.vectors":  # a stand-in where torch is not installed
+                names = import_module("glaive.torch.installed").torch_names
+                return own.setdefault(name, names(module.__name__, {name: f"glaive.{home}"})(name))
             found = import_module(f"glaive.{home}")
             value = getattr(found, other or name) if other or not is_other else found
             return own.setdefault(name, value)

@@ -251,3 +251,34 @@ class ScalarKeywords(TypedDict, total=False):
 
 class IndexKeywords(VectorKeywords, ScalarKeywords, total=False):
     """Parameters of all kinds of indices."""
+
+
+class TableIndexKeywords(IndexKeywords, total=False):
+    """Parameters of all kinds of indices that the cluster builds.
+
+    Parameters
+    ----------
+    num_partitions, target_partition_size
+        Partitions of vectors, or how many one should have; by default by the kind.
+    num_sub_vectors
+        Parts of a vector that have a code each. Default: the dimension by 16, or by 8.
+    ivf_centroids, ivf_centroids_file, pq_codebook
+        Models instead of trained ones, as arrays of NumPy or Arrow; or a file of NumPy.
+    accelerator
+        Device of torch that trains the partitions; default: the processor.
+    skip_transpose
+        Store product codes row by row.
+    format_version, document_granularity
+        As for :meth:`glaive.LanceDataset.create_scalar_index`.
+    """
+
+    num_partitions: int | None
+    target_partition_size: int | None
+    num_sub_vectors: int | None
+    ivf_centroids: Any
+    ivf_centroids_file: str | None
+    pq_codebook: Any
+    accelerator: Any
+    skip_transpose: bool
+    format_version: int | str | None
+    document_granularity: str

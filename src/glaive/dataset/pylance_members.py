@@ -6,11 +6,13 @@ import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import pyarrow as pa
 
+from glaive.dataset.keywords import FileKeywords, InsertKeywords, WriteKeywords
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.options import shows
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -243,8 +245,14 @@ class PylanceMembers:
         return LanceFileSession(self.uri, self.storage_options)
 
     @classmethod
+    @shows(InsertKeywords, FileKeywords, WriteKeywords, InsertKeywords)
     def from_pydantic_model(
-        cls: Any, model_class: Any, data: Any, uri: Any = None, mode: str = "create", **kwargs: Any
+        cls: Any,
+        model_class: Any,
+        data: Any,
+        uri: Any = None,
+        mode: str = "create",
+        **options: Unpack[InsertKeywords],
     ) -> Any:
         """Write instances of a pydantic model; the schema is that of the model.
 
@@ -258,8 +266,8 @@ class PylanceMembers:
             Where to write; default: the name of the class in small letters and underscores.
         mode
             ``create``, ``overwrite`` or ``append``.
-        **kwargs
-            Of :func:`glaive.write_dataset`.
+        **options
+            Of the write.
 
         Raises
         ------
@@ -275,7 +283,7 @@ class PylanceMembers:
             raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
         rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
         target: Any = _path_of(model_class) if uri is None else uri
-        return cls.holding(insert_rows(target, rows, mode, kwargs))
+        return cls.holding(insert_rows(target, rows, mode, options))
 
 
 def is_datagen_supported() -> bool:

@@ -17,7 +17,8 @@ from glaive.compat.absent import REFUSED_MEMBERS, refuse_members
 from glaive.dataset.pylance_members import class_for_arrow
 from glaive.errors import FormatError, MissingDependencyError, OptionError
 from glaive.format.blobs import is_blob
-from glaive.scan.options import ScanOptions
+from glaive.options import shows
+from glaive.scan.options import FragmentScanKeywords, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS
 from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
@@ -51,6 +52,7 @@ class Scanner:
         return given if isinstance(given, ScanOptions) else ScanOptions.of(**given)
 
     @classmethod
+    @shows(FragmentScanKeywords, ScanOptions)
     def of(cls, views: Views, **options: Any) -> Scanner:
         """Check the options of a scan and resolve its columns, filter and order."""
         columns, condition = options.get("columns"), options.get("filter")

@@ -19,9 +19,10 @@ from py4j.java_gateway import JavaClass
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
 from glaive.format.field import quoted_name
+from glaive.options import shows
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import absolute, from_spark, refuse_no_texts, spark_texts
+from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, spark_texts
 from glaive.spark.streams.options import stream_options
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     return marked_small(frame, has_jvm=not is_connect(spark))
 
 
+@shows(Options, Options, leave_out=["uri", "storage", "identity"])
 def register_view(
     spark: SparkSession, name: str, uri: str | os.PathLike[str], **options: object
 ) -> None:
@@ -243,8 +245,8 @@ def register_view(
     ----------
     name
         Name of the view; an existing one is replaced.
-    options
-        As for :func:`read`, or for :func:`write` for inserts.
+    **options
+        Of reading, and of writing for inserts; ``storage_options`` are those of its store.
 
     Raises
     ------

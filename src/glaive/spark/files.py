@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
@@ -15,6 +15,7 @@ from glaive.format.fragment import unpacked_fragments
 from glaive.ingestion.job import ingest as ingest_files
 from glaive.ingestion.sources import Piece
 from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
+from glaive.options import TypedDict, shows
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.options import absolute
@@ -22,11 +23,15 @@ from glaive.spark.runner import SparkRunner
 from glaive.spark.writer import refuse_missing_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.tasks import FragmentRange
     from glaive.dataset.version import OpenDataset, OpenedVersion
+    from glaive.ingestion import DriftRule, IngestMode
+    from glaive.ingestion.job import Progress
     from glaive.ingestion.merging import MergeDivision
+    from glaive.ingestion.task import OnViolation
 
 
 FORMATS = ("csv", "json", "parquet")
@@ -144,11 +149,33 @@ def _suffix(source: str) -> str:
 # --- Ingest files with the workers of a Spark cluster -----------------------------------
 
 
+class IngestKeywords(TypedDict, total=False):
+    """Options of :func:`glaive.ingest` that are those of :func:`glaive.spark.ingest`, too."""
+
+    format: str | None
+    mode: IngestMode
+    schema: pa.Schema | str | None
+    vectors: Sequence[str]
+    schema_drift: DriftRule
+    merge_keys: str | Sequence[str] | None
+    job_id: str | None
+    bad_records: str | os.PathLike[str] | None
+    expect: str | Mapping[str, str] | None
+    on_violation: OnViolation
+    storage_options: Mapping[str, str] | None
+    source_options: Mapping[str, str] | None
+    reader_options: Mapping[str, object] | None
+    write_options: Mapping[str, Any] | None
+    task_bytes: int
+    progress: Progress | None
+
+
+@shows(IngestKeywords, ingest_files)
 def ingest(
     spark: SparkSession,
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     uri: str | os.PathLike[str],
-    **keywords: Any,
+    **keywords: Unpack[IngestKeywords],
 ) -> IngestResult:
     """Write the rows of files as one new version of a dataset, with tasks on a cluster.
 
@@ -165,7 +192,7 @@ def ingest(
     uri
         The dataset, likewise.
     **keywords
-        As for :func:`glaive.ingest`; its ``driver`` is this cluster.
+        As for :func:`glaive.ingest`.
 
     Raises
     ------
@@ -176,8 +203,9 @@ def ingest(
         The cluster lost processes of the job; nothing was committed.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
-    if keywords.get("bad_records") is not None:
-        keywords["bad_records"] = absolute(keywords["bad_records"])
+    aside = keywords.get("bad_records")
+    if aside is not None:
+        keywords["bad_records"] = absolute(aside)
     written = keywords.get("write_options") or {}
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
     runner = SparkRunner(spark)

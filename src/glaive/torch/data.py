@@ -8,12 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from glaive.torch.installed import from_torch_module
+from glaive.torch.installed import torch_names
 
 if TYPE_CHECKING:
-    from glaive.torch.iterable import LanceDataset
-    from glaive.torch.loader import LanceLoader
-    from glaive.torch.map_style import SafeLanceDataset, get_safe_loader
+    from glaive.torch.datasets import LanceDataset, LanceLoader, SafeLanceDataset, get_safe_loader
     from glaive.torch.tensors import TensorDataset, concat_batches, to_tensor
 
 __all__ = [
@@ -25,17 +23,6 @@ __all__ = [
     "get_safe_loader",
     "to_tensor",
 ]
-
-_HOMES = {
-    "LanceDataset": "iterable",
-    "LanceLoader": "loader",
-    "SafeLanceDataset": "map_style",
-    "TensorDataset": "tensors",
-    "concat_batches": "tensors",
-    "get_safe_loader": "map_style",
-    "to_tensor": "tensors",
-}
-
 
 _ELSEWHERE = {
     "CachedDataset": "glaive._dataset.cache",
@@ -50,9 +37,15 @@ _ELSEWHERE = {
 """Names that programs import from pylance's module, too; they have no torch in them."""
 
 
+_TENSORS = ("TensorDataset", "concat_batches", "to_tensor")
+_of_torch = torch_names(
+    __name__,
+    dict.fromkeys(__all__, "glaive.torch.datasets")
+    | dict.fromkeys(_TENSORS, "glaive.torch.tensors"),
+)
+
+
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return from_torch_module(__name__, name, f"glaive.torch.{_HOMES[name]}")
+    return _of_torch(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from glaive.compat.absent import needs_package
 from glaive.errors import MissingDependencyError
 
-__all__ = ["INSTALL", "from_torch_module", "installed_torch"]
+__all__ = ["INSTALL", "installed_torch", "torch_names"]
 
 INSTALL = "pip install torch"
 
@@ -29,10 +30,19 @@ def installed_torch(needed_for: str) -> Any:
         ) from error
 
 
-def from_torch_module(module: str, name: str, home: str) -> Any:
-    """A name of a module that imports torch; a stand-in that raises if torch is not installed."""
-    try:
-        import_module("torch")
-    except ImportError:
-        return needs_package(module, name, "torch", INSTALL)
-    return getattr(import_module(home), name)
+def torch_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """``__getattr__`` of a module: names from modules that import torch when they are used.
+
+    Without torch they are stand-ins that raise.
+    """
+
+    def found(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            import_module("torch")
+        except ImportError:
+            return needs_package(module, name, "torch", INSTALL)
+        return getattr(import_module(homes[name]), name)
+
+    return found

@@ -5,17 +5,13 @@ torch is imported when one of the names is used; without it they raise at their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from glaive.torch.installed import from_torch_module
+from glaive.torch.installed import torch_names
 
 if TYPE_CHECKING:
-    from glaive.torch.clusters import KMeans
+    from glaive.torch.vectors import KMeans
 
 __all__ = ["KMeans"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return from_torch_module(__name__, name, "glaive.torch.clusters")
+__getattr__ = torch_names(__name__, dict.fromkeys(__all__, "glaive.torch.vectors"))

@@ -653,8 +653,8 @@ class TensorDataset(Dataset):  # type: ignore[misc]  # torch is not installed fo
         Rows of a batch.
     """
 
-    def __init__(self, data: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, data: Any, batch_size: int) -> None:
+        super().__init__()
         self._data = torch.from_numpy(data) if isinstance(data, np.ndarray) else data
         self._batch_size = batch_size
 

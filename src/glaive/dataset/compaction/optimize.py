@@ -589,7 +589,7 @@ class DatasetOptimizer:
             config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
         self._dataset.move_to(set_config(self._dataset.opened, config))
 
-    def disable_auto_cleanup(self, **options: Any) -> None:
+    def disable_auto_cleanup(self) -> None:
         """Turn automatic clean-up off."""
         from glaive.dataset.tasks import set_config
         from glaive.table.configuration import INTERVAL, OLDER_THAN

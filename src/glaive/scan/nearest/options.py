@@ -14,7 +14,18 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.vector.storage import metric_named
 from glaive.kernels.distances import Metric
-from glaive.options import ANYTHING, SWITCH, TEXT, Kind, integer, kinds_of, number, one_of, option
+from glaive.options import (
+    ANYTHING,
+    SWITCH,
+    TEXT,
+    Kind,
+    TypedDict,
+    integer,
+    kinds_of,
+    number,
+    one_of,
+    option,
+)
 
 ApproximationMode: TypeAlias = Literal["fast", "normal", "accurate"]
 
@@ -83,6 +94,22 @@ def _plain(given: Any) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return given.to_pylist()
     return given.to_numpy(zero_copy_only=False)
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Options of a search besides column, query and ``k``."""
+
+    metric: str | None
+    nprobes: int | None
+    minimum_nprobes: int | None
+    maximum_nprobes: int | None
+    search_effort: float | None
+    refine_factor: int | None
+    ef: int | None
+    use_index: bool
+    approx_mode: ApproximationMode
+    distance_range: tuple[float | None, float | None] | None
+    query_parallelism: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
 from uuid import uuid4
 
 import numpy as np
@@ -26,6 +26,7 @@ from glaive.dataset.compaction.optimize import (
 )
 from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.indexing.create import build_segments, check_segments, commit_segments
+from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import sample_positions
@@ -44,6 +45,7 @@ from glaive.errors import IndexExistsError, OptionError
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Feature
 from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
+from glaive.options import shows
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.take import find_rows, take_physical
@@ -842,6 +844,7 @@ def build_index(
 class TableIndices(TableHandle):
     """The methods of ``LanceTable`` for indices."""
 
+    @shows(TableIndexKeywords, TableIndexKeywords, VectorKeywords, ScalarKeywords)
     def createIndex(
         self,
         column: str,
@@ -852,7 +855,7 @@ class TableIndices(TableHandle):
         replace: bool = True,
         segments: int | None = None,
         job_id: str | None = None,
-        **parameters: Any,
+        **parameters: Unpack[TableIndexKeywords],
     ) -> dict[str, int]:
         """Build an index in tasks of the cluster, a segment each, and commit it as one version.
 
@@ -875,8 +878,7 @@ class TableIndices(TableHandle):
         job_id
             Names this job: running it again with the same id returns what it did.
         **parameters
-            Of the kind, such as ``num_partitions``; see :meth:`LanceDataset.create_index`. Default
-            of ``num_sub_vectors``: the dimension by 16, or by 8 where that leaves a rest.
+            Of the kind.
 
         Returns
         -------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 from uuid import uuid4
 
 import numpy as np
@@ -25,7 +25,8 @@ from glaive.errors import (
 from glaive.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.scan.nearest.options import NearestOptions
+from glaive.options import shows
+from glaive.scan.nearest.options import NearestOptions, SearchKeywords
 from glaive.spark.api import read_changes
 from glaive.spark.cast import conform
 from glaive.spark.failures import as_glaive_errors, naming_job
@@ -484,6 +485,7 @@ _QUERY = "__glaive_query"
 class TableSearch(TableHandle):
     """The methods of ``LanceTable`` that search, and those that return some rows."""
 
+    @shows(SearchKeywords, NearestOptions)
     def search(
         self,
         query: Sequence[float] | np.ndarray[Any, Any] | DataFrame,
@@ -493,7 +495,7 @@ class TableSearch(TableHandle):
         query_column: str | None = None,
         select: Sequence[str] | None = None,
         filter: str | None = None,
-        **parameters: Any,
+        **parameters: Unpack[SearchKeywords],
     ) -> DataFrame:
         """Find the rows whose vectors are nearest to a vector, or to each vector of a frame.
 
@@ -513,8 +515,7 @@ class TableSearch(TableHandle):
         filter
             Which rows may be found, in the language of filters.
         **parameters
-            Of the search: ``metric``, ``nprobes``, ``refine_factor``, ``use_index``, …; see
-            :class:`glaive.scan.nearest.options.NearestOptions`.
+            Of the search.
 
         Returns
         -------

@@ -1,25 +1,36 @@
-"""``LanceDataset``: batches of a dataset as tensors, for ``DataLoader``."""
+"""Datasets of torch over Lance datasets: by batches, by position, with workers that go on."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from queue import Queue
+from threading import Thread
 from typing import Any, Literal
 
 import pyarrow as pa
-from torch.utils.data import IterableDataset
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_convert
 
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.shuffled_batches import default_window, with_row_ids
-from glaive.errors import CorruptFileError, GlaiveError, OptionError
+from glaive.errors import CorruptFileError, GlaiveError, JobError, OptionError
+from glaive.format.blobs import is_blob
 from glaive.hf import HuggingFaceConverter
+from glaive.process import Origin
 from glaive.sampler import (
     FragmentSampler,
     FullScanSampler,
@@ -29,10 +40,126 @@ from glaive.sampler import (
     ShuffledBlockSampler,
     maybe_sample,
 )
+from glaive.table.load import check_same
 from glaive.torch.batch_cache import BatchCache
 from glaive.torch.dist import get_mp_rank, get_mp_world_size, process_of_group
-from glaive.torch.map_style import blob_columns
-from glaive.torch.tensors import for_sending, resized, to_tensor
+from glaive.torch.tensors import Collate, for_sending, python_values, resized, to_tensor
+
+# --- Which columns of a dataset are blob columns: their values are read apart from the others
+
+
+def blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | None) -> list[str]:
+    """The blob columns among ``columns``; expressions have none."""
+    if isinstance(columns, Mapping):
+        return []
+    return [
+        field.name
+        for field in dataset.lance_schema.fields
+        if (is_blob(field) or field.is_blob_v2) and (columns is None or field.name in columns)
+    ]
+
+
+class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks
+    """Rows by position, of the version that was opened. Each process opens it for itself.
+
+    Parameters
+    ----------
+    uri
+        Where the dataset is.
+    dataset_options
+        Of :func:`glaive.dataset`.
+    columns
+        Names of columns; all when omitted.
+    to_tensor_fn
+        From a record batch to tensors, such as :func:`~glaive.torch.data.to_tensor`: the rows of
+        a batch then come as one, and :func:`get_safe_loader` leaves them so, which takes a small
+        part of the time. Values of blob columns are bytes in it. None for a dictionary per row,
+        with descriptions of such values as in pylance.
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        dataset_options: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+        to_tensor_fn: Callable[[pa.RecordBatch], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.uri = uri
+        self.columns = columns
+        self.to_tensor_fn = to_tensor_fn
+        self.dataset_options = dict(dataset_options or {})
+        opened = open_dataset(uri, **self.dataset_options)
+        self._len = len(opened)
+        # What is numbered here is the same row in each process, also after later commits.
+        self._opened = (opened.uri, opened.manifest.identity)
+        self._ds: Table | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ds": None}
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __getitem__(self, idx: int) -> Any:
+        rows = self.__getitems__([idx])
+        return rows[0] if self.to_tensor_fn is None else rows
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        """Rows of a batch, with one take: dictionaries, or what ``to_tensor_fn`` makes of all."""
+        if self._ds is None:
+            uri, identity = self._opened
+            opened = open_dataset(uri, **{**self.dataset_options, "version": identity[0]})
+            check_same(opened.manifest, identity)
+            self._ds = opened
+        rows = self._ds.take(indices, self.columns)
+        if self.to_tensor_fn is None:
+            return python_values(f"rows of {self.uri}", rows)
+        for name in blob_columns(self._ds, self.columns):
+            values = [value for _, value in self._ds.read_blobs(name, indices=indices)]
+            column = pa.chunked_array([values], pa.large_binary())
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, pa.field(name, pa.large_binary()), column)
+        (batch,) = rows.combine_chunks().to_batches() or [
+            pa.RecordBatch.from_pylist([], schema=rows.schema)
+        ]
+        return self.to_tensor_fn(batch)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def get_safe_loader(
+    dataset: Any, batch_size: int = 32, num_workers: int = 4, **kwargs: Any
+) -> DataLoader:
+    """A ``DataLoader`` whose workers are started by ``spawn``, and kept between epochs.
+
+    Parameters
+    ----------
+    dataset
+        A map-style dataset.
+    batch_size
+        Rows of a batch.
+    num_workers
+        Processes; 0 for none.
+    **kwargs
+        Of ``DataLoader``; they override these defaults.
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
+    if num_workers:
+        options["multiprocessing_context"] = torch.multiprocessing.get_context("spawn")
+        options["persistent_workers"] = True
+    if getattr(dataset, "to_tensor_fn", None) is not None:
+        options["collate_fn"] = _as_it_is
+    loader = DataLoader(dataset, **(options | kwargs))
+    if loader.num_workers:
+        loader.collate_fn = Collate(loader.collate_fn)
+    return loader
+
+
+# --- ``LanceDataset``: batches of a dataset as tensors, for ``DataLoader`` --------------
 
 # --- Where a pass over a dataset is: what its state says, and checks of a state that is loaded
 
@@ -194,7 +321,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self,
         dataset: Table | str | os.PathLike[str],
         batch_size: int,
-        *args: Any,
+        *,
         dataset_options: Mapping[str, Any] | None = None,
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: str | None = None,
@@ -212,7 +339,6 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         seed: int = 0,
         window_rows: int | None = None,
         drop_last: bool = False,
-        **kwargs: Any,
     ) -> None:
         super().__init__()
         if shuffle and (sampler is not None or samples or shard_granularity is not None):
@@ -489,3 +615,320 @@ def _converter(schema: pa.Schema) -> HuggingFaceConverter | None:
             found=f"{described[:80]!r}",
             where="schema",
         ) from error
+
+
+# --- ``LanceLoader``: a ``DataLoader`` that can stop in the middle of a pass and go on later
+
+
+@dataclass(frozen=True)
+class _WithWorker:
+    """Collates a batch, and says which worker it is of."""
+
+    collate: Callable[[Any], Any]
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        found: dict[str, Any] = for_sending({"worker": get_mp_rank(), "batch": self.collate(item)})
+        return found
+
+
+class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed for type checks
+    """Batches of a :class:`LanceDataset`, read by worker processes.
+
+    Each pass is an epoch, with an order of its own if the dataset is shuffled. A pass that was left
+    early begins again, unless a state is loaded.
+
+    Parameters
+    ----------
+    dataset
+        Makes the batches, so there is no ``batch_size``.
+    num_workers
+        Processes; 0 for none.
+    **options
+        Of ``DataLoader``: ``pin_memory``, ``multiprocessing_context``, ``prefetch_factor``, …
+
+    Raises
+    ------
+    OptionError
+        The dataset is none, or an option is one that the dataset decides.
+    """
+
+    def __init__(self, dataset: LanceDataset, *, num_workers: int = 0, **options: Any) -> None:
+        if not isinstance(dataset, LanceDataset):
+            raise OptionError(
+                f"LanceLoader: expected a glaive.torch.data.LanceDataset, found {dataset!r:.80}. "
+                "For rows by position use get_safe_loader"
+            )
+        decided = {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"} & set(options)
+        if decided:
+            raise OptionError(f"{min(decided)}: give it to LanceDataset, which makes the batches")
+        collate = options.pop("collate_fn", None) or default_convert
+        super().__init__(
+            dataset,
+            batch_size=None,
+            num_workers=num_workers,
+            collate_fn=_WithWorker(collate),
+            **options,
+        )
+        self._shares = max(1, num_workers)
+        self._place = self._start = self._beginning(0)
+        self._fresh = False  # whether workers that are kept are not where the next pass begins
+
+    def __len__(self) -> int:
+        """Batches of a pass from its start; with a filter, its columns are scanned.
+
+        Raises
+        ------
+        TypeError
+            They are not known before: ``samples``, or a foreign sampler.
+        """
+        return sum(self.dataset.count_batches(at, self._shares) for at in range(self._shares))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number of the next pass, from its start."""
+        self._go_to(self._beginning(epoch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass is: plain values, after each batch that was given out.
+
+        Raises
+        ------
+        OptionError
+            The dataset chooses rows at random, which cannot be repeated.
+        """
+        state: dict[str, Any] = self.dataset.state_of(self._place)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on behind the last batch that the other one gave out.
+
+        The same batches follow. Their order is the same, too, up to where the first worker has no
+        more.
+
+        Raises
+        ------
+        OptionError
+            The state is of another number of workers, version, batch size, seed or filter.
+        """
+        place = self.dataset.place_of(state)
+        place.of_worker(0, self._shares)  # refuses another number of workers
+        if not place.by_share:
+            raise OptionError("load_state_dict: the state is of a dataset; load it there")
+        self._go_to(place)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._fresh:
+            self._iterator = None
+        start, self._fresh = self._start, True
+        self._start = self._beginning(start.epoch)  # for the next pass, if this one is left
+        self._place = start
+        by_share = list(start.by_share)
+        self.dataset.start_at(start)
+        batches = super().__iter__()
+        if self.num_workers:
+            self.dataset.start_at(None)  # the workers have it; here nobody reads
+        for found in batches:
+            worker, batch = found["worker"], found.pop("batch")
+            share = start.share(worker, self._shares)
+            by_share[share] += 1
+            turn = (share + 1) % self._shares
+            self._place = PassState(start.epoch, 0, tuple(by_share), turn)
+            yield batch
+        self._go_to(self._beginning(start.epoch + 1))
+        self._fresh = False
+
+    def _go_to(self, place: PassState) -> None:
+        self._place, self._start, self._fresh = place, place, True
+
+    def _beginning(self, epoch: int) -> PassState:
+        return PassState(epoch, by_share=(0,) * self._shares)
+
+
+# --- A dataset that one process of its own reads ahead, pass after pass -----------------
+# Unlike the workers of a loader, the process stays the same in all passes: what the dataset keeps,
+# such as a cache, is kept.
+
+_POLL_SECONDS = 0.05
+"""How often a process that is being ended is looked at."""
+
+_PATIENCE = 5.0
+"""Seconds that such a process has for the item that it is about to read."""
+
+_PIECE = 1 << 20
+"""Bytes that are dropped at a time of what such a process has sent."""
+
+
+def _read(
+    create: Callable[[], Iterable[Any]], theirs: Connection, ours: Connection, ahead: int
+) -> None:
+    """What the process does: passes over the dataset, until it is stopped, or nobody reads."""
+    theirs.close()  # a fork has it, too, and would not notice that its reader ended
+    items: Queue[tuple[str, Any] | None] = Queue(maxsize=ahead)
+    sender = Thread(target=_send, args=(items, ours), daemon=True)
+    sender.start()
+    try:
+        dataset = create()
+        while not ours.poll():
+            for item in dataset:
+                if ours.poll():
+                    break
+                items.put(("item", item))
+            items.put(("end", None))
+    except Exception as error:  # raised where the items are read
+        items.put(("error", error))
+    items.put(None)
+    sender.join()
+    ours.poll(None)  # tensors are fetched from this process when they are read
+
+
+def _send(items: Queue[tuple[str, Any] | None], ours: Connection) -> None:
+    """Hand out what was read; where nobody reads, drop it, so that the other thread goes on."""
+    while (message := items.get()) is not None:
+        try:
+            ours.send(message)
+        except OSError:
+            continue
+        except Exception as error:  # whatever pickling an item raises
+            with suppress(OSError):
+                ours.send(("error", JobError(f"AsyncDataset: an item cannot be sent: {error}")))
+
+
+def _drop(items: Connection) -> None:
+    """Drop some of what was sent, also where it begins in the middle of an item.
+
+    Raises
+    ------
+    EOFError, OSError
+        Nothing more is sent.
+    """
+    if sys.platform == "win32":
+        items.recv_bytes()
+    elif not os.read(items.fileno(), _PIECE):
+        raise EOFError
+
+
+class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
+    """Items of a dataset that another process reads ahead.
+
+    Parameters
+    ----------
+    dataset_creator
+        Makes the dataset, in the process. It must be possible to pickle it where processes are
+        spawned.
+    queue_size
+        Items that are read ahead.
+
+    Raises
+    ------
+    OptionError
+        On iteration, if it was closed.
+    JobError
+        On iteration, if the process has ended, or an item cannot be sent or received. Or this
+        process was forked in the middle of the pass, which is that of its parent.
+
+    Notes
+    -----
+    What the dataset raises is raised where the items are read. The pass after it begins with
+    another process. So does the pass after one that Ctrl-C, or the handler of another signal, ended
+    in the middle of an item: the rest of that item is never taken for others. A process that is
+    forked begins with another one, too.
+    """
+
+    def __init__(
+        self, dataset_creator: Callable[[], Iterable[Any]], *, queue_size: int = 4
+    ) -> None:
+        self.dataset_creator = dataset_creator
+        self.queue_size = queue_size
+        self._process: Process | None = None
+        self._items: Connection | None = None
+        self._closed = False
+        self._midway = False
+        self._origin = Origin()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._closed:
+            raise OptionError("AsyncDataset: it is closed; make another one")
+        if not self._origin.is_here:
+            self._end()
+        items = self._items = self._items or self._start()
+        while self._midway:  # the rest of a pass that was left
+            self._midway = self._next(items)[0] == "item"
+        self._midway = True
+        while True:
+            kind, item = self._next(items)
+            if kind == "end":
+                self._midway = False
+                return
+            yield item
+
+    def _start(self) -> Connection:
+        # No queue: one that a process is killed in the middle of writing to is waited for without
+        # end. Of a pipe this process closes the other end, and then sees that nobody writes.
+        ours, theirs = Pipe()
+        arguments = (self.dataset_creator, ours, theirs, self.queue_size)
+        self._process = Process(target=_read, args=arguments, daemon=True)
+        self._process.start()
+        self._origin = Origin()
+        theirs.close()
+        return ours
+
+    def close(self) -> None:
+        """End the process, in the middle of an item where that takes more than some seconds.
+
+        What it has read ahead is dropped.
+        """
+        self._closed = True
+        self._end()
+
+    def _next(self, items: Connection) -> tuple[str, Any]:
+        if not self._origin.is_here:
+            raise JobError("AsyncDataset: the process was forked in this pass; begin another one")
+        try:
+            data = items.recv_bytes()
+        except BaseException as error:
+            self._end()  # what is left may begin in the middle of an item
+            if isinstance(error, EOFError | OSError):
+                raise JobError("AsyncDataset: the process that reads has ended") from error
+            raise
+        try:
+            kind, item = ForkingPickler.loads(data)
+        except Exception as error:  # whatever unpickling an item raises
+            kind, item = "error", JobError(f"AsyncDataset: an item cannot be received: {error}")
+            item.__cause__ = error
+        if kind == "error":
+            self._end()  # the process sends nothing more, and would be waited for without end
+            raise item
+        return kind, item
+
+    def _end(self) -> None:
+        process, items = self._process, self._items
+        self._process = self._items = None
+        self._midway = False
+        if process is None or items is None:
+            return
+        if not self._origin.is_here:  # both go on for the parent
+            items.close()
+            return
+        limit = time.monotonic() + _PATIENCE
+        with suppress(EOFError, OSError):  # it has ended
+            items.send(None)
+            while process.is_alive() and time.monotonic() < limit:
+                while items.poll(_POLL_SECONDS):  # so that it is not stuck in a full pipe
+                    _drop(items)
+        process.join(max(0.0, limit - time.monotonic()))
+        process.terminate()  # it waits for an item, maybe for ever
+        process.join(_PATIENCE)
+        process.kill()  # it has the handlers of this process, which need not end it
+        process.join()
+        items.close()
+
+
+@contextmanager
+def async_dataset(
+    dataset_creator: Callable[[], Iterable[Any]], *, queue_size: int = 4
+) -> Iterator[AsyncDataset]:
+    """An :class:`AsyncDataset` that is closed at the end of the block."""
+    dataset = AsyncDataset(dataset_creator, queue_size=queue_size)
+    try:
+        yield dataset
+    finally:
+        dataset.close()
