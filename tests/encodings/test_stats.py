@@ -16,9 +16,9 @@ from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking
-from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
+from glaive.encodings.values.sequences import Constant
 from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats
 from glaive.encodings.writing.string_stats import sample_distinct
 from glaive.errors import SchemaError

@@ -12,8 +12,7 @@ from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
-from glaive.encodings.values.byte_stream_split import ByteStreamSplit
-from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.flat import ByteStreamSplit, Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain

@@ -12,7 +12,7 @@ import pytest
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.errors import SchemaError
 from glaive.file.files import LanceFileReader, LanceFileWriter
-from glaive.file.v2.dictionary_passthrough import _with_items, decode_or_keep, is_passed_through
+from glaive.file.v2.writer import _with_items, decode_or_keep, is_passed_through
 
 ITEMS = ["red", "green", "blue", "violet"]
 

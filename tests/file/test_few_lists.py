@@ -13,7 +13,7 @@ import pytest
 import glaive
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2.bound import FieldColumns
+from glaive.file.v2.reader import FieldColumns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.native import Tier, force_tier

@@ -13,8 +13,8 @@ from tests.damage import rewritten
 from glaive.encodings.pages.constant import ConstantPage
 from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer, open_reader
-from glaive.file.v2 import bound
 from glaive.file.v2 import columns as column
+from glaive.file.v2 import reader as bound
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.types import Int64s

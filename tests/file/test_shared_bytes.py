@@ -15,7 +15,7 @@ from tests.damage import page_message, rewritten
 from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.v2 import reader
-from glaive.file.v2.bound import join_columns
+from glaive.file.v2.reader import join_columns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from glaive.arrow.build import block_from_array
 from glaive.encodings.levels import Layer, Leaf
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.file.v2.columns import column_tree, number_columns
+from glaive.file.v2.columns import column_tree, number_columns, unshred
 from glaive.file.v2.shred import Shredded, shred
-from glaive.file.v2.unshred import unshred
 from glaive.format.fields import LanceSchema
 from glaive.kernels.native import force_tier
 from glaive.types import Where

@@ -1,9 +1,9 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
 A decorator registers each class: ``@value_encoding`` in ``glaive.encodings.values``,
-``@page_layout`` in ``pages``, ``@array_encoding`` in ``arrays``, ``@structural_plane`` and
-``@value_plane`` in ``planes``. Importing a module registers its classes. The registry first imports
-the module with the name on the wire, then all modules of the folder.
+``@page_layout`` in ``pages``, ``@array_encoding`` in ``arrays``, ``@structural_plane``
+and ``@value_plane`` in ``plane_encodings``. Importing a module registers its classes. The registry
+first imports the module with the name on the wire, then all modules of the folder.
 """
 
 from __future__ import annotations
@@ -86,21 +86,21 @@ def array_encodings() -> dict[str, type[ArrayEncoding]]:
 @cache
 def structural_planes() -> dict[str, type[StructuralPlane]]:
     """Return all structural planes by wire name."""
-    return _all(_STRUCTURES, "planes")
+    return _all(_STRUCTURES, "plane_encodings")
 
 
 @cache
 def value_planes() -> dict[str, type[ValuePlane]]:
     """Return all value planes by wire name."""
-    return _all(_PLANES, "planes")
+    return _all(_PLANES, "plane_encodings")
 
 
 def _all(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
-    """Import all modules of a folder; return the classes of one of its tables."""
+    """Import all modules of a folder, or a module; return the classes of one of its tables."""
     from pkgutil import iter_modules
 
     package = import_module(f"glaive.encodings.{folder}")
-    for module in iter_modules(package.__path__, f"{package.__name__}."):
+    for module in iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
         import_module(module.name)
     return dict(sorted(classes.items()))
 
@@ -184,7 +184,8 @@ def read_array(
         The encoding is one this reader does not know; the message lists those it knows.
     """
     name = message.WhichOneof("array_encoding")
-    cls = _ARRAYS.get(name) or _known(_ARRAYS, "arrays", name, "array encoding", page.where)
+    folder, kind_of = "arrays", "array encoding"
+    cls = _ARRAYS.get(name) or _known(_ARRAYS, folder, name, kind_of, page.where)
     if cls.structural and not top:
         raise CorruptFileError(
             "array encoding", expected=f"values of type {kind}", found=name, where=page.where
@@ -196,7 +197,11 @@ def read_array(
 _MODULES = {
     "inline_bitpacking": "bitpack",
     "out_of_line_bitpacking": "bitpack",
-    "range": "delta",
+    "byte_stream_split": "flat",
+    "constant": "sequences",
+    "delta": "sequences",
+    "dictionary": "sequences",
+    "range": "sequences",
     "variable_packed_struct": "packed_struct",
     "blob_layout": "blob",
     "constant_layout": "constant",
@@ -213,8 +218,9 @@ def _known(
         expected = f"one of the known {kind.split()[1]}s"
         raise CorruptFileError(kind, expected=expected, found="none", where=where)
     # No name of a file: it is one of those in the definition of the message.
-    home = f"glaive.encodings.{folder}.{_MODULES.get(name, name)}"
-    if find_spec(home) is not None:
+    parent = import_module(f"glaive.encodings.{folder}")
+    home = f"{parent.__name__}.{_MODULES.get(name, name)}"
+    if hasattr(parent, "__path__") and find_spec(home) is not None:
         import_module(home)
     known = classes if name in classes else _all(classes, folder)
     try:

@@ -201,8 +201,8 @@ def _check_without_options(schema: LanceSchema, version: str) -> None:
 def _check(schema: LanceSchema, version: str, encoding_options: GivenOptions | None) -> None:
     profile = PROFILES[version]
     if not isinstance(profile, LegacyProfile):
-        from glaive.file.types import check_types
         from glaive.file.v2.writer import column_options
+        from glaive.file.versions import check_types
 
         check_types(schema, profile)
         column_options(schema, encoding_options, profile)

@@ -70,7 +70,7 @@ class FormatProfile(VersionProfile, PageOptions):
     ----------
     types
         Names of the types that this version supports and others do not; see
-        ``glaive.file.types.FEATURES``.
+        ``glaive.file.versions.FEATURES``.
     pages
         The page grammar: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes`` of
         structure and of values as in 2.3.

@@ -6,11 +6,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
-from glaive.dataclass import dataclass
-from glaive.errors import OptionError, UnsupportedFeatureError
+import pyarrow as pa
+
+from glaive.arrow.build import offset_bits
+from glaive.dataclass import NamedTuple, dataclass
+from glaive.errors import OptionError, SchemaError, UnsupportedFeatureError
 from glaive.file.protocol import FormatProfile, VersionProfile
+from glaive.format.blobs import is_blob
+from glaive.format.field import BLOB, Field
+from glaive.format.fields import LanceSchema
 from glaive.types import FormatVersion
 
 # --- Format 0.1, also called legacy: how it is identified, and the size of its pages ----
@@ -197,3 +206,275 @@ def profile_of_footer(major: int, minor: int, path: str) -> Profile:
         f"{path} is a Lance file of unknown format version {major}.{minor} (footer "
         f"{major}.{minor}); this reader knows {known}. Upgrade glaive to read it."
     )
+
+
+# --- Which types a format version can hold ----------------------------------------------
+# Most types are common to all versions. The others are *features* with a name; each version's
+# profile lists those it has. A feature is a property of a field and the fields around it.
+#
+# Specification: "Types by version" in ``docs/format/schema.md``.
+
+_FIXED_STRUCTS = "fixed_size_list:struct:"
+_LISTS = ("list", "large_list", "map")
+
+
+class _Context(NamedTuple):
+    """A field and the fields around it, outer-most first."""
+
+    field: Field
+    outside: tuple[Field, ...]
+
+
+def _is_map(at: _Context) -> bool:
+    return at.field.logical_type == "map"
+
+
+def _is_fixed_structs(at: _Context) -> bool:
+    return at.field.logical_type.startswith(_FIXED_STRUCTS)
+
+
+def _is_list(field: Field) -> bool:
+    return field.logical_type.startswith(_LISTS)
+
+
+def _lies_in_lists(at: _Context) -> bool:
+    """A fixed-size list of structs with lists outside."""
+    return _is_fixed_structs(at) and any(map(_is_list, at.outside))
+
+
+def _has_lists(at: _Context) -> bool:
+    """A fixed-size list of structs with lists inside, but not around its first column."""
+    return _is_fixed_structs(at) and _lists_inside(at) and not _lists_first(at)
+
+
+def _begins_with_lists(at: _Context) -> bool:
+    """A fixed-size list of structs whose first column is that of a list."""
+    return _is_fixed_structs(at) and _lists_first(at)
+
+
+def _lists_inside(at: _Context) -> bool:
+    return any(_is_list(field) for child in at.field.children for field in child.walk())
+
+
+def _lists_first(at: _Context) -> bool:
+    field = at.field
+    while field.children and not field.is_packed:
+        field = field.children[0]
+        if _is_list(field):
+            return True
+    return False
+
+
+def _is_uneven(at: _Context) -> bool:
+    """A struct whose members are multiplied differently by fixed-size lists."""
+    if at.field.logical_type != "struct" or at.field.is_packed:
+        return False
+    return len({_multiple(child) for child in at.field.children}) > 1
+
+
+def _has_uneven_members(at: _Context) -> bool:
+    return _is_uneven(at) and not _has_uneven_items(at) and not _has_uneven_entries(at)
+
+
+def _has_uneven_items(at: _Context) -> bool:
+    return _is_uneven(at) and any(map(_is_list, at.outside))
+
+
+def _has_uneven_entries(at: _Context) -> bool:
+    return _is_uneven(at) and _in_fixed_structs(at) and not _has_uneven_items(at)
+
+
+def _in_fixed_structs(at: _Context) -> bool:
+    return any(field.logical_type.startswith(_FIXED_STRUCTS) for field in at.outside)
+
+
+def _multiple(field: Field) -> int:
+    """Entries per row of the first column below a field."""
+    size = 1
+    while field.children and not field.is_packed:
+        if field.logical_type.startswith(_FIXED_STRUCTS):
+            size *= field.arrow_type.list_size  # type: ignore[attr-defined]  # a fixed-size list
+        field = field.children[0]
+    return size
+
+
+def _is_packed_member(at: _Context) -> bool:
+    return any(field.is_packed for field in at.outside)
+
+
+def _is_struct_member(at: _Context) -> bool:
+    """A struct in a packed struct whose members all have a fixed width."""
+    return _is_packed_member(at) and bool(at.field.children) and not _varies(at.field)
+
+
+def _is_varying_struct_member(at: _Context) -> bool:
+    """A struct in a packed struct that pylance treats as being of variable width."""
+    return _is_packed_member(at) and bool(at.field.children) and _varies(at.field)
+
+
+def _varies(field: Field) -> bool:
+    kinds = [child.arrow_type for child in field.children]
+    return any(
+        child.children or offset_bits(kind) or pa.types.is_fixed_size_list(kind)
+        for child, kind in zip(field.children, kinds, strict=True)
+    )
+
+
+def _is_text_member(at: _Context) -> bool:
+    return _is_packed_member(at) and offset_bits(at.field.arrow_type) is not None
+
+
+def _is_list_member(at: _Context) -> bool:
+    return _is_packed_member(at) and pa.types.is_fixed_size_list(at.field.arrow_type)
+
+
+def _is_nested_member(at: _Context) -> bool:
+    """A member of a packed struct that cannot be stored in a row of bytes."""
+    if not _is_packed_member(at) or (at.field.children and at.field.logical_type == "struct"):
+        return False
+    kind = at.field.arrow_type
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    plain = not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind))
+    return not plain or not _fills_bytes(at.field.arrow_type)
+
+
+def _fills_bytes(kind: pa.DataType) -> bool:
+    bits = 1
+    while pa.types.is_fixed_size_list(kind):
+        bits *= kind.list_size
+        kind = kind.value_type
+    return not pa.types.is_boolean(kind) or bits % 8 == 0
+
+
+def _is_empty_packed(at: _Context) -> bool:
+    return at.field.is_packed and not at.field.children
+
+
+def _is_empty(at: _Context) -> bool:
+    return at.field.logical_type == "struct" and not at.field.children and bool(at.outside)
+
+
+def _is_hidden_empty(at: _Context) -> bool:
+    """An empty struct within a list, or as the first leaf, which defines the shape of structs."""
+    if not _is_empty(at):
+        return False
+    if any(map(_is_list, at.outside)):
+        return True
+    first = at.field
+    for parent in reversed(at.outside):
+        if parent.children[0] is not first:
+            return False
+        if len(parent.children) > 1:
+            return True
+        first = parent
+    return False
+
+
+def _is_fixed_empty(at: _Context) -> bool:
+    """An empty struct within a fixed-size list of structs."""
+    return _is_empty(at) and _in_fixed_structs(at)
+
+
+def _is_text_list(at: _Context) -> bool:
+    kind = at.field.arrow_type
+    if at.field.children or not pa.types.is_fixed_size_list(kind):
+        return False
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return offset_bits(kind) is not None or pa.types.is_dictionary(kind) or kind == pa.binary(0)
+
+
+def _is_null_dictionary(at: _Context) -> bool:
+    return at.field.logical_type.startswith("dict:null:")
+
+
+def _is_no_bytes(at: _Context) -> bool:
+    return at.field.logical_type == "fixed_size_binary:0"
+
+
+def _is_blob(at: _Context) -> bool:
+    return is_blob(at.field)
+
+
+def _is_listed_blob(at: _Context) -> bool:
+    return is_blob(at.field) and any(map(_is_list, at.outside))
+
+
+def _is_blob_v2(at: _Context) -> bool:
+    return at.field.is_blob_v2
+
+
+def _is_other_blob(at: _Context) -> bool:
+    """Blob metadata on a type that cannot be a blob, such as descriptors that were read."""
+    return at.field.option(BLOB) == "true" and not is_blob(at.field)
+
+
+FEATURES: dict[str, Callable[[_Context], bool]] = {
+    "large binary with lance-encoding:blob": _is_blob,
+    "lists of large binary with lance-encoding:blob": _is_listed_blob,
+    "columns of type lance.blob.v2": _is_blob_v2,
+    "blobs of other types than large_binary and lance.blob.v2": _is_other_blob,
+    "maps": _is_map,
+    "fixed-size lists of structs": _is_fixed_structs,
+    "lists of fixed-size lists of structs": _lies_in_lists,
+    "fixed-size lists of structs with lists as members": _has_lists,
+    "fixed-size lists of structs with lists as first members": _begins_with_lists,
+    "structs with fixed-size lists of structs next to other members": _has_uneven_members,
+    "structs in lists with fixed-size lists of structs next to other members": _has_uneven_items,
+    "structs in fixed-size lists with such lists of structs next to other members": (
+        _has_uneven_entries
+    ),
+    "packed structs with members that are nested, null, booleans or dictionaries": (
+        _is_nested_member
+    ),
+    "packed structs with structs of fixed width as members": _is_struct_member,
+    "packed structs with structs of variable width as members": _is_varying_struct_member,
+    "packed structs with members of variable width": _is_text_member,
+    "packed structs with fixed-size lists as members": _is_list_member,
+    "packed structs without members": _is_empty_packed,
+    "empty structs in lists, or as the first leaf of structs with several": _is_hidden_empty,
+    "empty structs in fixed-size lists": _is_fixed_empty,
+    "fixed-size lists of strings, binary or dictionaries": _is_text_list,
+    "dictionaries of nulls": _is_null_dictionary,
+    "binary of 0 bytes": _is_no_bytes,
+}
+"""Tests of the types that only some versions support; profiles list the names."""
+
+
+@lru_cache(maxsize=64)  # appends have the same schema again and again
+def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
+    """Refuse a schema that the version cannot hold.
+
+    Raises
+    ------
+    SchemaError
+        Names the column, its type, the version, and the versions that support it.
+    """
+    needed = [
+        (path, at, name)
+        for path, at in _walk(schema.fields, "", ())
+        for name, has_feature in FEATURES.items()
+        if has_feature(at)
+    ]
+    for path, at, name in needed:
+        if name in profile.types:
+            continue
+        top = path.split(".")[0]
+        column = {feature for where, _, feature in needed if where.split(".")[0] == top}
+        allowed: dict[str, Any] = {v: getattr(PROFILES[v], "types", set()) for v in PROFILES}
+        versions = [version for version, types in allowed.items() if column <= types]
+        remedy = f"use data_storage_version {' or '.join(versions)}, or " if versions else ""
+        raise SchemaError(
+            f"column {path!r} has type {at.field.arrow_type}, which format {profile.version} "
+            f"cannot hold: it has no {name}; {remedy}cast the column"
+        )
+
+
+def _walk(
+    fields: tuple[Field, ...], prefix: str, outside: tuple[Field, ...]
+) -> Iterator[tuple[str, _Context]]:
+    for field in fields:
+        path = f"{prefix}{field.name}"
+        yield path, _Context(field, outside)
+        yield from _walk(field.children, path + ".", (*outside, field))

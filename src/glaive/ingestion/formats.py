@@ -20,7 +20,7 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from glaive.file.v2.dictionary_passthrough import can_pass_through, with_items_of
+from glaive.file.v2.writer import can_pass_through, with_items_of
 from glaive.ingestion.lines import Csv, Json, Text
 from glaive.ingestion.sources import (
     Piece,

@@ -1,6 +1,6 @@
 """Fragments whose columns are taken from as one: a take costs per column, not per fragment.
 
-The columns of the fragments that takes met are joined (:mod:`glaive.file.v2.bound`),
+The columns of the fragments that takes met are joined (:mod:`glaive.file.v2.reader`),
 once for all takes of a projection: random rows meet all fragments soon. What cannot be joined,
 such as files that must be fetched, is taken fragment by fragment.
 """
@@ -21,7 +21,7 @@ from glaive.encodings.pages.full_zip import FullZipPage, PlainPlaces, PlainRun
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.protocol import prefetch_rows
-from glaive.file.v2.bound import ColumnTakes, FieldColumns, join_columns
+from glaive.file.v2.reader import ColumnTakes, FieldColumns, join_columns
 from glaive.io.pool import gather
 from glaive.kernels.distances import PlacedVectors
 from glaive.scan.bound import BoundFragment

@@ -21,7 +21,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.arrow.widths import value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
-from glaive.file.v2.bound import PagedColumns
+from glaive.file.v2.reader import PagedColumns
 from glaive.file.v2.small_files import (
     BULK_VERSIONS,
     MAX_BYTES,

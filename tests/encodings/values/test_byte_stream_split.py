@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.values.byte_stream_split import ByteStreamSplit
+from glaive.encodings.values.flat import ByteStreamSplit
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Where

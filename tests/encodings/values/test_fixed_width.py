@@ -17,9 +17,9 @@ from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
-from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
+from glaive.encodings.values.sequences import Constant
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.native import force_tier

@@ -17,12 +17,10 @@ from glaive.encodings.integer_sequence import numbers_of, read_numbers
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
-from glaive.encodings.values.constant import Constant
-from glaive.encodings.values.delta import Delta, Range
-from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns
+from glaive.encodings.values.sequences import Constant, Delta, Dictionary, Range
 from glaive.encodings.values.variable import SplitStrings
 from glaive.encodings.writing.planes import encode_numbers
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError

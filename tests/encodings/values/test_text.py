@@ -16,9 +16,9 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.integer_sequence import expand
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
-from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
+from glaive.encodings.values.sequences import Dictionary
 from glaive.encodings.values.variable import Variable
 from glaive.encodings.writing.string_stats import (
     VariableStats,

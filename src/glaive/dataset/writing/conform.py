@@ -147,7 +147,7 @@ def conform(rows: Rows, schema: pa.Schema, *, keep_dictionaries: bool = False) -
     check_same_columns(rows.schema.names, schema.names)
     passes: Callable[[Any, pa.DataType], bool] | None = None
     if keep_dictionaries:
-        from glaive.file.v2.dictionary_passthrough import passes_through as passes
+        from glaive.file.v2.writer import passes_through as passes
     fields, arrays = [], []
     for field in schema:
         column: Any = rows.column(field.name)

@@ -32,8 +32,8 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.sequences import Constant
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Int64s, UInt8s, Where, allocate, as_array, as_buffer

@@ -33,9 +33,9 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
+from glaive.encodings.values.sequences import Constant
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb

@@ -20,8 +20,7 @@ from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import EncodedChunks, ValueEncoding
 from glaive.encodings.registry import value_encodings
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
-from glaive.encodings.values.byte_stream_split import ByteStreamSplit
-from glaive.encodings.values.flat import COMPRESSED_CHUNK_BYTES, Flat
+from glaive.encodings.values.flat import COMPRESSED_CHUNK_BYTES, ByteStreamSplit, Flat
 from glaive.encodings.values.fsst import MIN_BYTES, Fsst
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns, RunLength

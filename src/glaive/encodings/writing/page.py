@@ -49,6 +49,7 @@ from glaive.encodings.writing.choice import (
     with_packed_runs,
     zip_text_encoding,
 )
+from glaive.encodings.writing.few import MINIBLOCK_MAX_VALUE
 from glaive.encodings.writing.fixed_stats import FixedStats
 from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, likely_items
 from glaive.errors import SchemaError
@@ -143,12 +144,6 @@ LARGE_CHUNK_VALUE = 16 * 1024 * 1024
 """Bytes; wider values go to full-zip pages even when mini-blocks are requested: eight of them
 may have to fit into a chunk, which has 32 KiB before 2.2."""
 
-MINIBLOCK_MAX_VALUE = 256
-"""Bytes; wider values go to full-zip pages."""
-
-PLAIN_BYTES = 1024
-"""Values of a fixed width with more bytes are worth choosing an encoding for."""
-
 _SCALAR_SAMPLE = 64
 """Values compared with the first one before the whole page is."""
 
@@ -160,7 +155,6 @@ def encode_page(
     options: PageOptions,
     wanted: EncodingOptions = AUTOMATIC,
     symbols: PageSymbols | None = None,
-    plain_bytes: int = PLAIN_BYTES,
 ) -> EncodedPage | None:
     """Encode the visible values of a leaf and their levels as one page.
 
@@ -170,8 +164,6 @@ def encode_page(
         The encoding options of the column.
     symbols
         FSST symbols that the pages of the column share.
-    plain_bytes
-        Bytes of values of a fixed width up to which these are stored as in memory.
 
     Returns
     -------
@@ -180,8 +172,7 @@ def encode_page(
     """
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
-    is_few = array.nbytes <= plain_bytes and _has_no_options(array.type, wanted)
-    if options.scalar_constants and (not is_few or array.null_count):
+    if options.scalar_constants:
         scalar = single_value(array)
         if scalar is not None:
             return _constant(scalar, levels, rows, options)
@@ -193,7 +184,7 @@ def encode_page(
         )
     stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
     dictionary = None
-    if not is_few and (wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary)):
+    if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
@@ -208,12 +199,7 @@ def encode_page(
         nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
         block, bare = replace(block, items=nothing), True
     if not bare and _in_chunks(widest, options, wanted):
-        framed: FramedChunks | None = None
-        encoding: ValueEncoding
-        if is_few:
-            encoding = Flat(leaf_bits(array.type) or 0)
-        else:
-            encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
+        encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options, framed)
@@ -231,13 +217,6 @@ def encode_page(
         rep=levels.rep,
         definition=levels.definition,
     )
-
-
-def _has_no_options(kind: pa.DataType, wanted: EncodingOptions) -> bool:
-    """Whether values have a fixed width, and no options say how they are stored."""
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or leaf_bits(kind) is None:
-        return False
-    return wanted.structural_encoding is None and wanted.minichunk_size is None
 
 
 def _lacks_items(block: FixedList) -> bool:

@@ -29,13 +29,11 @@ from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack import OutOfLineBitpacking
-from glaive.encodings.values.constant import Constant
-from glaive.encodings.values.delta import Delta, Range
-from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns, runs_of
+from glaive.encodings.values.sequences import Constant, Delta, Dictionary, Range
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.choice import zip_text_encoding
 from glaive.encodings.writing.page import encode_page, single_value

@@ -12,16 +12,20 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import spread_equal
-from glaive.dataclass import dataclass
-from glaive.encodings.levels import Leaf
-from glaive.encodings.miniblock.reader import join_mapped
+from glaive.arrow.blocks import Block, Dictionary, Struct, join_bits, pack_flags, spread_equal
+from glaive.arrow.build import all_null, list_array, to_array
+from glaive.arrow.chunked import concat_arrays
+from glaive.dataclass import NamedTuple, dataclass
+from glaive.encodings.integer_sequence import expand
+from glaive.encodings.levels import Layer, LayerStep, Leaf, Slots, layer_steps, list_layers
 from glaive.encodings.pages.blob import BlobPage
+from glaive.encodings.pages.miniblock import join_mapped
 from glaive.encodings.protocol import Fetch, PageReader
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.format.blobs import is_described
 from glaive.format.field import Field
-from glaive.types import Int64s, Where
+from glaive.kernels.levels import resolve_lists, validity_from_levels
+from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where, as_buffer, items_of
 
 # --- The physical columns of a field, depth first, from format 2.1 on -------------------
 # Only leaves own columns: structs and lists are stored in the levels of the leaves below them. A
@@ -397,3 +401,539 @@ class Column:
             )
 
         return Column([GroupedPage(page, size) for page in self.pages], self.where)
+
+
+# --- Leaves whose layers are resolved, page by page, and their join ---------------------
+
+
+@dataclass(slots=True)
+class ResolvedLayer:
+    """One resolved layer: validity, and offsets for a list."""
+
+    slots: int
+    validity: pa.Buffer | None
+    null_count: int
+    offsets: pa.Buffer | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return sum(one.size for one in (self.validity, self.offsets) if one is not None)
+
+
+class Resolved(NamedTuple):
+    """Rows of a leaf whose layers are resolved.
+
+    Parameters
+    ----------
+    values
+        The innermost layer.
+    layers
+        Outer-most first; None where other leaves define the shape.
+    rows
+        As many as were asked for.
+    """
+
+    values: pa.Array
+    layers: Sequence[ResolvedLayer | None]
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and layers."""
+        layers = sum(layer.nbytes for layer in self.layers if layer is not None)
+        values: int = self.values.nbytes
+        return values + layers
+
+
+def join_pages(leaf: Node, pages: Sequence[Resolved], where: Where) -> Resolved:
+    """A leaf of one page after the other as if it were in one."""
+    if len(pages) == 1:
+        return pages[0]
+    layers: list[ResolvedLayer | None] = []
+    inner: Sequence[ResolvedLayer] = ()
+    by_layer = zip(*(page.layers[::-1] for page in pages), strict=True)
+    for wide, same in zip(leaf.wide[::-1], by_layer, strict=True):
+        parts = [layer for layer in same if layer is not None]
+        layers.append(_join_layers(parts, inner, wide=wide, where=where) if parts else None)
+        inner = parts
+    rows = sum(page.rows for page in pages)
+    return Resolved(concat_arrays([page.values for page in pages]), layers[::-1], rows)
+
+
+def check_page_ends(
+    node: Node,
+    leaves: Sequence[Sequence[Resolved] | None],
+    joined: Sequence[Resolved | None],
+    where: Where,
+) -> None:
+    """Compare where each page ends with the shape that other leaves define.
+
+    The items of all pages may be as many as those of other leaves, although one page has too few
+    of them and another too many: all rows between would have items of others.
+
+    Parameters
+    ----------
+    node
+        The field.
+    leaves
+        Its leaves, depth first, page by page; None where the file lacks one.
+    joined
+        The same leaves, each as :func:`join_pages` joins it.
+
+    Raises
+    ------
+    CorruptFileError
+        A page ends within a row.
+    """
+    ends = [None if pages is None else np.cumsum([page.rows for page in pages]) for pages in leaves]
+    _check_below(node, leaves, joined, ends, 0, where)
+
+
+def _check_below(
+    node: Node,
+    leaves: Sequence[Sequence[Resolved] | None],
+    joined: Sequence[Resolved | None],
+    ends: Sequence[Int64s | None],
+    depth: int,
+    where: Where,
+) -> None:
+    """``ends`` are the slots of the node before the end of each page of each leaf."""
+    defining = (leaf.layers[depth] for leaf in joined if leaf is not None)
+    layer = next((layer for layer in defining if layer is not None), None)
+    below: list[Int64s | None] = []
+    for pages, expected in zip(leaves, ends, strict=True):
+        if pages is None or expected is None or layer is None:
+            below.append(None)
+            continue
+        if expected[-1] != layer.slots:
+            raise _ends_mismatch(int(expected[-1]), layer.slots, where)
+        own = [page.layers[depth] for page in pages]
+        slots = [part.slots for part in own if part is not None]
+        if not slots:
+            below.append(_ends_of_items(node, layer, expected))
+            continue
+        found = np.cumsum(slots)
+        if (wrong := found != expected).any():
+            at = int(wrong.argmax())
+            raise _ends_mismatch(int(expected[at]), int(found[at]), where)
+        below.append(None)  # its layers further inside are its own
+    first = 0
+    for child in node.children:
+        here = slice(first, first + child.leaf_count)
+        first += child.leaf_count
+        if any(of_leaf is not None for of_leaf in below[here]):
+            _check_below(child, leaves[here], joined[here], below[here], depth + 1, where)
+
+
+def _ends_of_items(node: Node, layer: ResolvedLayer, ends: Int64s) -> Int64s:
+    """The slots of the next inner layer before these slots of a layer."""
+    if layer.offsets is not None:
+        kind = np.dtype(np.int64 if pa.types.is_large_list(node.type) else np.int32)
+        items: Int64s = items_of(layer.offsets, kind, layer.slots + 1)[ends].astype(np.int64)
+        return items
+    return ends * node.sizes[0]
+
+
+def _ends_mismatch(expected: int, found: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "items before the end of a page", expected=f"{expected}", found=f"{found}", where=where
+    )
+
+
+def _join_layers(
+    parts: Sequence[ResolvedLayer], inner: Sequence[ResolvedLayer], *, wide: bool, where: Where
+) -> ResolvedLayer:
+    """The same layer of several pages; lists count the slots of the next inner layer."""
+    counts = [part.slots for part in parts]
+    validity = offsets = None
+    if any(part.validity is not None for part in parts):
+        validity = join_bits(
+            [part.validity or pack_flags(np.ones(part.slots, bool)) for part in parts], counts
+        )
+    if parts[0].offsets is not None:
+        offsets = _join_offsets(parts, [part.slots for part in inner], wide=wide, where=where)
+    return ResolvedLayer(sum(counts), validity, sum(part.null_count for part in parts), offsets)
+
+
+def _join_offsets(
+    parts: Sequence[ResolvedLayer], items: Sequence[int], *, wide: bool, where: Where
+) -> pa.Buffer:
+    total, kind = sum(items), np.dtype(np.int64 if wide else np.int32)
+    if not wide and total > MAX_OFFSET:
+        raise CapacityError.of(total, "items of lists", where=where, instead="a large_list")
+    joined, first = [np.zeros(1, kind)], 0
+    for part, count in zip(parts, items, strict=True):
+        if part.offsets is None:
+            raise CorruptFileError("list", expected="offsets", found="none", where=where)
+        ends = items_of(part.offsets, kind, part.slots + 1)
+        if ends[-1] != count:
+            expected, found = f"{ends[-1]} items", f"{count}"
+            raise CorruptFileError("items of lists", expected=expected, found=found, where=where)
+        joined.append(ends[1:] + kind.type(first))
+        first += count
+    return as_buffer(np.concatenate(joined))
+
+
+# --- Unshredding: leaves with levels become nested Arrow arrays -------------------------
+# Unshredding resolves the layers of each leaf from the inside out, then builds the arrays from the
+# outside in; structs and lists above several leaves take their shape from one of them, with which
+# the other leaves must agree.
+#
+# Specification: "Levels" in ``docs/format/levels.md``.
+
+
+def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
+    """Build the array of a top-level leaf without lists or structs above it."""
+    if leaf.rep is not None or len(leaf.layers) != 1 or leaf.layers[0].is_list:
+        raise _layers_mismatch(node, leaf, where)
+    if node.kind == "empty":
+        return pa.StructArray.from_buffers(node.type, leaf.rows, [None], 0)
+    if leaf.values is None:
+        return all_null(node.type, leaf.rows)
+    validity, nulls = leaf.validity, leaf.null_count
+    if leaf.definition is not None:
+        validity, nulls, _ = validity_from_levels(leaf.definition, slot_max=1, null_level=1)
+    if leaf.values.count != leaf.rows:
+        raise _count_mismatch(leaf.rows, leaf.values.count, where)
+    return _leaf_array(leaf.values, node, validity, nulls, where)
+
+
+def _leaf_array(
+    block: Block, node: Node, validity: pa.Buffer | None, null_count: int, where: Where
+) -> pa.Array:
+    if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
+        block = expand(block)
+    if node.members is not None:
+        block = _select_members(block, node.members, where)
+    return to_array(block, node.type, validity, null_count, where)
+
+
+def _select_members(block: Block, members: Members, where: Where) -> Block:
+    """The wanted members of a packed struct, and of nested structs."""
+    if not isinstance(block, Struct):
+        return block
+    most = max((at for at, _ in members), default=0)
+    if most >= len(block.members):
+        raise CorruptFileError(
+            "packed struct",
+            expected=f"{most + 1} members or more, as in the schema",
+            found=f"{len(block.members)}",
+            where=where,
+        )
+    selected = [
+        block.members[at] if below is None else _select_members(block.members[at], below, where)
+        for at, below in members
+    ]
+    return Struct(tuple(selected), block.count)
+
+
+class Shapes(NamedTuple):
+    """Which leaves below a field define the shape of what is above them.
+
+    Parameters
+    ----------
+    nodes
+        The leaves, depth first.
+    claims
+        The number of layers of each, from the inside, that define a shape.
+    """
+
+    nodes: Sequence[Node]
+    claims: Sequence[int]
+
+    @classmethod
+    def of(cls, node: Node, present: Sequence[bool]) -> Shapes:
+        """Those of a field, of which the file has some of the leaves."""
+        return cls(list(node.leaves()), _claims(node, present, 0))
+
+
+def unshred(
+    node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where, shapes: Shapes | None = None
+) -> pa.Array:
+    """Build the array of a top-level field from its leaves, depth first.
+
+    ``shapes`` may be given by callers that unshred often.
+    """
+    if shapes is None:
+        shapes = Shapes.of(node, [leaf is not None for leaf in leaves])
+    if not any(shapes.claims):
+        return all_null(node.type, rows)
+    if node.kind == "list" and len(leaves) == 1 and leaves[0] is not None and len(node.layers) == 1:
+        leaf, (child,) = leaves[0], node.children
+        if leaf.shape is not None and not child.children and child.kind == "leaf":
+            return _lists(node, child, leaf, rows, where)
+    resolved = [
+        None if leaf is None else _resolve(at, leaf, claim, rows, where)
+        for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
+    ]
+    return build(node, resolved, rows, where)
+
+
+def build(node: Node, resolved: Sequence[Resolved | None], rows: int, where: Where) -> pa.Array:
+    """Build the array of a top-level field from its leaves, each resolved."""
+    array = _build(node, resolved, 0, where)
+    if len(array) != rows:
+        raise _count_mismatch(rows, len(array), where)
+    return array
+
+
+def resolve_page(shapes: Shapes, at: int, leaf: Leaf, rows: int, where: Where) -> Resolved:
+    """Resolve so many rows of a page of the leaf at a position; see :func:`unshred_pages`."""
+    return _resolve(shapes.nodes[at], leaf, shapes.claims[at], rows, where)
+
+
+def unshred_pages(
+    node: Node, leaves: Sequence[Sequence[Resolved] | None], rows: int, where: Where
+) -> pa.Array:
+    """``unshred`` of leaves of which each is in pages of its own, resolved one by one.
+
+    This takes one step per page, however many leaves are in pages that end at other rows.
+    """
+    resolved = [
+        None if pages is None else join_pages(leaf, pages, where)
+        for leaf, pages in zip(node.leaves(), leaves, strict=True)
+    ]
+    check_page_ends(node, leaves, resolved, where)
+    return build(node, resolved, rows, where)
+
+
+def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.Array:
+    """Lists of leaves, whose page says where each begins: no layer has to be resolved."""
+    if leaf.shape is None or list_layers(leaf.layers) != child.layers:
+        raise _layers_mismatch(child, leaf, where)
+    items, lists = _from_shape(child, leaf.shape, where)
+    if lists.slots != rows or lists.offsets is None:
+        raise _count_mismatch(rows, lists.slots, where)
+    values = _values(child, leaf, items, where)
+    return list_array(
+        node.type, rows, lists.validity, lists.null_count, lists.offsets, values, where
+    )
+
+
+def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
+    """The number of layers of each leaf below a node, from the inside, that define a shape.
+
+    A struct or list takes its shape from the first leaf below it that the file has; the same
+    layer of other leaves need not be resolved. Empty structs come last: their columns do not
+    store nulls.
+    """
+    if not node.children:
+        return [int(present[first])]
+    claims: list[int] = []
+    for child in node.children:
+        claims += _claims(child, present, first + len(claims))
+    claiming = [at for at, claim in enumerate(claims) if claim]
+    if claiming:
+        kinds = [leaf.kind for leaf in node.leaves()]
+        claims[next((at for at in claiming if kinds[at] != "empty"), claiming[0])] += 1
+    return claims
+
+
+def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Resolved:
+    """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
+    if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
+        # pylance does not write the layers around an empty struct.
+        return _no_levels(node, leaf, claim, rows)
+    if list_layers(leaf.layers) != node.layers:
+        raise _layers_mismatch(node, leaf, where)
+    if leaf.shape is None:
+        done = _from_levels(node, leaf, layer_steps(leaf.layers), claim, where)
+    else:
+        done = _from_shape(node, leaf.shape[:claim], where)
+    count = done[0].slots
+    if node.kind == "empty":
+        values = pa.StructArray.from_buffers(node.type, count, [None], 0)
+    else:
+        values = _values(node, leaf, done[0], where)
+    return Resolved(values, [*([None] * (len(node.layers) - claim)), *done[::-1]], rows)
+
+
+def _values(node: Node, leaf: Leaf, layer: ResolvedLayer, where: Where) -> pa.Array:
+    """The array of a leaf whose innermost layer is resolved."""
+    if leaf.values is None:
+        return all_null(node.type, layer.slots)
+    if leaf.values.count != layer.slots:
+        raise _count_mismatch(layer.slots, leaf.values.count, where)
+    return _leaf_array(leaf.values, node, layer.validity, layer.null_count, where)
+
+
+def _no_levels(node: Node, leaf: Leaf, claim: int, rows: int) -> Resolved:
+    """An empty struct without nulls around it."""
+    done: list[ResolvedLayer] = []
+    count = leaf.entries
+    for size in node.sizes[:claim]:
+        count //= size
+        done.append(ResolvedLayer(count, None, 0, None))
+    values = pa.StructArray.from_buffers(node.type, leaf.entries, [None], 0)
+    return Resolved(values, [*([None] * (len(node.layers) - claim)), *done[::-1]], rows)
+
+
+def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[ResolvedLayer]:
+    """Use the layers of the page; the list is inner-most first."""
+    done = []
+    for slots, wide in zip(shape, node.wide[::-1], strict=False):
+        offsets = None
+        if slots.offsets is not None:
+            if not wide and slots.offsets[-1] > MAX_OFFSET:
+                count = int(slots.offsets[-1])
+                raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
+            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32, copy=False))
+        done.append(ResolvedLayer(slots.count, slots.validity, slots.null_count, offsets))
+    return done
+
+
+def _from_levels(
+    node: Node, leaf: Leaf, steps: Sequence[LayerStep], claim: int, where: Where
+) -> list[ResolvedLayer]:
+    """Resolve the levels, layer by layer; the list is inner-most first."""
+    rep, definition = leaf.rep, leaf.definition
+    if rep is None and any(node.layers):
+        raise CorruptFileError(
+            "repetition levels", expected="levels, since there are lists", found="none", where=where
+        )
+    entries = leaf.entries
+    done: list[ResolvedLayer] = []
+    for at, step in enumerate(steps[:claim]):
+        if node.sizes[at] > 1:
+            entries, definition = _divide(node, at, entries, definition, where)
+        if not step.is_list or rep is None:
+            done.append(_item_layer(step, leaf, at, entries, definition))
+            continue
+        wide = node.wide[len(steps) - 1 - at]
+        if not wide and entries > MAX_OFFSET:
+            raise CapacityError.of(entries, "items of lists", where=where, instead="a large_list")
+        lists = resolve_lists(
+            rep,
+            definition,
+            visible_max=step.visible_max,
+            resolved_max=step.resolved_max,
+            slot_max=step.slot_max,
+            null_level=step.null_level,
+            offset_bits=64 if wide else 32,
+            outer=at + 1 < claim,
+            capacity=None if step.list_outside else leaf.rows,
+        )
+        if lists is None:
+            most = f"at most {leaf.rows}, one per row, and no items in what is null or empty"
+            raise CorruptFileError("lists", expected=most, found="more", where=where)
+        for inner in done:
+            if inner.slots < 0:
+                inner.slots = lists.visible
+        done.append(ResolvedLayer(lists.slots, lists.validity, lists.null_count, lists.offsets))
+        rep, definition = lists.rep, lists.definition
+        if rep is not None:
+            entries = len(rep)
+    for inner, step in zip(done, steps, strict=False):
+        if inner.slots < 0 and definition is not None:
+            # The outer list is resolved with another leaf.
+            inner.slots = int(np.count_nonzero(definition <= step.slot_max))
+    return done
+
+
+def _divide(
+    node: Node, at: int, entries: int, definition: UInt16s | None, where: Where
+) -> tuple[int, UInt16s | None]:
+    """One entry per fixed-size list: all entries of a list have the levels of the list."""
+    if any(node.layers[at + 1 :]):
+        raise UnsupportedFeatureError(
+            f"column {node.name!r} has lists of fixed-size lists of structs (in {where}): "
+            "pages with levels do not store where the inner ones begin. Format 2.3 does."
+        )
+    size = node.sizes[at]
+    if entries % size:
+        raise CorruptFileError(
+            "entries of fixed-size lists",
+            expected=f"a multiple of {size}",
+            found=str(entries),
+            where=where,
+        )
+    return entries // size, None if definition is None else definition[::size]
+
+
+def _item_layer(
+    step: LayerStep, leaf: Leaf, at: int, entries: int, definition: UInt16s | None
+) -> ResolvedLayer:
+    """Resolve a layer that is not a list; -1 slots when the outer list determines them."""
+    if definition is None:
+        if at == 0:
+            return ResolvedLayer(entries, leaf.validity, leaf.null_count, None)
+        return ResolvedLayer(entries, None, 0, None)
+    if step.null_level == 0:
+        return ResolvedLayer(-1 if step.list_outside else entries, None, 0, None)
+    validity, nulls, slots = validity_from_levels(
+        definition, slot_max=step.slot_max, null_level=step.null_level
+    )
+    return ResolvedLayer(slots, validity, nulls, None)
+
+
+def _build(node: Node, resolved: Sequence[Resolved | None], depth: int, where: Where) -> pa.Array:
+    if not node.children:
+        leaf = resolved[0]
+        if leaf is None:
+            raise CorruptFileError("column", expected="a leaf", found="none", where=where)
+        return leaf.values
+    layer = None
+    for leaf in resolved:
+        if leaf is not None and (layer := leaf.layers[depth]) is not None:
+            break
+    if layer is None:
+        raise CorruptFileError("column", expected="a shape", found="none", where=where)
+    if node.kind in ("list", "map"):
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if layer.offsets is None:
+            raise CorruptFileError("list", expected="offsets", found="none", where=where)
+        if node.kind == "map":
+            _check_entries(items, where)
+        return list_array(
+            node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items, where
+        )
+    if node.kind == "fixed":
+        items = _build(node.children[0], resolved, depth + 1, where)
+        if len(items) != layer.slots * node.sizes[0]:
+            raise _count_mismatch(layer.slots * node.sizes[0], len(items), where)
+        return pa.Array.from_buffers(
+            node.type, layer.slots, [layer.validity], layer.null_count, children=[items]
+        )
+    children, first = [], 0
+    for child in node.children:
+        below = resolved[first : first + child.leaf_count]
+        first += child.leaf_count
+        if all(leaf is None for leaf in below):
+            array = all_null(child.type, layer.slots)
+        else:
+            array = _build(child, below, depth + 1, where)
+        if len(array) != layer.slots:
+            raise _count_mismatch(layer.slots, len(array), where)
+        children.append(array)
+    return pa.Array.from_buffers(
+        node.type, layer.slots, [layer.validity], layer.null_count, children=children
+    )
+
+
+def _layers_mismatch(node: Node, leaf: Leaf, where: Where) -> CorruptFileError:
+    shape = ["list" if flag else "item" for flag in node.layers]
+    return CorruptFileError(
+        "page layers",
+        expected=", ".join(shape) + " (inner-most first)",
+        found=", ".join(Layer(layer).name.lower() for layer in leaf.layers) or "none",
+        where=where,
+    )
+
+
+def _count_mismatch(expected: int, found: int, where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "page values", expected=f"{expected} values", found=f"{found}", where=where
+    )
+
+
+def _check_entries(entries: Any, where: Where) -> None:
+    """Refuse entries or keys of maps that are null: Arrow ends the process when it meets them."""
+    for what, values in (("entries", entries), ("keys", entries.field(0))):
+        if values.null_count:
+            raise CorruptFileError(
+                f"{what} of maps",
+                expected="none that is null",
+                found=f"{values.null_count} of {len(values)}",
+                where=where,
+            )

@@ -6,26 +6,694 @@ parsed on first use, so reading two of 10,000 columns parses the metadata of two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.protocol import PageBytes, PageReader
+from glaive.arrow.blocks import (
+    Block,
+    FixedWidth,
+    Variable,
+    align_bits,
+    integer_array,
+    inverse_permutation,
+    join_bits,
+)
+from glaive.arrow.build import is_stored_as
+from glaive.arrow.chunked import concat_arrays, has_dictionary
+from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.dataclass import NamedTuple
+from glaive.encodings.levels import Layer, Leaf
+from glaive.encodings.miniblock.chunks import row_shapes
+from glaive.encodings.pages.miniblock import MiniBlockReader, join_files
+from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, join
 from glaive.encodings.registry import open_page
 from glaive.errors import CorruptFileError
-from glaive.file.protocol import BoundField, FormatProfile
-from glaive.file.v2.bound import FieldColumns, PagedColumns
-from glaive.file.v2.columns import Column, Node, column_tree, number_columns
+from glaive.file.protocol import (
+    BoundColumn,
+    BoundField,
+    FileColumns,
+    FormatProfile,
+    Proportion,
+    run_fetch,
+)
+from glaive.file.v2.columns import (
+    COLUMN_BYTES,
+    Column,
+    Node,
+    Resolved,
+    Shapes,
+    build,
+    column_tree,
+    number_columns,
+    resolve_page,
+    unshred,
+    unshred_flat,
+    unshred_pages,
+)
 from glaive.file.v2.container import MAX_ROWS, Container
 from glaive.format.blobs import DESCRIPTOR, stored
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
+from glaive.io.mapped import readable_size
 from glaive.io.store import RangeReader
+from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
 from glaive.process import patiently, renewed
-from glaive.types import ByteRange, FormatVersion, Where
+from glaive.types import ByteRange, FormatVersion, Int64s, Where, copy_of, items_of
+
+if TYPE_CHECKING:
+    from glaive.arrow.conditions import Condition
+    from glaive.encodings.predicate import PagePredicate, RowBits
+    from glaive.kernels.compact import DeletionMask
+
+
+# --- Columns of a file bound to fields: read and take whole fields ----------------------
+# Every field is divided into *segments*, ranges of rows in which each of its leaves has a single
+# page. A flat field has one segment per page. A field of many leaves whose pages end at different
+# rows has far more segments than pages: its leaves are read page by page, and their pages joined.
+
+OFFSET_BYTES = 8
+"""Bytes of an offset at most."""
+
+_APART: Final = 4
+"""Reads of segments for each page, from which on ranges of several segments are preferred."""
+
+_FEW_LEAVES: Final = 2
+"""Leaves whose pages make no more at a time than may be made: each has half as its limit."""
+
+
+class FieldColumns(BoundField):
+    """A top-level field with all physical columns below it (a ``BoundColumn``)."""
+
+    __slots__ = (
+        "_counts_leaves",
+        "_cuts",
+        "_flat",
+        "_pages",
+        "_preferred_cuts",
+        "_shapes",
+        "leaf_columns",
+        "node",
+    )
+
+    _where: Where
+
+    def __init__(
+        self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
+    ) -> None:
+        present = [column for column in columns if column is not None]
+        where = present[0].where if present else Where(reader.path, None, node.name)
+        super().__init__(node.field.to_arrow(), rows, reader, where)
+        self.node = node
+        self.leaf_columns = columns
+        self._shapes: Shapes | None = None
+        cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
+        self._cuts = cuts
+        # Where pages of many leaves end at different rows, segments of each leaf are far more
+        # than pages: ranges are then read about a page's rows at once, and their pages joined.
+        pages, segments = sum(len(column.starts) for column in present), len(cuts) * len(present)
+        if segments > _APART * pages:
+            preferred = {0, rows, *cuts[:: segments // pages]}
+        else:
+            # Joined pages may be divided anywhere: the column with most cuts decides.
+            preferred = {*cuts, *max((column.cuts for column in present), key=len, default=[])}
+        self._preferred_cuts = np.array(sorted(preferred), np.int64)
+        self._flat = not node.children and bool(present)
+        # Each page has a limit. Of more leaves with values of any size, what all have is counted.
+        self._counts_leaves = sum(map(_has_any_size, node.leaves())) > _FEW_LEAVES
+        self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns below; an estimate."""
+        own = sum(column.nbytes for column in self.leaf_columns if column is not None)
+        return COLUMN_BYTES + own + 8 * len(self._preferred_cuts)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about: pages say how many items their lists have."""
+        leaves = [
+            (leaf, column)
+            for leaf, column in zip(self.node.leaves(), self.leaf_columns, strict=True)
+            if column is not None
+        ]
+        if not any(any(leaf.layers) for leaf, _ in leaves):
+            return super().value_bytes
+        size = sum(column.entries * value_bytes(leaf.type) for leaf, column in leaves)
+        return OFFSET_BYTES + size // max(1, self.num_rows)
+
+    def cuts(self) -> Int64s:
+        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
+        return self._preferred_cuts
+
+    def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]]:
+        """First rows and pages of each physical column below."""
+        present = [column for column in self.leaf_columns if column is not None]
+        return [(column.starts, column.pages) for column in present]
+
+    # ------------------------------------------------------------------ ranges
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+        self._check_range(start, stop)
+        cuts = self._cuts
+        first = bisect_right(cuts, start) - 1
+        if start == stop:
+            return self._no_rows()
+        if stop <= cuts[first + 1]:
+            return self._read_segment(start, stop)
+        return self._by_page(stop - start, lambda column: column.read(start, stop))
+
+    def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        if self._flat:
+            starts = self.leaf_columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            at = bisect_right(starts, start) - 1
+            step = self._pages[at].read(start - starts[at], stop - starts[at])
+            return and_then(step, self._finish_flat)
+        steps: list[Any] = []
+        counted, finish = self._making(stop - start)
+        for column in self.leaf_columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, start) - 1
+            base = column.starts[at]
+            steps.append(counted(column.pages[at].read(start - base, stop - base)))
+        return join(steps, finish)
+
+    def _proportion(self, rows: int) -> Proportion:
+        """A check of what all leaves have of so many rows."""
+        present = sum(column is not None for column in self.leaf_columns)
+        return Proportion(rows * present, self.reader.size, self._where)
+
+    def _making(
+        self, rows: int
+    ) -> tuple[Callable[[Any], Any], Callable[[Sequence[Leaf | None]], pa.Array]]:
+        """How leaves of so many rows are counted, and made an array of."""
+        if not self._counts_leaves or rows <= 1:
+            return _as_it_is, partial(self._finish, rows)
+        proportion = self._proportion(rows)
+
+        def count(leaf: Leaf) -> Leaf:
+            proportion.count(_text_bytes(leaf), rows)
+            return leaf
+
+        return partial(and_then, then=count), partial(self._finish_counted, rows)
+
+    def _finish_counted(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
+        """``_finish``, which makes much more of leaves that are equal, or have a dictionary."""
+        resolve = partial(self._resolve_page, proportion=self._proportion(rows), rows=rows)
+        resolved = [
+            None if leaf is None else resolve(at, leaf=leaf) for at, leaf in enumerate(leaves)
+        ]
+        return build(self.node, resolved, rows, self._where)
+
+    def _by_page(
+        self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
+    ) -> Fetch[pa.Array] | pa.Array:
+        """Each leaf page by page: its pages are not divided where those of others end."""
+        proportion = self._proportion(rows)
+        steps: list[Any] = []
+        for at, column in enumerate(self.leaf_columns):
+            if column is None:
+                steps.append(None)
+                continue
+            if self._flat:
+                finish: Any = [self._finish_flat, proportion.array]
+                pages = [reduce(and_then, finish, leaf) for _, leaf in parts(column)]
+                return join(pages, concat_arrays)
+            resolve: Any = partial(self._resolve_page, at, proportion)
+            pages = [and_then(leaf, partial(resolve, count)) for count, leaf in parts(column)]
+            steps.append(join(pages, list))
+        return join(steps, partial(self._finish_leaves, rows))
+
+    def _resolve_page(self, at: int, proportion: Proportion, rows: int, leaf: Leaf) -> Resolved:
+        resolved = resolve_page(self._known_shapes, at, leaf, rows, self._where)
+        proportion.count(resolved.nbytes, rows)
+        return resolved
+
+    def _finish_leaves(self, rows: int, leaves: Sequence[Sequence[Resolved] | None]) -> pa.Array:
+        return unshred_pages(self.node, leaves, rows, self._where)
+
+    @property
+    def segments(self) -> Sequence[int]:
+        """First row of each range of rows in which every leaf has a single page; and all rows."""
+        return self._cuts
+
+    def finish(self, rows: int, leaves: list[Leaf]) -> pa.Array:
+        """The array of so many rows out of those of all leaves, depth first."""
+        return self._finish_flat(leaves[0]) if self._flat else self._finish(rows, leaves)
+
+    def _finish_flat(self, leaf: Leaf) -> pa.Array:
+        return unshred_flat(self.node, leaf, self._where)
+
+    def _finish(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
+        return unshred(self.node, leaves, rows, self._where, self._known_shapes)
+
+    @property
+    def _known_shapes(self) -> Shapes:
+        if self._shapes is None:
+            present = [column is not None for column in self.leaf_columns]
+            self._shapes = Shapes.of(self.node, present)
+        return self._shapes
+
+    def _no_rows(self) -> pa.Array:
+        empty: pa.Array = pa.nulls(0, self.field.type)
+        return empty
+
+    # ------------------------------------------------------------------ conditions
+
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        from glaive.kernels.match import list_rows
+
+        parts = self._matches(predicate, start, stop)
+        if parts is None:
+            return None
+        rows = [
+            list_rows(matches.bits, matches.begin, count, first) for matches, first, count in parts
+        ]
+        return rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, np.int64), *rows])
+
+    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
+        """One bit per row that passes; see ``Searchable``."""
+        from glaive.encodings.predicate import page_predicate
+
+        parts = self._matches(page_predicate(condition, self.field.type), start, stop)
+        if parts is None:
+            return None
+        bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
+        return bits[0] if len(bits) == 1 else join_bits(bits, [count for _, _, count in parts])
+
+    def _matches(
+        self, predicate: PagePredicate, start: int, stop: int
+    ) -> list[tuple[RowBits, int, int]] | None:
+        """The rows that pass, page by page, with the first row and the number of rows of each."""
+        from glaive.encodings.predicate import mask_matches
+
+        self._check_range(start, stop)
+        if not self._flat or self.node.kind != "leaf" or not self.reader.mapped:
+            return None
+        parts: list[tuple[RowBits, int, int]] = []
+        cuts = self._cuts
+        at = bisect_right(cuts, start) - 1
+        while start < stop:
+            end = min(stop, cuts[at + 1])
+            matches = self._search_page(predicate, at, start - cuts[at], end - cuts[at])
+            if matches is None:
+                if not parts:
+                    return None
+                matches = mask_matches(self.read(start, end), predicate)
+            parts.append((matches, start, end - start))
+            start, at = end, at + 1
+        return parts
+
+    def _search_page(
+        self, predicate: PagePredicate, at: int, start: int, stop: int
+    ) -> RowBits | None:
+        from glaive.encodings.predicate import leaf_matches
+
+        page = self._pages[at]
+        matches = page.find(predicate, start, stop)
+        if matches is not None or not predicate.any_width:
+            return matches
+        leaf = page.read(start, stop)
+        return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
+
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
+        """``read`` without deleted rows, within one page; see ``Searchable``."""
+        self._check_range(start, stop)
+        if not self._flat or start == stop:
+            return None
+        at = bisect_right(self._cuts, start) - 1
+        begin = self._cuts[at]
+        if stop > self._cuts[at + 1]:
+            return None
+        leaf = self._pages[at].read_live(start - begin, stop - begin, deleted)
+        return None if leaf is None else self._finish_flat(leaf)
+
+    # ------------------------------------------------------------------ positions
+
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+        if len(self._cuts) == 2:  # one segment: the common case
+            return self._take_segment(rows, 0) if len(rows) else self._no_rows()
+        if len(rows) <= 1:
+            if len(rows) == 0:
+                return self._no_rows()
+            return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
+        segments = np.searchsorted(self._cuts, rows, side="right") - 1
+        first = int(segments[0])
+        if (segments == first).all():
+            return self._take_segment(rows, first)
+        is_ascending = bool((rows[1:] >= rows[:-1]).all())
+        order = None if is_ascending else np.argsort(rows, kind="stable")
+        ascending = rows if order is None else rows[order]
+        step = self._by_page(len(rows), lambda column: column.take(ascending))
+        return and_then(step, partial(_restore, order))
+
+    def take_within(self, segment: int, rows: Int64s) -> pa.Array:
+        """``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
+        return run_fetch(self.reader, self._take_segment(rows, segment))
+
+    def _take_segment(self, rows: Int64s, segment: int) -> Fetch[pa.Array] | pa.Array:
+        begin = self._cuts[segment]
+        if self._flat:
+            # The segments of a flat field are its pages.
+            step = self._pages[segment].take(rows - begin if begin else rows)
+            return and_then(step, self._finish_flat)
+        counted, finish = self._making(len(rows))
+        steps: list[Any] = []
+        for column in self.leaf_columns:
+            if column is None:
+                steps.append(None)
+                continue
+            at = bisect_right(column.starts, begin) - 1
+            steps.append(counted(column.pages[at].take(rows - column.starts[at])))
+        return join(steps, finish)
+
+
+def _as_it_is(step: Any) -> Any:
+    return step
+
+
+def _has_any_size(leaf: Node) -> bool:
+    """Whether a row may have any number of bytes in this leaf."""
+    return bool(leaf.layers) or not has_known_width(leaf.type)
+
+
+def _text_bytes(leaf: Leaf) -> int:
+    """Bytes of texts that were made; those of a dictionary, and of one text, are made later."""
+    block = leaf.values
+    if not isinstance(block, Variable) or not block.count:
+        return 0
+    dtype = np.int64 if block.offset_bits == 64 else np.int32
+    ends = items_of(block.offsets, dtype, block.count + 1)
+    return int(ends[-1]) - int(ends[0])
+
+
+def _restore(order: Int64s | None, array: Any) -> Any:
+    return array if order is None else array.take(integer_array(inverse_permutation(order)))
+
+
+# --- The same column of several mapped files as one column, whose rows are theirs in order
+# A take of a few rows out of each of many files costs Python for every file and column. Here
+# neighbouring pages of equal signatures are one run, so that it costs Python for every column.
+
+_OVER_READ: Final = 512
+"""Bytes that a kernel may load beyond what it uses, within the memory that it is given."""
+
+
+def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
+    """One column out of the same field of several files.
+
+    Returns
+    -------
+    FieldColumns or None
+        None where they cannot be read as one: a file is not mapped, has not all of the physical
+        columns, or has pages of kinds that need more than their own buffers; or where the
+        dictionary of each file is part of the result.
+    """
+    fields = [column for column in columns if isinstance(column, FieldColumns)]
+    if len(fields) != len(columns) or any(_shape(field) != _shape(fields[0]) for field in fields):
+        return None
+    if has_dictionary(fields[0].field.type):
+        return None
+    if not all(field.reader.mapped for field in fields):
+        return None
+    joined = []
+    for parts in zip(*[field.leaf_columns for field in fields], strict=True):
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts):
+            return None
+        pages = [page for part in present for page in part.pages]
+        sizes = [
+            field.reader.size
+            for field, part in zip(fields, present, strict=True)
+            for _ in part.pages
+        ]
+        if not all(map(_is_whole, pages, sizes)):
+            return None
+        joined.append(Column(join_files(pages), present[0].where))
+    rows = sum(field.num_rows for field in fields)
+    return FieldColumns(fields[0].node, joined, rows, fields[0].reader)
+
+
+def _shape(field: FieldColumns) -> Hashable:
+    """What fields of several files must have in common: types, and where packed members lie."""
+
+    def members(node: Node) -> Hashable:
+        return node.members, tuple(map(members, node.children))
+
+    return field.field, members(field.node)
+
+
+def _is_whole(page: PageReader, file_size: int) -> bool:
+    """Whether all that a page needs is mapped, and memory goes on behind it.
+
+    A run spans several mappings, so that a load beyond the last bytes of one could hit nothing.
+    """
+    last = page.mapped_end
+    return last is not None and last + _OVER_READ <= readable_size(file_size)
+
+
+# --- Few rows of several columns of mapped files, taken with one call of a kernel -------
+# A column of few rows costs Python and Arrow more than its values do. Columns without lists, whose
+# rows lie in one page each, or in pages that are read as one, are taken together; the others one
+# by one, and all of them where the kernel finds damage: that way says what is wrong.
+
+_MOST_ROWS: Final = 1024
+_MOST_SHARED: Final = 1 << 20
+"""Rows of several columns that share their memory, and its bytes: of more, a column kept alone
+would keep much."""
+
+_DENSE: Final = 8
+"""Rows of a chunk from which on it is decoded quicker as a whole, unless its values are texts."""
+
+_MOST_PLANS: Final = 256
+"""Combinations of pages that are kept; beyond, all are let go."""
+
+
+class _Part(NamedTuple):
+    """A leaf that is taken together with others.
+
+    ``type`` is that of a column without lists and structs whose rows are taken as arrays of it
+    have them; None: they have to become a leaf first.
+    """
+
+    pages: RowPages
+    layers: tuple[Layer, ...]
+    type: pa.DataType | None
+
+    def array(self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool) -> pa.Array:
+        """Its rows as an array of ``type``; arguments are those of :meth:`leaf`."""
+        values, size, offsets, validity, nulls, _ = numbers
+        data, bits = _part(memory, values, size, own=shared), self.pages.text_bits
+        valid = None
+        if validity >= 0:
+            valid = _part(memory, validity, (count + 7) >> 3, own=shared)
+        buffers: list[pa.Buffer | None] = [valid, data]
+        if bits:
+            buffers.insert(1, _part(memory, offsets, (count + 1) * bits >> 3, own=shared))
+        return pa.Array.from_buffers(self.type, count, buffers, nulls)
+
+    def leaf(
+        self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool = False
+    ) -> Leaf:
+        """Its rows, of which ``numbers`` say where they are in the memory.
+
+        Where too much memory is ``shared``, they get their own.
+        """
+        values, size, offsets, validity, nulls, levels = numbers
+        data, bits = _part(memory, values, size, own=shared), self.pages.text_bits
+        block: Block
+        if bits:
+            ends = _part(memory, offsets, (count + 1) * bits >> 3, own=shared)
+            block = Variable(ends, bits, data, count)
+        else:
+            block = FixedWidth(data, self.pages.page.value_bits, count)
+        leaf = Leaf(block, count, count, self.layers, null_count=nulls)
+        if validity >= 0:
+            leaf.validity = _part(memory, validity, (count + 7) >> 3, own=shared)
+        if levels >= 0:
+            definition = items_of(memory, "<u2", count, levels)
+            if count == 1:
+                leaf.shape = row_shapes(self.layers)[definition.item(0)]
+            else:
+                leaf.definition = definition
+        return leaf
+
+
+def _part(memory: pa.Buffer, start: int, size: int, *, own: bool) -> pa.Buffer:
+    part = memory.slice(start, size)
+    return copy_of(part) if own else part
+
+
+class _Plan(NamedTuple):
+    """How rows in one page of each column are taken.
+
+    ``parts`` are the leaves of each column that one call takes with all others; none of a column
+    that is taken alone, as ``alone`` says.
+    """
+
+    together: RowColumns | None
+    parts: Sequence[Sequence[_Part]]
+    alone: Sequence[Callable[[Int64s], pa.Array]]
+
+    def is_quick(self, count: int) -> bool:
+        """Whether so many rows are taken quicker here than column by column."""
+        return count <= _MOST_ROWS or all(
+            part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
+            for own in self.parts
+            for part in own
+        )
+
+
+class ColumnTakes:
+    """Columns of mapped files, for takes of few rows.
+
+    Parameters
+    ----------
+    columns
+        Columns with the same number of rows.
+    """
+
+    __slots__ = ("_columns", "_divided", "_each", "_parts", "_plans")
+
+    def __init__(self, columns: Sequence[BoundField]) -> None:
+        self._columns = columns
+        self._each: Sequence[Callable[[Int64s], pa.Array]] = ()
+        self._divided = [
+            column.segments
+            for column in columns
+            if isinstance(column, FieldColumns) and len(column.segments) > 2
+        ]
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._parts: dict[tuple[int, int], list[_Part]] = {}
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, in this order, one array per column."""
+        columns, count = self._columns, len(rows)
+        if count > _MOST_ROWS and len(columns) > 1:
+            return [take(rows) for take in self.each]
+        plan = taken = None
+        if count:
+            pages = self._pages(rows) if self._divided else ()
+            plan = self._plans.get(pages) or self._plan(pages)
+            if plan.together is not None and plan.is_quick(count):
+                taken = take_rows(plan.together, rows)
+        if plan is None:
+            return [column.take(rows) for column in columns]
+        if taken is None:
+            return [take(rows) for take in plan.alone]
+        memory, places = taken.memory, iter(taken.parts)
+        shared = len(columns) > 1 and memory.size > _MOST_SHARED
+        arrays = []
+        for column, parts, take in zip(columns, plan.parts, plan.alone, strict=True):
+            if parts and parts[0].type is not None:
+                arrays.append(parts[0].array(memory, next(places), count, shared=shared))
+            elif parts and isinstance(column, FieldColumns):
+                leaves = [part.leaf(memory, next(places), count, shared=shared) for part in parts]
+                arrays.append(column.finish(count, leaves))
+            else:
+                arrays.append(take(rows))
+        return arrays
+
+    @property
+    def each(self) -> Sequence[Callable[[Int64s], pa.Array]]:
+        """How each column is taken alone, into memory of its own."""
+        if not self._each:
+            self._each = [partial(_take_alone, ColumnTakes([column])) for column in self._columns]
+        return self._each
+
+    def _pages(self, rows: Int64s) -> tuple[int, ...]:
+        """The page of each column with several that holds all rows, -1 where none does."""
+        low = high = rows.item(0)
+        if len(rows) > 1:
+            low, high = int(rows.min()), int(rows.max())
+        pages = []
+        for segments in self._divided:
+            page = bisect_right(segments, low) - 1
+            is_one = 0 <= page < len(segments) - 1 and high < segments[page + 1]
+            pages.append(page if is_one else -1)
+        return tuple(pages)
+
+    def _plan(self, pages: tuple[int, ...]) -> _Plan:
+        """The plan for rows in these pages of the columns that have several."""
+        remaining = iter(pages)
+        parts, alone = [], []
+        for number, column in enumerate(self._columns):
+            own: list[_Part] = []
+            take = column.take
+            if isinstance(column, FieldColumns):
+                page = next(remaining) if len(column.segments) > 2 else len(column.segments) - 2
+                known = self._parts.get((number, page))
+                own = _parts(column, page) if known is None else known
+                self._parts[number, page] = own
+                if page >= 0:
+                    take = partial(column.take_within, page)
+            parts.append(own)
+            alone.append(take)
+        together = [part.pages for own in parts for part in own]
+        plan = _Plan(RowColumns(together) if together else None, parts, alone)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[pages] = plan
+        return plan
+
+
+def _take_alone(takes: ColumnTakes, rows: Int64s) -> pa.Array:
+    return takes.take(rows)[0]
+
+
+def _parts(column: FieldColumns, segment: int) -> list[_Part]:
+    """The leaves of a column; none where they cannot be taken together."""
+    if segment < 0 or len(column.segments) < 2:
+        return []
+    found = []
+    first_row = column.segments[segment]
+    for node, part in zip(column.node.leaves(), column.leaf_columns, strict=True):
+        if part is None or node.kind != "leaf" or pa.types.is_dictionary(node.type):
+            return []
+        at = bisect_right(part.starts, first_row) - 1
+        page = part.pages[at]
+        pages = page.row_pages() if isinstance(page, MiniBlockReader) else None
+        if not isinstance(page, MiniBlockReader) or pages is None:
+            return []
+        if part.starts[at]:
+            pages = replace(pages, first_row=part.starts[at])
+        found.append(_Part(pages, page.layout.layers, _plain_type(node, pages, page.layout.layers)))
+    return found
+
+
+def _plain_type(node: Node, pages: RowPages, layers: Sequence[Layer]) -> pa.DataType | None:
+    """The type of a leaf whose rows are taken as arrays of it have them; None of others."""
+    is_flat = len(layers) == len(node.layers) == 1 and not layers[0].is_list
+    if not is_flat or node.layers[0] or node.members is not None:
+        return None
+    bits = pages.text_bits or pages.page.value_bits
+    return node.type if is_stored_as(node.type, bits, texts=pages.text_bits > 0) else None
+
+
+class PagedColumns(FileColumns):
+    """Several fields of one file whose columns have pages of their own."""
+
+    __slots__ = ("_takes",)
+
+    def __init__(self, columns: Sequence[BoundField], rows: int, reader: RangeReader) -> None:
+        super().__init__(columns, rows, reader)
+        self._takes = ColumnTakes(columns) if reader.mapped else None
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return super().take(rows) if self._takes is None else self._takes.take(rows)
+
 
 FILE_BYTES = 4 * 1024
 """Bytes of memory of an opened file besides its metadata."""

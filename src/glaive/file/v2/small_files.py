@@ -25,9 +25,9 @@ from glaive.dataclass import dataclass
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
-from glaive.file.v2.bound import FieldColumns, PagedColumns
 from glaive.file.v2.columns import Column, column_tree
 from glaive.file.v2.container import parse_page_layout
+from glaive.file.v2.reader import FieldColumns, PagedColumns
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, TRAILER, FileFooter, trailing_size

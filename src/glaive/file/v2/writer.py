@@ -18,25 +18,21 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.build import leaf_bits
+from glaive.arrow.blocks import Dictionary
+from glaive.arrow.build import block_from_array, leaf_bits, offset_bits
 from glaive.arrow.chunked import check_column, concat_arrays, decode_dictionary
 from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.encodings.options import EncodingOptions, read_metadata, read_options
+from glaive.encodings.options import AUTOMATIC, EncodingOptions, read_metadata, read_options
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import CapacityError, GlaiveError, OptionError, SchemaError
 from glaive.file.blobs import BlobOptions, PendingBlobs, pending_page
 from glaive.file.protocol import FormatProfile, WrittenFile, unfinished
-from glaive.file.types import check_types
 from glaive.file.v2.columns import Node, column_tree, number_columns
-from glaive.file.v2.dictionary_passthrough import (
-    decode_or_keep,
-    decoded_bytes,
-    fits_with_dictionaries,
-    is_passed_through,
-)
+from glaive.file.versions import check_types
 from glaive.format.blobs import has_blobs_v2, is_blob, stored
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -53,6 +49,116 @@ if TYPE_CHECKING:
     from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
     from glaive.file.blob_writer import BlobWriter
     from glaive.file.v2.shred import Shredded
+
+
+# --- Dictionary-encoded text that stays encoded while it is copied into other pages -----
+# An ingest reads dictionary-encoded text of Parquet and writes it the same way. Such a column is
+# passed on as an Arrow dictionary although its field is plain text, which saves decoding the text
+# and
+# finding the items again.
+#
+# Specification: "What writers choose" in ``docs/format/encodings.md``.
+
+
+def can_pass_through(kind: pa.DataType) -> bool:
+    """Whether values of this type may be passed on dictionary-encoded."""
+    return offset_bits(kind) is not None
+
+
+def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
+    """Whether arrays of type ``found`` are dictionary-encoded values of type ``wanted``."""
+    if not pa.types.is_dictionary(found) or not can_pass_through(wanted):
+        return False
+    return bool(pa.dictionary(pa.int32(), wanted).equals(found))
+
+
+def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> bool:
+    """Whether rows match a schema, except that some columns are dictionaries without null items."""
+    schema = rows.schema
+    if schema.names != wanted.names:
+        return False
+    return all(
+        stored.equals(other) or passes_through(column, other)
+        for column, stored, other in zip(rows.columns, schema.types, wanted.types, strict=True)
+    )
+
+
+def passes_through(column: Any, wanted: Any) -> bool:
+    """Whether a column has dictionary-encoded values of type ``wanted``, without null items."""
+    if not is_passed_through(column.type, wanted):
+        return False
+    chunks: list[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return not any(chunk.dictionary.null_count for chunk in chunks)
+
+
+def with_items_of(array: Any, kind: pa.DataType) -> Any:
+    """A dictionary array of any text, with items of a type that these can be cast to."""
+    items = array.dictionary
+    if items.type.equals(kind):
+        return array
+    return pa.DictionaryArray.from_arrays(array.indices, items.cast(kind), safe=False)
+
+
+def _with_items(array: Any, number: Any, items: Any) -> Any:
+    """The same values with other items; ``number`` maps old items to new ones."""
+    indices = array.indices
+    old = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
+    buffers = [None, pa.py_buffer(number.astype(np.int32)[old])]
+    if indices.null_count:
+        buffers[0] = array.is_valid().buffers()[1]
+    new = pa.Array.from_buffers(pa.int32(), len(array), buffers, indices.null_count)
+    return pa.DictionaryArray.from_arrays(new, items, safe=False)
+
+
+def decoded_bytes(array: Any) -> int:
+    """Approximate bytes of the plain values of a dictionary array and their offsets."""
+    items = array.dictionary
+    size: int = len(array) * (4 + items.nbytes // max(1, len(items)))
+    return size
+
+
+def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None) -> Any:
+    """A dictionary array as it is to be written: with its dictionary, or plain.
+
+    Parameters
+    ----------
+    kind
+        Type of the field.
+    wanted
+        The encoding options of the column; ``None`` where no dictionaries can be written.
+
+    Notes
+    -----
+    It keeps its dictionary only where a writer of the plain values would always choose one:
+    where it takes less than a fifth of the bytes, and no options are given.
+    """
+    if not is_passed_through(array.type, kind):
+        return array
+    from glaive.encodings.writing.choice import SURE_SHARE
+    from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
+
+    used = _used_only(array) if wanted == AUTOMATIC and len(array) >= MIN_VALUES else None
+    if used is None or not 2 <= len(used.dictionary) <= min(MAX_ITEMS, len(array) // 2):
+        return array.cast(kind)
+    block = block_from_array(used)
+    if not isinstance(block, Dictionary):
+        return array.cast(kind)
+    small = dictionary_bytes(block) < SURE_SHARE * decoded_bytes(used)
+    return used if small else array.cast(kind)
+
+
+def _used_only(array: Any) -> Any:
+    """The same without unused items."""
+    indices = array.indices
+    if indices.null_count:
+        indices = indices.drop_null()
+    times = np.bincount(np.asarray(indices), minlength=len(array.dictionary))
+    if times.all():
+        return array
+    used = np.flatnonzero(times)
+    number = np.zeros(len(times), np.int32)
+    number[used] = np.arange(len(used))
+    return _with_items(array, number, array.dictionary.take(pa.array(used)))
 
 
 GivenOptions = Mapping[str, Mapping[str, object]]
@@ -315,6 +421,10 @@ class PageQueue:
 
     def jobs(self, *, last: bool) -> Iterator[PageJob]:
         """Remove arrays of about a page each; a short rest stays unless it is the last."""
+        if last and len(self.arrays) == 1 and self.waiting < self.budget and not self._symbols:
+            (array,), self.arrays, self.waiting = self.arrays, [], 0
+            yield PageJob(self, array, {})  # the only page shares no symbols
+            return
         from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
 
         for array in self._pages(last=last):
@@ -329,11 +439,8 @@ class PageQueue:
 
     def _pages(self, *, last: bool) -> Iterator[pa.Array]:
         """Divide large arrays and join small ones; an array that fills a page is not copied."""
-        arrays, waiting = self.arrays, self.waiting
+        arrays = self.arrays
         self.arrays, self.waiting = [], 0
-        if last and len(arrays) == 1 and waiting < self.budget:
-            yield arrays[0]
-            return
         from glaive.encodings.writing.page import page_count
 
         group: list[pa.Array] = []
@@ -439,7 +546,7 @@ class FileV2Writer:
     keeps_dictionaries: ClassVar[bool] = True
     """Whether dictionary-encoded text may stay encoded.
 
-    See :mod:`glaive.file.v2.dictionary_passthrough`.
+    See :mod:`glaive.file.v2.writer`.
     """
 
     def __init__(
@@ -628,18 +735,16 @@ class FileV2Writer:
         if is_blob(leaf.node.field):
             large = self._profile.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
+        from glaive.encodings.writing.few import encode_few
+
+        wanted, options = self._wanted[leaf.node.field.id], self._profile
+        values, levels, rows = leaf.values, leaf.levels, leaf.rows
+        few = encode_few(values, levels, rows, options, wanted, **self._page_options)
+        if few is not None:
+            return few
         from glaive.encodings.writing.page import encode_page
 
-        wanted = self._wanted[leaf.node.field.id]
-        return encode_page(
-            leaf.values,
-            leaf.levels,
-            leaf.rows,
-            self._profile,
-            wanted,
-            symbols,
-            **self._page_options,
-        )
+        return encode_page(values, levels, rows, options, wanted, symbols)
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
