@@ -22,7 +22,8 @@ from glaive.errors import (
     OptionError,
     SchemaError,
 )
-from glaive.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
+from glaive.exporting import FORMATS, ExportMode, export_files
+from glaive.exporting.job import check_mode, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.options import shows
