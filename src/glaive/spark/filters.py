@@ -134,6 +134,8 @@ def ordered(data_type: Any) -> Ordered | None:
         least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
         bits = data_type.bit_width - (least < 0)
         return Ordered(least, (1 << bits) - 1, _number, lambda n: Literal(n, data_type))
+    if types.is_boolean(data_type):
+        return Ordered(0, 1, _flag, lambda n: Literal(bool(n), data_type))
     if types.is_decimal(data_type):
         most = 10**data_type.precision - 1
         return Ordered(
@@ -157,6 +159,10 @@ def ordered(data_type: Any) -> Ordered | None:
         multiplied=max(1, _SHOWN_PER_SECOND // per_second),
         divided=max(1, per_second // _SHOWN_PER_SECOND),
     )
+
+
+def _flag(value: Any) -> tuple[int, int] | None:
+    return (int(value), 1) if isinstance(value, bool) else None
 
 
 def _number(value: Any) -> tuple[int, int] | None:
@@ -270,8 +276,6 @@ class Column:
             return self._of_order(leaf, order)
         if types.is_floating(data_type):
             return self._of_floats(leaf)
-        if types.is_boolean(data_type):
-            return self._of_flags(leaf)
         if is_string(data_type):
             if type(leaf) in _WILDCARDS:
                 return self._of_patterns(leaf)
@@ -388,23 +392,7 @@ class Column:
         name = Literal(f"Float{self.type.bit_width}", pa.string())
         return tree.Call("arrow_cast", (Literal(str(value), pa.string()), name))
 
-    # ------------------------------------------------------- booleans, strings, bytes
-
-    def _of_flags(self, leaf: Any) -> Node | None:
-        values = leaf.value if isinstance(leaf, In) else [leaf.value]
-        if not all(value is None or isinstance(value, bool) for value in values):
-            return None
-        if isinstance(leaf, In):
-            passing = {value for value in values if value is not None}
-        elif type(leaf) in _OPS:
-            passing = {
-                value for value in (False, True) if _holds(_OPS[type(leaf)], value, leaf.value)
-            }
-        else:
-            return None
-        if len(passing) != 1:
-            return ALWAYS if passing else NEVER
-        return Compare("=", self.operand, Literal(passing.pop(), pa.bool_()))
+    # ----------------------------------------------------------------- strings, bytes
 
     def _plain(self, leaf: Any, value_type: type, stored: pa.DataType) -> Node | None:
         if isinstance(leaf, In):
@@ -428,16 +416,6 @@ class Column:
         for wildcard in "\\%_":
             pattern = pattern.replace(wildcard, f"\\{wildcard}")
         return tree.Like(self.operand, Literal(f"{prefix}{pattern}{suffix}", pa.string()))
-
-
-def _holds(op: str, left: bool, right: bool) -> bool:
-    return {
-        "=": left == right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[op]
 
 
 MAX_TEXT = 400_000

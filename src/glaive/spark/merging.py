@@ -26,7 +26,7 @@ from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
 from glaive.dataset.merging.rows import OldValues, padded_rows, replace_in_fragments
 from glaive.dataset.merging.source import InsertedKeys
 from glaive.dataset.rows import RelocatedIds, RowsByFragment, delete_in_tasks, with_ids
-from glaive.dataset.tasks import FragmentRange, commit_operation
+from glaive.dataset.tasks import FragmentRange, commit_operation, opened_at
 from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
@@ -148,10 +148,7 @@ class MergeRows(RowTask):
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
         """Write new files; nothing is committed."""
-        opened = dataset.opened
-        if opened.manifest.version != self.read_version:
-            opened = opened.at(self.read_version)
-        run = _Run.of(opened, self.clauses, self.primary_key)
+        run = _Run.of(opened_at(dataset, self.read_version), self.clauses, self.primary_key)
         try:
             for batch in rows:
                 run.add(batch)
@@ -311,6 +308,9 @@ KEY: Final = "__glaive_key_"
 MAX_SOURCE_BYTES: Final = 64 << 20
 """Bytes of a source that one task holds."""
 
+_ALL_PAIRS: Final = 1 << 62
+"""More pairs of rows with equal keys than there are."""
+
 
 @dataclass(frozen=True)
 class SmallMerge(RowTask):
@@ -353,9 +353,7 @@ class SmallMerge(RowTask):
         task = MergeRows(self.read_version, self.clauses, self.primary_key)
         if not held:
             return task.execute(dataset, iter(()))
-        opened = dataset.opened
-        if opened.manifest.version != self.read_version:
-            opened = opened.at(self.read_version)
+        opened = opened_at(dataset, self.read_version)
         return task.execute(dataset, self._changes(opened, pa.Table.from_batches(held)))
 
     def _changes(self, opened: OpenedVersion, source: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -364,10 +362,15 @@ class SmallMerge(RowTask):
         possible, keys = possible_keys(columns, self.fields)
         positions = np.flatnonzero(possible)
         values = source.drop_columns([f"{KEY}{at}" for at in range(len(self.fields))])
-        found, addresses, ids = _pairs(opened, self.fields, keys)
-        found = positions[found]
+        names = [field.name for field in self.fields]
+        sought = SourceKeys(names, keys)
+        matches = find_matches(opened, sought, Meter())
+        if len(matches.source) and sought.repeated.any():
+            matches = Matches.joined([*sought.pairs(matches, _ALL_PAIRS)])
+        matches = matches.in_order_of_source(sought.rows)
+        found = positions[matches.source]
         if self.matched is not None:
-            yield from _numbered(values, self.matched, found, addresses, ids)
+            yield from _numbered(values, self.matched, found, matches.addresses, matches.ids)
         if self.unmatched is not None:
             others = np.ones(source.num_rows, np.bool_)
             others[found] = False
@@ -411,24 +414,6 @@ def possible_keys(
         cast.append(fitted)
     mask: Any = join_column(possible)
     return mask.to_numpy(zero_copy_only=False), [join_column(c.filter(mask)) for c in cast]
-
-
-def _pairs(
-    opened: OpenedVersion, fields: Sequence[pa.Field[Any]], columns: Sequence[pa.Array[Any]]
-) -> tuple[Int64s, NDArray[np.uint64], NDArray[np.uint64]]:
-    """Rows of the keys and addresses and ids of rows of the table that have them, as pairs."""
-    keys = SourceKeys([field.name for field in fields], columns)
-    found = find_matches(opened, keys, Meter()).in_order_of_source(keys.rows)
-    if not keys.repeated.any():
-        return found.source, found.addresses, found.ids
-    # The table's rows are known by the first row with their key.
-    first = keys.first_rows
-    starts = np.searchsorted(found.source, first, side="left")
-    counts = np.searchsorted(found.source, first, side="right") - starts
-    rows = np.repeat(np.arange(keys.rows), counts)
-    before = np.repeat(np.cumsum(counts) - counts, counts)
-    at = np.repeat(starts, counts) + np.arange(len(rows)) - before
-    return rows, found.addresses[at], found.ids[at]
 
 
 def _numbered(
@@ -488,7 +473,7 @@ class FillColumns(RowTask):
 
         Memory: the new values of one fragment.
         """
-        opened = at_version(dataset, self.read_version)
+        opened = opened_at(dataset, self.read_version)
         snapshot, manifest = opened.snapshot, opened.manifest
         added = grow(manifest, self.columns).added
         written: dict[int, DataFile] = {}
@@ -526,7 +511,7 @@ class ReplaceColumns(RowTask):
 
         Memory: the new values of one fragment.
         """
-        opened = at_version(dataset, self.read_version)
+        opened = opened_at(dataset, self.read_version)
         columns = opened.manifest.schema.project(self.names)
         updated: list[Fragment] = []
         changed: dict[int, bytes] = {}
@@ -540,12 +525,6 @@ class ReplaceColumns(RowTask):
             changed |= part.changed_offsets
             count += len(offsets)
         return ReplacedColumns(FragmentList.of(updated), encode_offsets(changed), count)
-
-
-def at_version(dataset: LanceDataset, version: int) -> OpenedVersion:
-    """The version that a task was made for."""
-    opened = dataset.opened
-    return opened if opened.manifest.version == version else opened.at(version)
 
 
 def by_fragment(

@@ -491,6 +491,7 @@ def _of_empty(
 
 
 def _escaped(text: str) -> str:
+    """Text in which Spark looks for no placeholders."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -693,8 +694,8 @@ def _with_frames(
         if grouped is not None:
             placeholder = f"glaive_groups_{len(frames)}"
             frames[placeholder] = grouped.frame
-            pieces += [_escaped_pattern(query[done : grouped.start] + grouped.before)]
-            pieces += [f"{{{placeholder}}}", _escaped_pattern(grouped.after)]
+            pieces += [_escaped(query[done : grouped.start] + grouped.before)]
+            pieces += [f"{{{placeholder}}}", _escaped(grouped.after)]
             done = grouped.end
             continue
         if placeholder not in frames:
@@ -702,12 +703,12 @@ def _with_frames(
         start = use.table.this.meta["start"]
         if id(use.table) in by_path:
             start = use.table.args["db"].meta["start"]
-        pieces += [_escaped_pattern(query[done:start]), f"{{{placeholder}}}"]
+        pieces += [_escaped(query[done:start]), f"{{{placeholder}}}"]
         done = use.table.this.meta["end"] + 1
         if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
             pieces.append(f" AS {quoted_name(use.table.name)}")
     columns = [column for schema in schemas.values() for column in schema.names]
-    return "".join([*pieces, _escaped_pattern(query[done:])]), frames, columns
+    return "".join([*pieces, _escaped(query[done:])]), frames, columns
 
 
 def _may_differ(spark: SparkSession, query: str) -> bool:
@@ -738,11 +739,6 @@ def _identifier(table: Any) -> str:
 def _is_sampled(table: Any) -> bool:
     """Whether ``TABLESAMPLE`` follows, behind which alone an alias may stand."""
     return bool(table.args.get("sample")) or type(table.parent).__name__ == "TableSample"
-
-
-def _escaped_pattern(text: str) -> str:
-    """Text in which Spark looks for no placeholders."""
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _read_options(name: str, table: Any) -> dict[str, Any]:

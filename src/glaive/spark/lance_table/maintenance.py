@@ -30,7 +30,7 @@ from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKe
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import sample_positions
-from glaive.dataset.tasks import cut_evenly
+from glaive.dataset.tasks import cut_evenly, opened_at
 from glaive.dataset.versions.cleanup import (
     FILES_DDL,
     CleanupTasks,
@@ -52,7 +52,6 @@ from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
 from glaive.spark.failures import naming_job
 from glaive.spark.lance_table.handle import TableHandle, located
-from glaive.spark.merging import at_version
 from glaive.spark.runner import RowTask, SparkJob, SparkRunner, parts_for
 from glaive.spark.versions import partitioned_by_id
 from glaive.table.cleanup import CleanupPolicy
@@ -276,7 +275,7 @@ class CutRows:
 
     def rows(self, dataset: LanceDataset, shared: Cuts) -> Iterator[pa.RecordBatch]:
         """Parts of rows, as :data:`PARTS`."""
-        opened = at_version(dataset, self.read_version)
+        opened = opened_at(dataset, self.read_version)
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
         columns = [*opened.manifest.schema.names, *(_LINEAGE if stable else ())]
         reading = ScanOptions.of(columns=columns, fragments=self.fragment_ids, use_cache=False)
@@ -329,7 +328,7 @@ class WritePart(RowTask):
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> tuple[int, FragmentList]:
         """The number of the part, and its new fragments, uncommitted."""
-        opened = at_version(dataset, self.read_version)
+        opened = opened_at(dataset, self.read_version)
         part, tables = -1, []
         for batch in rows:
             for number, stream in zip(*batch.to_pydict().values(), strict=True):
