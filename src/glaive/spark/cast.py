@@ -253,11 +253,12 @@ def validity(array: pa.Array) -> pa.Buffer | None:
     if array.offset % 8 == 0 and (bitmap := array.buffers()[0]) is not None:
         return bitmap.slice(array.offset // 8)
     flags = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+    packed: Any = np.packbits(flags, bitorder="little")
+    return pa.py_buffer(packed)
 
 
 def _with_children(
-    array: pa.Array, data_type: pa.DataType, offsets: np.ndarray, child: pa.Array
+    array: pa.Array, data_type: pa.DataType, offsets: Any, child: pa.Array
 ) -> pa.Array:
     buffers = [validity(array), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(data_type, len(array), buffers, children=[child])

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from glaive.dataset.tasks import FragmentRange
     from glaive.dataset.version import OpenDataset, OpenedVersion
     from glaive.ingestion import DriftRule, IngestMode
     from glaive.ingestion.job import Progress
@@ -209,23 +208,21 @@ def ingest(
     written = keywords.get("write_options") or {}
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
     runner = SparkRunner(spark)
-    job_id = keywords.get("job_id")
     return ingest_files(
         [absolute(name) for name in names],
         absolute(uri),
         driver=partial(_run, runner),
-        merge_runner=_MergeRunner(runner, job_id or "merge", job_id is not None),
+        merge_runner=_MergeRunner(spark, keywords.get("job_id")),
         **keywords,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _MergeRunner:
+class _MergeRunner(SparkRunner):
     """Runs the tasks of a merge; says which job it was if the cluster lost it."""
 
-    runner: SparkRunner
-    job_id: str
-    named: bool
+    def __init__(self, spark: SparkSession, job_id: str | None) -> None:
+        super().__init__(spark)
+        self._job_id = job_id
 
     @property
     def division(self) -> MergeDivision:
@@ -233,18 +230,12 @@ class _MergeRunner:
 
         return MergeDivision()
 
-    @property
-    def parallelism(self) -> int:
-        return self.runner.parallelism
-
-    def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
-        return self.runner.parts(dataset)
-
     def run(
-        self, dataset: OpenedVersion, tasks: Sequence[Any], shared: object | None = None
+        self, dataset: OpenedVersion | None, tasks: Sequence[Any], shared: object | None = None
     ) -> list[Any]:
-        with naming_job(self.job_id, dataset.uri, named=self.named):
-            return self.runner.run(dataset, tasks, shared)
+        uri = "" if dataset is None else dataset.uri
+        with naming_job(self._job_id or "merge", uri, named=self._job_id is not None):
+            return super().run(dataset, tasks, shared)
 
 
 @dataclass(frozen=True, slots=True)

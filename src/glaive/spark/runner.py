@@ -48,45 +48,31 @@ RESULTS_DDL = "slot int, results binary"
 """The same for Spark."""
 
 
-def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Execute the tasks of the rows, and return their results.
+def tasks_function(
+    shared: bytes | None, *, rows: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that executes the tasks of rows, and returns their results.
 
     The columns of a row: its number, the driver's release, the pickle of the dataset, and the
-    compressed one of a list of tasks. Tasks that need no dataset are given ``None``.
+    compressed one of a list of tasks. Tasks that need no dataset are given ``None``. A worker that
+    has another version of glaive or Python raises an error, and does nothing.
 
-    Raises
-    ------
-    MissingDependencyError
-        This worker has another version of glaive or Python; nothing was done.
-    """
-    for slot, dataset, tasks in _accepted(batches):
-        results = [task.execute(dataset) for task in tasks]
-        yield pa.record_batch([[slot], [dump_results(results)]], schema=pa.schema(RESULTS))
-
-
-def execute_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same for tasks that return rows."""
-    for _, dataset, tasks in _accepted(batches):
-        for task in tasks:
-            yield from task.rows(dataset)
-
-
-def sharing_function(
-    shared: bytes, *, rows: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The same as :func:`execute` or :func:`execute_rows` for tasks that also get a pickled value.
-
-    Spark sends it to each worker once, not with each task.
+    Parameters
+    ----------
+    shared
+        A pickled value that all tasks get, too: Spark sends it to each worker once.
+    rows
+        Whether the tasks return rows.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for slot, dataset, tasks in _accepted(batches):
-            value = _shared_value(shared)
+            given = (dataset,) if shared is None else (dataset, _shared_value(shared))
             if rows:
                 for task in tasks:
-                    yield from task.rows(dataset, value)
+                    yield from task.rows(*given)
             else:
-                results = [task.execute(dataset, value) for task in tasks]
+                results = [task.execute(*given) for task in tasks]
                 yield pa.record_batch([[slot], [dump_results(results)]], schema=pa.schema(RESULTS))
 
     return run
@@ -239,7 +225,7 @@ class SparkRunner:
             return []
         with as_glaive_errors():
             frame, slots = self._task_frame(dataset, tasks)
-            work = execute if shared is None else sharing_function(dumps(shared), rows=False)
+            work = tasks_function(None if shared is None else dumps(shared), rows=False)
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
         return [result for slot in range(slots) for result in load_results(by_slot[slot])]
@@ -256,7 +242,7 @@ class SparkRunner:
         With ``shared``, each task gets this value as a second argument.
         """
         frame, _ = self._task_frame(dataset, tasks)
-        work = execute_rows if shared is None else sharing_function(dumps(shared), rows=True)
+        work = tasks_function(None if shared is None else dumps(shared), rows=True)
         return frame.mapInArrow(work, schema)
 
     def _task_frame(

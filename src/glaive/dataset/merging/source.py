@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -355,7 +355,7 @@ def read_rows(
     """
     given, rows = read_source(data, schema)
     wanted = check_source(dataset.manifest.schema, given, clauses, where=dataset.uri).to_arrow()
-    first = list(_up_to(rows, 2))
+    first = list(islice(rows, 2))
     same = all(given.field(field.name).type.equals(field.type) for field in wanted)
     if len(first) < 2 and same:
         return MergeSource(_in_place(first, wanted), limit)
@@ -372,11 +372,6 @@ def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
     if table.nbytes <= BATCH_BYTES:
         return pa.Table.from_batches(join_batches(table), wanted)
     return table
-
-
-def _up_to(rows: Iterator[Rows], count: int) -> Iterator[Rows]:
-    for _, part in zip(range(count), rows, strict=False):
-        yield part
 
 
 def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
