@@ -23,7 +23,6 @@ OPEN = {
     "DirectoryNamespace": NAMES_OF_THE_CALLER,
     "RestNamespace": NAMES_OF_THE_CALLER,
     "convertFrom": NAMES_OF_THE_CALLER,
-    "emit": NAMES_OF_THE_CALLER,
     "forPath": NAMES_OF_THE_CALLER,
     "isLanceTable": NAMES_OF_THE_CALLER,
     "session": NAMES_OF_THE_CALLER,
@@ -37,8 +36,6 @@ OPEN = {
     "sort_by": OF_OTHERS,
     "to_numpy": OF_OTHERS,
     "to_pandas": OF_OTHERS,
-    "begin": OF_SUBCLASSES,
-    "complete": OF_SUBCLASSES,
     "iter_fragments": OF_SUBCLASSES,
     "to_tensor": OF_SUBCLASSES,
 }
