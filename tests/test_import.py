@@ -187,7 +187,6 @@ UNUSED_TO_APPEND = (
     "glaive.encodings.writing.page",
     "glaive.encodings.writing.string_stats",
     "glaive.file.blob_writer",
-    "glaive.kernels.fsst_train",
 )
 """What an append of a few numbers and texts has no use for: it chooses no encoding."""
 
