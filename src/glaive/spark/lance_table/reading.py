@@ -453,11 +453,9 @@ def search_function(
                 queries, rows = search.found(opened, batch.slice(start, _QUERIES))
                 if rows is None:
                     continue
-                names = [*queries.schema.names, *search.columns]
-                whole = rows.select([*search.columns, search.score])
-                for name in reversed(queries.schema.names):
-                    whole = whole.add_column(0, name, queries.column(name))
-                whole = whole.rename_columns([*names, search.score])
+                found = rows.select([*search.columns, search.score]).columns
+                names = [*queries.schema.names, *search.columns, search.score]
+                whole = pa.Table.from_arrays([*queries.columns, *found], names=names)
                 for part in whole.to_batches():
                     yield conform(part, schema, writing=False)
 
