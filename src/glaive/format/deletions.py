@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 #
 # Specification: "Deletion files" in ``docs/format``.
 
-_MESSAGES: Final = 8
-"""Bytes before the first message."""
+_MAGIC, _ALIGNMENT = 8, 64
+"""Bytes before the first message: the magic, and zeros up to this alignment."""
 
 _MAX_RATIO: Final = 256
 """Maximum compression ratio: that of distinct numbers is far lower."""
@@ -59,7 +59,9 @@ def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32
     parts, left, room = [np.empty(0, np.uint32)], most, _MAX_RATIO * data.size
     try:
         count = pa.ipc.open_file(data).num_record_batches
-        messages = pa.ipc.MessageReader.open_stream(data.slice(_MESSAGES))
+        head = data.slice(0, _ALIGNMENT + 1).to_pybytes()
+        first = next((at for at in range(_MAGIC, len(head), _MAGIC) if head[at]), _MAGIC)
+        messages = pa.ipc.MessageReader.open_stream(data.slice(first))
         schema = pa.ipc.read_schema(messages.read_next_message())
         if not schema.equals(_SCHEMA):
             raise _unfit(where, "a column row_id: uint32 not null", schema)
