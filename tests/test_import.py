@@ -74,7 +74,7 @@ UNUSED = (
     "glaive.kernels.code_cache",
     "glaive.scan.run",
     "glaive.table.deletions",
-    "glaive.table.manifest_store.steps",
+    "glaive.table.manifest_steps",
 )
 """What a take of a few numbers and texts has no use for."""
 
@@ -108,7 +108,7 @@ SEARCHES = {
             "numpy.ma",
             "glaive.expr",
             "glaive.index.text.partition",
-            "glaive.scan.filter.search",
+            "glaive.scan.filter_search",
         ),
         319,
     ),

@@ -1,3 +1,3 @@
 """Sets of integers."""
 
-from glaive.dataset.fragments.metadata import Bitmap as Bitmap
+from glaive.dataset.fragment_metadata import Bitmap as Bitmap

@@ -5,11 +5,11 @@ from typing import Any
 from glaive.arrow import BFloat16 as BFloat16
 from glaive.arrow import bfloat16_array as bfloat16_array
 from glaive.compat import PYLANCE_VERSION as __version__
-from glaive.dataset.fragments.metadata import Bitmap as Bitmap
-from glaive.dataset.fragments.metadata import DeletionFile as DeletionFile
-from glaive.dataset.fragments.metadata import RowDatasetVersionMeta as RowDatasetVersionMeta
-from glaive.dataset.fragments.metadata import RowIdMeta as RowIdMeta
-from glaive.dataset.fragments.metadata import RowIdSequence as RowIdSequence
+from glaive.dataset.fragment_metadata import Bitmap as Bitmap
+from glaive.dataset.fragment_metadata import DeletionFile as DeletionFile
+from glaive.dataset.fragment_metadata import RowDatasetVersionMeta as RowDatasetVersionMeta
+from glaive.dataset.fragment_metadata import RowIdMeta as RowIdMeta
+from glaive.dataset.fragment_metadata import RowIdSequence as RowIdSequence
 from glaive.dataset.layout import format_fragment as format_fragment
 from glaive.dataset.layout import format_manifest as format_manifest
 from glaive.dataset.layout import format_schema as format_schema

@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from glaive.config import settings
     from glaive.dataset.blobs import BlobColumn, blob_array, blob_field
     from glaive.dataset.columns.udf import BatchUDF, batch_udf
-    from glaive.dataset.commits.lance_operation import Index, IndexFile, LanceOperation
-    from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.fragments.fragment import LanceFragment
-    from glaive.dataset.fragments.metadata import FragmentMetadata
+    from glaive.dataset.fragment import LanceFragment
+    from glaive.dataset.fragment_metadata import FragmentMetadata
     from glaive.dataset.indexing.task import IndexProgress
+    from glaive.dataset.lance_operation import Index, IndexFile, LanceOperation
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metrics_export import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.open import dataset as _open
     from glaive.dataset.open import sql
     from glaive.dataset.scanner import LanceScanner, Scanner
     from glaive.dataset.stats import DataStatistics, FieldStatistics
+    from glaive.dataset.transactions import Transaction
     from glaive.dataset.versions.cleanup import (
         CleanupCandidateFile,
         CleanupExplanation,
@@ -143,11 +143,11 @@ _NAMES = {
     "config": "settings",
     "dataset.blobs": "BlobColumn blob_array blob_field",
     "dataset.columns.udf": "BatchUDF batch_udf",
-    "dataset.commits.lance_operation": "Index IndexFile LanceOperation",
-    "dataset.commits.transactions": "Transaction",
+    "dataset.lance_operation": "Index IndexFile LanceOperation",
+    "dataset.transactions": "Transaction",
     "dataset.dataset": "LanceDataset",
-    "dataset.fragments.fragment": "LanceFragment",
-    "dataset.fragments.metadata": "FragmentMetadata",
+    "dataset.fragment": "LanceFragment",
+    "dataset.fragment_metadata": "FragmentMetadata",
     "dataset.indexing.task": "IndexProgress",
     "dataset.metrics_export": "bytes_read_counter iops_counter simd_info",
     "dataset.merging.merge_insert": "MergeInsertBuilder",

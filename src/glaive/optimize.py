@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from glaive.dataset.compaction.optimize import Compaction
-from glaive.dataset.compaction.task import (
+from glaive.dataset.compact import Compaction
+from glaive.dataset.compaction_tasks import (
     CompactionMetrics,
     CompactionPlan,
     CompactionTask,
@@ -25,7 +25,7 @@ __all__ = [
 class CompactionOptions(TypedDict, total=False):
     """Options of :class:`Compaction`: a dictionary with any of these keys.
 
-    :class:`glaive.dataset.compaction.task.CompactionOptions` describes them.
+    :class:`glaive.dataset.compaction_tasks.CompactionOptions` describes them.
     """
 
     target_rows_per_fragment: int | None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from glaive.compat.absent import REFUSED, absent_names
-from glaive.scan.full_text.queries import (
+from glaive.scan.nearest.options import MinHashQuery
+from glaive.scan.text_queries import (
     BooleanQuery,
     BoostQuery,
     CombinedFieldsQuery,
@@ -16,7 +17,6 @@ from glaive.scan.full_text.queries import (
     Occur,
     PhraseQuery,
 )
-from glaive.scan.nearest.options import MinHashQuery
 
 __all__ = [
     "BooleanQuery",

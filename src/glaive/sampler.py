@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from glaive.compat.absent import REFUSED, absent_names
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.fragment import LanceFragment
-from glaive.dataset.fragments.metadata import checked_integer
+from glaive.dataset.fragment import LanceFragment
+from glaive.dataset.fragment_metadata import checked_integer
 from glaive.dataset.shuffled_batches import (
     MAX_ROWS,
     BlockOrder,

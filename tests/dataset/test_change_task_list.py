@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.dataset.changes.plan import (
+from glaive.dataset.change_plan import (
     ChangeTask,
     ChangeTasks,
     RewrittenRows,

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 import glaive
-from glaive.dataset.changes.feed import ChangeReader
-from glaive.dataset.commits.transactions import write_fragments
+from glaive.dataset.change_feed import ChangeReader
+from glaive.dataset.transactions import write_fragments
 from glaive.errors import (
     ColumnNotFoundError,
     OptionError,

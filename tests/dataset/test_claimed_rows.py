@@ -21,7 +21,7 @@ from tests.damage import rewritten as rewritten_file
 from tests.traced import traced_peak
 
 import glaive
-from glaive.dataset.compaction.task import live_addresses
+from glaive.dataset.compaction_tasks import live_addresses
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.layout import VersionCheck
 from glaive.errors import CorruptFileError, GlaiveError, SchemaError, UnsupportedFeatureError

@@ -14,9 +14,9 @@ import pytest
 from glaive.fragment import LanceFragment
 
 import glaive
-from glaive.dataset.commits.lance_operation import IndexFile
-from glaive.dataset.commits.transactions import Transaction
-from glaive.dataset.fragments.metadata import DeletionFile
+from glaive.dataset.fragment_metadata import DeletionFile
+from glaive.dataset.lance_operation import IndexFile
+from glaive.dataset.transactions import Transaction
 from glaive.errors import (
     CorruptFileError,
     OptionError,

@@ -12,11 +12,11 @@ import pytest
 from glaive.progress import IndexProgress
 
 import glaive
-from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing import optimize
 from glaive.dataset.indexing.create import IndexConfig, index_task
 from glaive.dataset.indexing.optimize import IndexSegments, MergeTask, StoredSegment
 from glaive.dataset.indexing.task import IndexTask
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import (
     ColumnNotFoundError,

@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.metadata import FilePath
+from glaive.dataset.fragment_metadata import FilePath
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import transaction_path

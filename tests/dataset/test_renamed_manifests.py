@@ -20,7 +20,7 @@ from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 from glaive.io.wrapped import WrappedStore
-from glaive.table.manifest_store.registers import SqliteManifestStore
+from glaive.table.manifest_registers import SqliteManifestStore
 
 ROWS = pa.table({"a": [1, 2]})
 

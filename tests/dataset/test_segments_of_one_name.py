@@ -12,7 +12,7 @@ import pytest
 from tests.proof.wire_mutations import section_of, with_section
 
 import glaive
-from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.lance_operation import Index
 from glaive.errors import CorruptFileError, IndexExistsError, OptionError
 from glaive.format.pb import table_pb2
 

@@ -11,7 +11,7 @@ import pytest
 from tests.index.vector.sources import VERSION, ArraySource, clustered, lists_of
 
 import glaive
-from glaive.dataset.commits.lance_operation import Index, IndexFile
+from glaive.dataset.lance_operation import Index, IndexFile
 from glaive.index.segment import SegmentWriter
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store

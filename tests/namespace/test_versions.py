@@ -35,7 +35,7 @@ from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect, manifest_table
 from glaive.namespace import errors as failures
 from glaive.process import Clock, replaced_clock
-from glaive.table.manifest_store.registers import CatalogueManifestStore, find_table
+from glaive.table.manifest_registers import CatalogueManifestStore, find_table
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import open_beside
 

@@ -15,7 +15,7 @@ from glaive.bitmap import Bitmap
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.fragment import LanceFragment
+from glaive.dataset.fragment import LanceFragment
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.query import MultiMatchQuery
 from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanKeywords, ScanOptions

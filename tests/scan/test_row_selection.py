@@ -14,7 +14,7 @@ import glaive
 from glaive.arrow.blocks import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.format.deletions import DeletedRuns
-from glaive.scan.filter.search import RowSelection
+from glaive.scan.filter_search import RowSelection
 from glaive.scan.snapshot import LiveRows
 
 START, ROWS = 5, 77

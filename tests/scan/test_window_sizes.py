@@ -14,7 +14,7 @@ from tests.dataset.test_claimed_rows import rewrite
 import glaive
 from glaive.arrow.widths import value_bytes
 from glaive.dataset.dataset import LanceDataset
-from glaive.scan.filter.search import FragmentSelection, Search
+from glaive.scan.filter_search import FragmentSelection, Search
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows
 from glaive.scan.query import make_query

@@ -16,8 +16,8 @@ from tests.index.vector.sources import clustered, lists_of
 from tests.spark.pickling import Pickling
 
 import glaive
-from glaive.dataset.compaction.optimize import RemapTask, compact
-from glaive.dataset.compaction.task import CompactionOptions
+from glaive.dataset.compact import RemapTask, compact
+from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, NotLanceError
 from glaive.format.manifest import Manifest

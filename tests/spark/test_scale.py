@@ -15,8 +15,8 @@ from tests.spark.many_fragments import many_fragments
 
 import glaive
 from glaive.dataset.columns.add_columns import ColumnsTask
-from glaive.dataset.compaction.optimize import compaction_groups, rewrite_tasks
-from glaive.dataset.compaction.task import CompactionOptions
+from glaive.dataset.compact import compaction_groups, rewrite_tasks
+from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.indexing.create import segment_tasks
 from glaive.dataset.indexing.optimize import optimize_indices
 from glaive.dataset.rows import DeleteTask, UpdateTask, delete_rows

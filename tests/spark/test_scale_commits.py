@@ -21,8 +21,8 @@ from tests.spark.test_scale_files import LONG, bounded
 
 from glaive.dataset.columns.add_columns import AddedFiles, add_columns, commit_columns
 from glaive.dataset.columns.column_files import grow, replace_files
-from glaive.dataset.compaction.optimize import compact, with_old
-from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.compact import compact, with_old
+from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.rows import DeletedRows, RowsByFragment, UpdatedRows, delete_where, update_where
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion

@@ -21,12 +21,12 @@ from tests.spark.test_scale_commits import appended, deleted, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
-from glaive.dataset.commits.lance_operation import Index
-from glaive.dataset.compaction.optimize import compact, with_old
-from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.compact import compact, with_old
+from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.create import index_task
 from glaive.dataset.indexing.optimize import UpdatedIndex, optimize_indices
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion

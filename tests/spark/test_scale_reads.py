@@ -21,7 +21,7 @@ from tests.spark.test_scale_commits import KINDS, Returning, cuts, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
-from glaive.dataset.changes.plan import Commit, plan_commit
+from glaive.dataset.change_plan import Commit, plan_commit
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.transaction import Transaction
 from glaive.spark.frame import MAX_PARTS

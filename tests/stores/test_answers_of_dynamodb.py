@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from glaive.errors import StoreError
-from glaive.table.manifest_store.registers import DynamoManifestStore
+from glaive.table.manifest_registers import DynamoManifestStore
 
 ENTRY = '{"version": {"N": %s}, "path": {"S": "t/_versions/1.manifest"}, "size": {"N": %s}}'
 

@@ -28,7 +28,7 @@ from glaive.io.uri import open_store
 from glaive.namespace import DirectoryNamespace, RestAdapter
 from glaive.namespace.manifest_table import DirectorySettings
 from glaive.optimize import Compaction
-from glaive.table.manifest_store.registers import CatalogueManifestStore
+from glaive.table.manifest_registers import CatalogueManifestStore
 from glaive.table.root import base_of
 from glaive.table.versions import read_hint
 from glaive.types import ByteRange

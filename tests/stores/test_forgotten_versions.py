@@ -8,7 +8,7 @@ import pytest
 
 import glaive
 from glaive.errors import DatasetNotFoundError, OptionError, RefExistsError, RefNotFoundError
-from glaive.table.manifest_store.registers import SqliteManifestStore
+from glaive.table.manifest_registers import SqliteManifestStore
 
 ROWS = {"id": [1, 2, 3]}
 

@@ -501,7 +501,7 @@ def _listed(version: int, problems: list[Problem]) -> list[dict[str, Any]]:
 
 
 def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
-    from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.dataset.lance_operation import LanceOperation
     from glaive.dataset.tasks import commit_operation
     from glaive.errors import CommitConflictError
     from glaive.table.operations.overwrite import RestoreOverLooked

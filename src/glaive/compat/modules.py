@@ -27,7 +27,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         "One process's share of a dataset.",
         {"torch.batch_cache": "ShardedBatchIterator"},
     ),
-    "bitmap": ("Sets of integers.", {"dataset.fragments.metadata": "Bitmap"}),
+    "bitmap": ("Sets of integers.", {"dataset.fragment_metadata": "Bitmap"}),
     "blob": (
         "Columns of large values.",
         {
@@ -46,14 +46,14 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         "Fragments.",
         {
             "dataset.columns.udf": "BatchUDF",
-            "dataset.fragments.fragment": "FragmentSession LanceFragment",
-            "dataset.fragments.metadata": (
+            "dataset.fragment": "FragmentSession LanceFragment",
+            "dataset.fragment_metadata": (
                 "Bitmap DataFile DeletionFile FragmentMetadata RowDatasetVersionMeta RowIdMeta "
                 "RowIdSequence"
             ),
             "dataset.writing.fragments": "FragmentWriteProgress NoopFragmentWriteProgress",
             "dataset.writing.plan": "DEFAULT_MAX_BYTES_PER_FILE",
-            "dataset.commits.transactions": "write_fragments",
+            "dataset.transactions": "write_fragments",
             "scan.snapshot": "Session",
         },
     ),
@@ -62,7 +62,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         {
             "arrow": "BFloat16 bfloat16_array",
             "compat": "__version__=PYLANCE_VERSION",
-            "dataset.fragments.metadata": (
+            "dataset.fragment_metadata": (
                 "Bitmap DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence"
             ),
             "dataset.layout": "format_fragment format_manifest format_schema list_transactions",

@@ -19,12 +19,12 @@ from glaive.compat.absent import REFUSED, absent_names
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from glaive.dataset.commits.lance_operation import LanceOperation as LanceOperation
-    from glaive.dataset.commits.transactions import Transaction as Transaction
     from glaive.dataset.dataset import LanceDataset as LanceDataset
-    from glaive.dataset.fragments.fragment import LanceFragment as LanceFragment
+    from glaive.dataset.fragment import LanceFragment as LanceFragment
+    from glaive.dataset.lance_operation import LanceOperation as LanceOperation
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder as MergeInsertBuilder
     from glaive.dataset.scanner import LanceScanner as LanceScanner
+    from glaive.dataset.transactions import Transaction as Transaction
     from glaive.dataset.write import write_dataset as write_dataset
     from glaive.scan.run.compare import ColumnOrdering as ColumnOrdering
 
@@ -49,17 +49,17 @@ _HOMES = {
     **dict.fromkeys(_SHARED.split(), "glaive"),
     **dict.fromkeys(_RESULTS.split(), "glaive.dataset.scanner_builder"),
     "BatchUDFCheckpoint": "glaive.udf",
-    "Bitmap": "glaive.dataset.fragments.metadata",
+    "Bitmap": "glaive.dataset.fragment_metadata",
     "Branches": "glaive.dataset.versions.refs",
-    "ChangeFeed": "glaive.dataset.changes.feed",
-    "Compaction": "glaive.dataset.compaction.optimize",
-    "CompactionMetrics": "glaive.dataset.compaction.task",
+    "ChangeFeed": "glaive.dataset.change_feed",
+    "Compaction": "glaive.dataset.compact",
+    "CompactionMetrics": "glaive.dataset.compaction_tasks",
     "DEFAULT_BLOB_BUFFER_SIZE": "glaive.blob",
-    "DataFile": "glaive.dataset.fragments.metadata",
-    "DatasetDelta": "glaive.dataset.changes.feed",
-    "DatasetOptimizer": "glaive.dataset.compaction.optimize",
-    "DocumentGranularity": "glaive.scan.full_text.queries",
-    "FullTextQuery": "glaive.scan.full_text.queries",
+    "DataFile": "glaive.dataset.fragment_metadata",
+    "DatasetDelta": "glaive.dataset.change_feed",
+    "DatasetOptimizer": "glaive.dataset.compact",
+    "DocumentGranularity": "glaive.scan.text_queries",
+    "FullTextQuery": "glaive.scan.text_queries",
     "MinHashQuery": "glaive.scan.nearest.options",
     "IOStats": "glaive.io.store",
     "IndexConfig": "glaive.dataset.indexing.create",

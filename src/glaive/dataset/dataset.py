@@ -45,7 +45,7 @@ from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_o
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
-from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.manifest_steps import ManifestStore
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
 from glaive.types import VersionIdentity
@@ -55,26 +55,26 @@ if TYPE_CHECKING:
 
     import pyarrow.compute as pc
 
-    from glaive.dataset.changes.feed import ChangeFeed, DatasetDelta
-    from glaive.dataset.commits.lance_operation import Index, LanceOperation
-    from glaive.dataset.commits.transactions import Transaction
-    from glaive.dataset.compaction.optimize import DatasetOptimizer
-    from glaive.dataset.fragments.fragment import LanceFragment
-    from glaive.dataset.fragments.metadata import Bitmap
+    from glaive.dataset.change_feed import ChangeFeed, DatasetDelta
+    from glaive.dataset.compact import DatasetOptimizer
+    from glaive.dataset.fragment import LanceFragment
+    from glaive.dataset.fragment_metadata import Bitmap
     from glaive.dataset.indexing.create import IndexConfig
     from glaive.dataset.indexing.describe import IndexDescription
     from glaive.dataset.indexing.task import IndexProgress
     from glaive.dataset.indexing.vector_models import IvfModel
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
+    from glaive.dataset.lance_operation import Index, LanceOperation
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.scanner import BlobMode, Scanner
     from glaive.dataset.stats import LanceStats
     from glaive.dataset.tasks import StringUpdates
+    from glaive.dataset.transactions import Transaction
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.refs import Branches, Tags
     from glaive.dataset.writing.plan import DatasetBasePath, Mode
     from glaive.scan.blob_files import BlobFile
-    from glaive.scan.full_text.queries import DocumentGranularity
+    from glaive.scan.text_queries import DocumentGranularity
 
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
@@ -132,7 +132,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         if serialized_manifest is not None and version is None:
             version = version_of_manifest(serialized_manifest)
         if namespace_client is not None or table_id is not None:
-            from glaive.table.manifest_store.registers import find_table
+            from glaive.table.manifest_registers import find_table
 
             found = find_table(namespace_client, table_id, uri, storage_options, manifest_store)
             uri, storage_options = found.uri, found.storage_options
@@ -572,19 +572,19 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     def fragment_ids(self) -> Bitmap:
         """Ids of the fragments, in order."""
-        from glaive.dataset.fragments.metadata import Bitmap
+        from glaive.dataset.fragment_metadata import Bitmap
 
         return Bitmap(self.manifest.fragment_ids.tolist())
 
     def get_fragments(self, filter: object = None) -> list[LanceFragment]:
         """All fragments, in order. ``filter`` is not supported."""
-        from glaive.dataset.fragments.fragment import all_fragments
+        from glaive.dataset.fragment import all_fragments
 
         return all_fragments(self._at.views, filter)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if there is none."""
-        from glaive.dataset.fragments.fragment import fragment_with_id
+        from glaive.dataset.fragment import fragment_with_id
 
         return fragment_with_id(self._at.views, fragment_id)
 
@@ -720,7 +720,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     @property
     def optimize(self) -> DatasetOptimizer:
         """Maintenance operations such as ``compact_files``."""
-        from glaive.dataset.compaction.optimize import DatasetOptimizer
+        from glaive.dataset.compact import DatasetOptimizer
 
         return DatasetOptimizer(self)
 
@@ -1398,7 +1398,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Give either ``compared_against``, the version to compare this one with, or
         ``begin_version`` (exclusive) and ``end_version`` (inclusive).
         """
-        from glaive.dataset.changes.feed import compare_versions
+        from glaive.dataset.change_feed import compare_versions
 
         return compare_versions(self._at, compared_against, begin_version, end_version)
 
@@ -1456,7 +1456,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         rewritten in place. Reads the manifest of each version and the metadata of changed
         fragments; only changed rows are read from data files.
         """
-        from glaive.dataset.changes.feed import change_feed
+        from glaive.dataset.change_feed import change_feed
 
         versions = (start_version, end_version)
         given: dict[str, Any] = {"columns": columns, "batch_size": batch_size}
@@ -1763,7 +1763,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             An option is not supported.
         """
-        from glaive.dataset.commits.transactions import CommitTarget, commit_options
+        from glaive.dataset.transactions import CommitTarget, commit_options
 
         place = (base_uri, storage_options, commit_lock, base_store_params)
         target = CommitTarget.of(*place, (namespace_client, table_id))
@@ -1794,7 +1794,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             One of them is not an append.
         """
-        from glaive.dataset.commits.transactions import CommitTarget, commit_options
+        from glaive.dataset.transactions import CommitTarget, commit_options
 
         target = CommitTarget.of(dest, storage_options, commit_lock, base_store_params)
         features = (None, enable_v2_manifest_paths)
@@ -1804,7 +1804,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     def read_transaction(self, version: int) -> Transaction | None:
         """The transaction of a version; ``None`` if it is not available."""
-        from glaive.dataset.commits.transactions import transaction_of
+        from glaive.dataset.transactions import transaction_of
 
         return transaction_of(self._at, version)
 
@@ -1813,7 +1813,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         ``None`` where unknown. One listing, and at most two requests per version.
         """
-        from glaive.dataset.commits.transactions import recent
+        from glaive.dataset.transactions import recent
 
         return recent(self._at, recent_transactions)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from glaive.arrow.validation import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.versions.validate import (
     Place,
     check_fragment_ids,

@@ -12,9 +12,9 @@ from glaive.errors import OptionError
 from glaive.scan.options import ScanOptions
 
 if TYPE_CHECKING:
-    from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.scanner import Scanner
+    from glaive.dataset.transactions import Transaction
     from glaive.scan.nearest.options import MinHashQuery
 
 

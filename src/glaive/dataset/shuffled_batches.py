@@ -17,7 +17,7 @@ import pyarrow as pa
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.metadata import checked_integer
+from glaive.dataset.fragment_metadata import checked_integer
 from glaive.dataset.open import dataset as open_dataset
 from glaive.errors import LimitError, OptionError
 from glaive.scan.projection import ROW_ID, refuse_taken

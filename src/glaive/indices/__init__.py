@@ -6,11 +6,11 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-from glaive.dataset.commits.lance_operation import Index as IndexSegment
 from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.create import IndexConfig, SupportedDistributedIndices
 from glaive.dataset.indexing.describe import IndexSegmentDescription
 from glaive.dataset.indexing.vector_models import IvfModel, PqModel
+from glaive.dataset.lance_operation import Index as IndexSegment
 
 __all__ = [
     "IndexConfig",

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from glaive.dataset.commits.lance_operation import Index as IndexSegment
 from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.create import IndexConfig
 from glaive.dataset.indexing.describe import IndexDescription, IndexSegmentDescription
 from glaive.dataset.indexing.vector_models import IvfModel, ivf_model
+from glaive.dataset.lance_operation import Index as IndexSegment
 from glaive.errors import OptionError
 
 __all__ = [

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from glaive.arrow.validation import damaged_text
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.transactions import write_fragments
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
+from glaive.dataset.transactions import write_fragments
 from glaive.dataset.write import write_dataset
 from glaive.errors import (
     CommitConflictError,

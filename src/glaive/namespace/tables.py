@@ -42,8 +42,8 @@ from glaive.namespace.errors import (
     as_namespace_errors,
 )
 from glaive.namespace.folders import id_of, mode_of, page_of, text_of, value
-from glaive.table.manifest_store.registers import manifest_key
-from glaive.table.manifest_store.steps import refuse_others
+from glaive.table.manifest_registers import manifest_key
+from glaive.table.manifest_steps import refuse_others
 from glaive.table.refs import MAIN, TREE, is_branch_name
 from glaive.table.root import confine
 from glaive.table.versions import ManifestLocation, list_manifests

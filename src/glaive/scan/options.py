@@ -17,9 +17,9 @@ from glaive.options import SWITCH, Kind, TypedDict, integer, kinds_of, option, s
 from glaive.scan.projection import BlobHandling, Columns, column_names
 
 if TYPE_CHECKING:
-    from glaive.scan.full_text.queries import FullTextQuery
     from glaive.scan.nearest.options import MinHashQuery, NearestOptions
     from glaive.scan.run.compare import ColumnOrdering
+    from glaive.scan.text_queries import FullTextQuery
 
 
 # --- What a scan did: time and rows per step, requests and bytes ------------------------
@@ -239,7 +239,7 @@ def _nearest(given: object) -> NearestOptions | MinHashQuery:
 
 
 def _full_text_query(given: object) -> FullTextQuery:
-    from glaive.scan.full_text.queries import full_text_query_of
+    from glaive.scan.text_queries import full_text_query_of
 
     return full_text_query_of(given)
 

@@ -24,7 +24,7 @@ from glaive.scan.views import BoundProjection, Views, bare_batch
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
-    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.filter_scan import FilteredScan
 
 
 # --- What a scan or a search did, handed to who asked for it ----------------------------
@@ -186,8 +186,8 @@ class Query:
         return ScanRun(self.source, self.options, meter or meter_for(self.options))
 
     def _filtered(self, run: ScanRun) -> FilteredScan:
-        from glaive.scan.filter.scan import FilteredScan
-        from glaive.scan.filter.search import Search
+        from glaive.scan.filter_scan import FilteredScan
+        from glaive.scan.filter_search import Search
 
         return FilteredScan.of(Search.of(run, self.filter))
 

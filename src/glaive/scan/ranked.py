@@ -31,7 +31,7 @@ from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
-    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.filter_scan import FilteredScan
     from glaive.scan.indexed import Leaf, Predicate, Searched
 
 
@@ -343,8 +343,8 @@ def passing_rows(  # of a search
     inputs
         Other columns to be read.
     """
-    from glaive.scan.filter.scan import FilteredScan
-    from glaive.scan.filter.search import Search
+    from glaive.scan.filter_scan import FilteredScan
+    from glaive.scan.filter_search import Search
     from glaive.scan.run.scheduler import ScanRun
 
     tested = () if condition is None else tuple(condition.columns)

@@ -33,7 +33,7 @@ from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.store import read_many
-from glaive.scan.filter.search import Chunk, Late, Search, Selection
+from glaive.scan.filter_search import Chunk, Late, Search, Selection
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns

@@ -502,7 +502,7 @@ class SparkCatalogue:
                 )
 
     def _find(self, table: str) -> tuple[str, Mapping[str, str] | None]:
-        from glaive.table.manifest_store.registers import find_table
+        from glaive.table.manifest_registers import find_table
 
         path = (*self.namespace, table)
         found = find_table(self.namespace_client, path, None, None)

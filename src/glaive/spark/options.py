@@ -266,7 +266,7 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
     if "path" in lowered or "paths" in lowered:
         raise OptionError("options path and table: give only one")
     from glaive.namespace import connect
-    from glaive.table.manifest_store.registers import find_table
+    from glaive.table.manifest_registers import find_table
 
     properties = {
         key.removeprefix(_PREFIX): text for key, text in lowered.items() if key.startswith(_PREFIX)

@@ -42,7 +42,7 @@ from glaive.io.store import ObjectStore
 from glaive.process import DATASETS, FILES, emit, now_ns
 from glaive.table.index_coverage import has_covering_fields
 from glaive.table.load import load_numbered, read_transaction
-from glaive.table.manifest_store.steps import register
+from glaive.table.manifest_steps import register
 from glaive.table.protocol import Draft
 from glaive.table.root import locate_data_file, lock_of, register_of
 

@@ -26,7 +26,7 @@ from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling
 from glaive.io.wrapped import WrappedStore
-from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.manifest_steps import ManifestStore
 
 # --- Create the register of manifests that a URI or an option specifies -----------------
 
@@ -82,7 +82,7 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
         raise OptionError(f"manifest_store: expected a string or a ManifestStore, found {given!r}")
     kind, _, rest = given.partition("://")
     if kind.lower() == "sqlite":
-        from glaive.table.manifest_store.registers import SqliteManifestStore
+        from glaive.table.manifest_registers import SqliteManifestStore
 
         if rest:
             return SqliteManifestStore(unquote(rest))
@@ -98,7 +98,7 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
             "sqlite:///path/manifests.sqlite"
         )
     if kind.lower() == "dynamodb" and rest:
-        from glaive.table.manifest_store.registers import DynamoManifestStore
+        from glaive.table.manifest_registers import DynamoManifestStore
 
         return DynamoManifestStore(rest, store.options)
     raise OptionError(

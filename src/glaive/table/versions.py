@@ -229,7 +229,7 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
     path = manifest_path(version, scheme)
     register = register_of(store)
     if register is not None and not version & DETACHED:
-        from glaive.table.manifest_store.steps import find
+        from glaive.table.manifest_steps import find
 
         path = find(store, register, version, path)
         scheme = _scheme_of(version, path)
@@ -281,7 +281,7 @@ def _registered(store: ObjectStore) -> ManifestLocation | None:
     register = register_of(store)
     if register is None:
         return None
-    from glaive.table.manifest_store.steps import newest
+    from glaive.table.manifest_steps import newest
 
     if (found := newest(store, register)) is None:
         return None
@@ -351,7 +351,7 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
         locations = _complete(store.list(VERSIONS))
     else:
         from glaive.format.paths import is_staged_manifest_name
-        from glaive.table.manifest_store.steps import finish_staged
+        from glaive.table.manifest_steps import finish_staged
 
         _registered(store)  # finalises the newest, so that it is listed
         metas = list(store.list(VERSIONS))

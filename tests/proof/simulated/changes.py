@@ -12,10 +12,10 @@ from tests.proof.simulated.bases import target
 from tests.proof.simulated.contents import Contents, Expected
 from tests.proof.simulated.frames import on, pairs, schema_of, table
 
-from glaive.dataset.commits.lance_operation import LanceOperation
-from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragment_metadata import FragmentMetadata
+from glaive.dataset.lance_operation import LanceOperation
+from glaive.dataset.transactions import Transaction
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write

@@ -22,8 +22,8 @@ from tests.proof.simulated.frames import KEY_COLUMNS, key_columns, schema_of, ta
 
 from glaive.dataset.columns.column_files import write_column_file
 from glaive.dataset.columns.udf import batch_udf
-from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.lance_operation import LanceOperation
 from glaive.dataset.tasks import commit_operation
 from glaive.format.field import Field
 from glaive.table.operations.data_replacement import DataReplacement

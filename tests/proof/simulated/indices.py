@@ -11,7 +11,7 @@ from tests.proof.simulated.frames import PART, keys_of
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.format.manifest import Manifest
-from glaive.scan.full_text.queries import MatchQuery
+from glaive.scan.text_queries import MatchQuery
 from glaive.table.index_coverage import REUSE_INDEX
 
 __all__ = [

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.dataset.fragments.metadata import DataFile
+from glaive.dataset.fragment_metadata import DataFile
 from glaive.dataset.writing.source import refuse_objects
 from glaive.errors import CapacityError, ObjectNotFoundError, OptionError, SchemaError, StoreError
 from glaive.format import fragment as stored

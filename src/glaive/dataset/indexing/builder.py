@@ -32,7 +32,7 @@ from glaive.index.vector.storage import VectorColumn, metric_named
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.fragments.fragment import LanceFragment
+    from glaive.dataset.fragment import LanceFragment
 
 
 _MEMORY_LIMIT = 1 << 30

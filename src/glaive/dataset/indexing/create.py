@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.describe import uuid_of
 from glaive.dataset.indexing.task import (
     IndexProgress,
@@ -32,6 +31,7 @@ from glaive.dataset.indexing.task import (
     source_of,
 )
 from glaive.dataset.indexing.vector_models import computed_partitions
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation, cut_evenly, opened_at
 from glaive.dataset.version import warn_deprecated
 from glaive.errors import (

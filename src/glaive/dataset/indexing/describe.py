@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.task import indexed_path, path_of
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest

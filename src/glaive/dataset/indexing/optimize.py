@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.create import build_segments, check_segments
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.task import IndexTask, extend_index, indexed_path, merge_segments
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import LOCAL, Job, commit_operation, cut_evenly, opened_at
 from glaive.errors import CorruptFileError, LimitError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Feature, Manifest

@@ -20,7 +20,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import concat_arrays, decode_dictionary
 from glaive.config import memory_size, settings
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import Index
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.progress_line import current_line
 from glaive.dataset.tasks import opened_at
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError

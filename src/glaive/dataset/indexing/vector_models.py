@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.dataset.commits.lance_operation import Index
 from glaive.dataset.indexing.describe import missing_index
+from glaive.dataset.lance_operation import Index
 from glaive.dataset.version import find
 from glaive.errors import (
     CorruptFileError,

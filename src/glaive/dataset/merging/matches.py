@@ -31,8 +31,8 @@ from glaive.expr.tree import Literal
 from glaive.format.manifest import Feature
 from glaive.kernels.hashing import StringTable, WordTable
 from glaive.kernels.strings import Strings
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search, answers_of
+from glaive.scan.filter_scan import FilteredScan
+from glaive.scan.filter_search import Search, answers_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_taken
 from glaive.scan.run.scheduler import ScanRun

@@ -32,7 +32,7 @@ from glaive.scan.plan import plan_searched
 from glaive.table.configuration import string_map
 
 if TYPE_CHECKING:
-    from glaive.dataset.commits.transactions import Transaction
+    from glaive.dataset.transactions import Transaction
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
@@ -337,9 +337,9 @@ class MergeInsertBuilder:
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
         """Write the files and return the transaction for ``LanceDataset.commit``."""
-        from glaive.dataset.commits.lance_operation import public_operation
-        from glaive.dataset.commits.transactions import Transaction
+        from glaive.dataset.lance_operation import public_operation
         from glaive.dataset.merging.rows import merge
+        from glaive.dataset.transactions import Transaction
 
         opened = self._dataset.opened
         with self._read(data_obj, schema) as source:

@@ -56,7 +56,7 @@ from glaive.table.load import (
     open_latest,
     open_newest,
 )
-from glaive.table.manifest_store.steps import enter_renamed, finish_all
+from glaive.table.manifest_steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FoundFiles, files_of, index_folders, kind_of
 from glaive.table.refs import (

@@ -45,7 +45,7 @@ from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, replaced
-from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.manifest_steps import ManifestStore
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.update_config import UpdateBases
@@ -346,7 +346,7 @@ def write_rows(
     ``wanted`` has the mode and all options for the files.
     """
     if namespace_client is not None or table_id is not None:
-        from glaive.table.manifest_store.registers import find_table
+        from glaive.table.manifest_registers import find_table
 
         create = wanted.mode == "create"
         place = (namespace_client, table_id, uri, storage_options, manifest_store)

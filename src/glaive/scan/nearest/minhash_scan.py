@@ -15,7 +15,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.scalar.minhash import OpenedMinHash, TextSigner, band_keys, distances_of
-from glaive.scan.filter.scan import FilteredScan
+from glaive.scan.filter_scan import FilteredScan
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.options import MinHashQuery

@@ -29,8 +29,8 @@ from glaive.kernels.distances import (
 )
 from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.bound import BoundFragment
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import FragmentSelection
+from glaive.scan.filter_scan import FilteredScan
+from glaive.scan.filter_search import FragmentSelection
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import FragmentIds, SnapshotIndices
 from glaive.scan.nearest.indexed import (

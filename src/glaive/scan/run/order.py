@@ -17,8 +17,8 @@ import pyarrow as pa
 from glaive.arrow.blocks import flags_of, integer_array
 from glaive.arrow.chunked import in_parts, join_large, take_rows
 from glaive.dataclass import dataclass
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import FragmentSelection
+from glaive.scan.filter_scan import FilteredScan
+from glaive.scan.filter_search import FragmentSelection
 from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
 from glaive.types import Int64s

@@ -25,7 +25,7 @@ from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
     from glaive.file.protocol import BoundColumn
-    from glaive.scan.filter.search import FragmentSelection, Search, Selection
+    from glaive.scan.filter_search import FragmentSelection, Search, Selection
 
 
 R = TypeVar("R")

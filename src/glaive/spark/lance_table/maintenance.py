@@ -18,13 +18,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.optimize import (
-    commit_rewrites,
-    compact,
-    compaction_groups,
-    rewrite_groups,
-)
-from glaive.dataset.compaction.task import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
+from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.indexing.create import build_segments, check_segments, commit_segments
 from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
 from glaive.dataset.rows import MatchingFragments
@@ -475,7 +470,7 @@ class OptimizeBuilder:
         job_id
             Names this job: running it again with the same id returns what it did.
         **options
-            Those of :class:`glaive.dataset.compaction.task.CompactionOptions`, such as
+            Those of :class:`glaive.dataset.compaction_tasks.CompactionOptions`, such as
             ``target_rows_per_fragment``; defaults are in the table's configuration.
 
         Returns

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, Self
 
 from glaive.dataclass import dataclass
-from glaive.dataset.changes.plan import ChangeTask, ChangeTasks
+from glaive.dataset.change_plan import ChangeTask, ChangeTasks
 from glaive.errors import OptionError
 from glaive.spark.options import ALIASES, READERS, flag, names_of, positive, text_of
 from glaive.types import VersionIdentity

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 
 from glaive.arrow.chunked import batch_parts
 from glaive.dataclass import dataclass
-from glaive.dataset.changes.feed import CHANGE_COLUMNS, ChangeReader, change_feed
-from glaive.dataset.changes.plan import (
+from glaive.dataset.change_feed import CHANGE_COLUMNS, ChangeReader, change_feed
+from glaive.dataset.change_plan import (
     ChangeTask,
     ChangeTasks,
     Commit,

@@ -27,8 +27,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.optimize import commit_rewrites, compaction_groups, rewrite_groups
-from glaive.dataset.compaction.task import CompactionOptions
+from glaive.dataset.compact import commit_rewrites, compaction_groups, rewrite_groups
+from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL

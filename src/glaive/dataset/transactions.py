@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import LanceOperation, public_operation, table_operation
-from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.keywords import FileKeywords, shows_file_options
+from glaive.dataset.lance_operation import LanceOperation, public_operation, table_operation
 from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments as write_files
@@ -46,7 +46,7 @@ from glaive.table.load import (
     open_version,
     read_transaction,
 )
-from glaive.table.manifest_store.registers import reach_table
+from glaive.table.manifest_registers import reach_table
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex, brought_up_to
 from glaive.table.operations.overwrite import Overwrite, Restore

@@ -1,7 +1,7 @@
 """``LanceOperation``: what a commit does, as values that users construct.
 
 Each class has pylance's name and fields and converts to the table operation that implements it;
-:mod:`glaive.dataset.commits.lance_operation` converts operations that were read to these.
+:mod:`glaive.dataset.lance_operation` converts operations that were read to these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.fragments.metadata import (
+from glaive.dataset.fragment_metadata import (
     DataFile,
     DataOverlayFile,
     FragmentMetadata,

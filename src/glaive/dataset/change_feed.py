@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import in_parts
 from glaive.arrow.widths import total_width
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.dataset.changes.plan import (
+from glaive.dataset.change_plan import (
     ChangeTask,
     ChangeTasks,
     Commit,
@@ -25,8 +25,8 @@ from glaive.dataset.changes.plan import (
     plan_commit,
     plan_net,
 )
-from glaive.dataset.commits.transactions import Transaction, transaction_of
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.transactions import Transaction, transaction_of
 from glaive.dataset.version import find_version
 from glaive.errors import OptionError, SchemaError, UnsupportedFeatureError, VersionNotFoundError
 from glaive.format.bitmaps import offsets_of

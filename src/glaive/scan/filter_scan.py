@@ -22,7 +22,7 @@ from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
 from glaive.index.row_sets import FEW_ROWS, RowSet
-from glaive.scan.filter.search import (
+from glaive.scan.filter_search import (
     Chunk,
     FragmentSelection,
     Late,
@@ -369,7 +369,7 @@ class FoundRows:
             return take_physical(run.source.without_inputs(), positions, rows, meter=run.meter)
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
-        """See :class:`~glaive.scan.filter.search.Selection`: columns of the projection."""
+        """See :class:`~glaive.scan.filter_search.Selection`: columns of the projection."""
         source, meter = self.run.source.without_inputs(), self.run.meter
         for part in self._portions(source):
             table = take_physical(source, part.positions, part.rows, meter=meter)

@@ -35,7 +35,11 @@ from glaive.index.text.opened import (
 from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.kernels.text_search import WeightedList, weighted
-from glaive.scan.full_text.queries import (
+from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
+from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.ranked import addresses_of, passing_rows
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.text_queries import (
     BooleanQuery,
     BoostQuery,
     CombinedFieldsQuery,
@@ -46,15 +50,11 @@ from glaive.scan.full_text.queries import (
     PhraseQuery,
     TextQuery,
 )
-from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
-from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.ranked import addresses_of, passing_rows
-from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 if TYPE_CHECKING:
-    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.filter_scan import FilteredScan
 
 
 # --- Documents in memory: texts of rows that no index knows -----------------------------

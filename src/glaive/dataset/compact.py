@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.task import (
+from glaive.dataset.compaction_tasks import (
     CONFIG_PREFIX,
     CompactionMetrics,
     CompactionOptions,
@@ -523,7 +523,7 @@ class DatasetOptimizer:
     ) -> CompactionMetrics:
         """Merge small neighbouring fragments and remove deleted rows.
 
-        The options are those of :class:`glaive.dataset.compaction.task.CompactionOptions`;
+        The options are those of :class:`glaive.dataset.compaction_tasks.CompactionOptions`;
         defaults come from ``lance.compaction.*`` entries of the table's configuration. ``progress``
         shows the rewritten rows on a line of the terminal, if there is one.
 

@@ -1,24 +1,17 @@
-"""Commit a version with a register in four steps, and finish interrupted commits.
+"""The interface of a register of manifests: add an entry only if absent.
 
-1. write the manifest under a unique staged name;
-2. register that name if the version has no entry: from here on the version is committed;
-3. write the manifest under its final name;
-4. register the final name, and delete the staged manifest.
-
-A reader that finds a version after step 2 does steps 3 and 4. They are idempotent, so several
-processes may do them.
-
-A register with an attribute ``owns_manifests = True``, such as a catalogue, does steps 3 and 4 on
-its own as part of step 2, and is not reported of manifests that it does not know.
+Specification: "External manifest store" in ``docs/format``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from contextlib import suppress
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import (
     CommitError,
     CorruptFileError,
@@ -31,7 +24,70 @@ from glaive.format.manifest import decode_manifest
 from glaive.format.paths import VERSIONS, is_staged_manifest_name, parse_manifest_name
 from glaive.io.store import BytesLike, ObjectStore
 from glaive.process import new_uuid
-from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One registered version.
+
+    Parameters
+    ----------
+    version
+        Number of the version.
+    path
+        Path of its manifest below the root of the dataset: the final or the staged name.
+    size
+        Bytes of the manifest, if known.
+    e_tag
+        Identity of the final object, if known.
+    """
+
+    version: int
+    path: str
+    size: int | None = None
+    e_tag: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the path is the final name."""
+        return self.path.endswith(".manifest")
+
+
+@runtime_checkable
+class ManifestStore(Protocol):
+    """Entries by root of the dataset (as a URI) and version. Picklable; shared by threads.
+
+    Reads are strongly consistent. Failures raise ``StoreError``.
+    """
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        """The entry of a version; ``None`` if there is none."""
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        """The entry with the highest version; ``None`` if there are no entries."""
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        """Add an entry atomically; ``False`` if the version has one."""
+
+    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
+        """Replace the entry of a version that has one."""
+
+    def drop(self, root: str) -> None:
+        """Delete all entries of a dataset, if any."""
+
+
+# --- Commit a version with a register in four steps, and finish interrupted commits -----
+# 1. write the manifest under a unique staged name;
+# 2. register that name if the version has no entry: from here on the version is committed;
+# 3. write the manifest under its final name;
+# 4. register the final name, and delete the staged manifest.
+#
+# A reader that finds a version after step 2 does steps 3 and 4. They are idempotent, so several
+# processes may do them.
+#
+# A register with an attribute ``owns_manifests = True``, such as a catalogue, does steps 3 and 4
+# on
+# its own as part of step 2, and is not reported of manifests that it does not know.
 
 _SUFFIX = ".manifest"
 

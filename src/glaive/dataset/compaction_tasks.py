@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import coalesced
 from glaive.dataclass import dataclass
-from glaive.dataset.fragments.metadata import FragmentMetadata, checked_integer, stored_fragments
+from glaive.dataset.fragment_metadata import FragmentMetadata, checked_integer, stored_fragments
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataset.commits.transactions import write_fragments
-from glaive.dataset.fragments.metadata import DataFile, FragmentMetadata, file_of, opened_file
+from glaive.dataset.fragment_metadata import DataFile, FragmentMetadata, file_of, opened_file
 from glaive.dataset.keywords import FileKeywords, FragmentKeywords, shows_file_options
 from glaive.dataset.pylance_members import class_for_arrow
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.transactions import write_fragments
 from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.fragments import FragmentWriteProgress, NumberedProgress
 from glaive.errors import (

@@ -12,12 +12,12 @@ from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
 from glaive.index.text.opened import Hits
 from glaive.scan.found_columns import AddedColumns, FoundColumns
-from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery, TextQuery
-from glaive.scan.full_text.search import TextColumn, TextSearch
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
 from glaive.scan.ranked import PlanStep, RankedScan, filters_of
 from glaive.scan.snapshot import Snapshot
+from glaive.scan.text_queries import FullTextQuery, MatchQuery, PhraseQuery, TextQuery
+from glaive.scan.text_search import TextColumn, TextSearch
 from glaive.scan.views import Views
 from glaive.types import Flags, Int64s
 

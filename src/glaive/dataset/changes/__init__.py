@@ -1,1 +1,0 @@
-"""The change feed: rows that versions inserted, updated and deleted."""

@@ -1,1 +1,0 @@
-"""Commits of built-in operations, and of transactions that users construct."""

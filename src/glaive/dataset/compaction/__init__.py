@@ -1,1 +1,0 @@
-"""Compaction in three steps: plan, tasks, commit."""

@@ -1,1 +1,0 @@
-"""Fragments of a dataset, for distributed reads and writes."""

@@ -1,1 +1,0 @@
-"""Registers of manifests, for stores without atomic put-if-absent."""
