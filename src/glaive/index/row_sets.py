@@ -20,6 +20,7 @@ from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import MAX_NUMBERS, RANGE_BYTES, is_of_runs, ranges_of
 from glaive.format.wire import parse_bitmap
+from glaive.index.row_set_bytes import ascending_sets, encode_ascending
 from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:
@@ -635,9 +636,9 @@ class SetFormat(NamedTuple):
 
     def encode(self, rows: RowNumbers, bounds: Int64s) -> pa.Array:
         """Encode the sets between some bounds, the rows of each in any order, and repeated."""
-        owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-        if bool(((rows[1:] < rows[:-1]) & (owner[1:] == owner[:-1])).any()):
-            rows = rows[np.lexsort((rows, owner))]
+        rows, bounds = ascending_sets(rows, bounds)
+        if self.join is _join_rowset:
+            return encode_ascending(rows, bounds)
         return pa.array(list(map(self.join, _bitmaps(rows, bounds))), pa.binary())
 
     def union(self, sets: Sequence[bytes]) -> bytes:
