@@ -571,6 +571,20 @@ def kind_by_name(name: str) -> IndexKind | None:
     return None if cls is None else _MADE.setdefault(name, cls())
 
 
+def known_kind(name: str) -> IndexKind:
+    """The kind of a name.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is none; the package that adds it is not installed here.
+    """
+    kind = kind_by_name(name)
+    if kind is None:
+        raise UnsupportedFeatureError(f"no installed package has indices of kind {name!r:.80}")
+    return kind
+
+
 def kind_of(
     entry: table_pb2.IndexMetadata, files: Iterable[str] = (), schema: LanceSchema | None = None
 ) -> IndexKind | None:

@@ -27,7 +27,7 @@ from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import BuiltSegment, IndexKind, ValueBatch, index_kinds, kind_of
+from glaive.index.protocol import BuiltSegment, IndexKind, ValueBatch, kind_of, known_kind
 from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import SearchDefaults, with_defaults
@@ -514,7 +514,7 @@ def build_segment(
     IndexMetadata
         The entry to be committed.
     """
-    kind = index_kinds()[task.kind]
+    kind = known_kind(task.kind)
     source, parameters = source_of(dataset, task, count_rows)
     field_id = dataset.manifest.schema.find(task.column)[-1].id
     covered = source.fragment_ids
@@ -541,7 +541,7 @@ def source_of(
     dataset: OpenedVersion, task: IndexTask, count_rows: CountRows | None
 ) -> tuple[ColumnSource, dict[str, Any]]:
     """The rows that a task reads, and the parameters of the kind."""
-    kind = index_kinds()[task.kind]
+    kind = known_kind(task.kind)
     source = _source(dataset, kind, task.column, task.fragment_ids, task.parameters, count_rows)
     return source, {name: value for name, value in task.parameters.items() if name != _LIMIT}
 

@@ -36,8 +36,8 @@ from glaive.index.protocol import (
     RebuiltSegment,
     ValueBatch,
     index_kind,
-    index_kinds,
     kind_by_files,
+    known_kind,
 )
 from glaive.index.row_sets import AddressMap
 from glaive.index.scalar.bloomfilter import MEMBER, OpenedBloomFilter
@@ -248,7 +248,7 @@ class JsonPath(IndexKind):
                 "index, as its rows could be read as addresses and as ids"
             )
         rest = {key: value for key, value in parameters.items() if key not in (_PATH, _TARGET)}
-        built = index_kinds()[name].build(MemberSource.of(source, path), rest, out)
+        built = known_kind(name).build(MemberSource.of(source, path), rest, out)
         return _wrapped(path, built)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
