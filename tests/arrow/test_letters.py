@@ -11,7 +11,7 @@ from tests.expr.functions.calls import evaluate
 
 import glaive
 from glaive.arrow.letters import is_alphanumeric, words_of
-from glaive.index.text import tokenizers
+from glaive.index.text import base_tokenizers
 
 HINDI, OTHER = "\u0939\u093f\u0928\u094d\u0926\u0940", "\u0939\u093f\u0928\u094d\u0926\u0942"
 THAI = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35"
@@ -19,7 +19,7 @@ THAI = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35"
 
 def test_words_have_the_characters_that_tokens_have() -> None:
     for number in [*range(0x3000), 0x1F150, sys.maxunicode]:
-        assert is_alphanumeric(chr(number)) == tokenizers.is_alphanumeric(chr(number))
+        assert is_alphanumeric(chr(number)) == base_tokenizers.is_alphanumeric(chr(number))
     assert words_of(f"{THAI}, x1 \u24d0-y") == [THAI, "x1", "\u24d0", "y"]
 
 

@@ -375,21 +375,6 @@ def test_files_that_are_converted_are_read_once(
     assert glaive.dataset(target).to_table() == rows
 
 
-@pytest.mark.parametrize("late", ['{"id": 1, "x": 2}', '{"s": {"a": 1, "b": 2}}'])
-def test_no_value_of_json_is_left_out_because_its_name_comes_late(
-    call: Call, tmp_path: Path, late: str
-) -> None:
-    source, target = tmp_path / "a.json", tmp_path / "t.lance"
-    lines = ['{"id": 7, "s": {"a": 5}}'] * 60_000
-    source.write_text("\n".join([*lines, late]))
-    result = call("convert", str(source), str(target))
-    assert (result.exit_code, target.exists()) == (1, False)
-    assert "a.json, line 60001: JSON parse error: unexpected field" in result.stderr
-    source.write_text("\n".join([late, *lines]))
-    assert call("convert", str(source), str(target)).exit_code == 0
-    assert glaive.dataset(target).count_rows() == 60_001
-
-
 def test_converting_names_what_is_missing_and_what_is_there(call: Call, tmp_path: Path) -> None:
     source, target = tmp_path / "a.csv", tmp_path / "a.lance"
     result = call("convert", str(source), str(target))

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.dataset.merging.matches import SourceKeys
-from glaive.errors import SchemaError
 from glaive.kernels.native import force_tier
 
 
@@ -52,12 +51,6 @@ def test_keys_of_types_that_arrow_does_not_look_up(values: pa.Array, columns: in
 def test_views_are_texts() -> None:
     keys = SourceKeys(["k"], [pa.array(["a", "b", None], pa.string_view())])
     assert keys.find([pa.array(["b", "a", None, "c"])]).tolist() == [1, 0, -1, -1]
-
-
-def test_keys_that_have_no_equality_are_refused() -> None:
-    union: Any = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
-    with pytest.raises(SchemaError, match=r"matched by column 's\.u' of type sparse_union"):
-        SourceKeys(["s"], [pa.StructArray.from_arrays([union], names=["u"])])
 
 
 def test_a_null_key_is_not_the_number_zero() -> None:

@@ -55,7 +55,7 @@ def commit(path: Path, source: ArraySource, **parameters: Any) -> Any:
         name="i",
         fields=[0],
         dataset_version=dataset.version,
-        fragment_ids=[fragment.id for fragment in source.fragments],
+        fragment_ids=[fragment.fragment_id for fragment in dataset.get_fragments()],
         index_version=made.version,
         files=[IndexFile(file.path, file.size_bytes) for file in out.finish()],
         index_details=(made.type_url, made.details),

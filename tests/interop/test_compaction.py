@@ -464,7 +464,6 @@ class TestOptions:
             {"target_rows_per_fragment": 0},
             {"materialize_deletions_threshold": 2},
             {"compaction_mode": "sideways"},
-            {"target_rows": 3},
             {"max_source_rows": -1},
         ],
         ids=str,

@@ -10,7 +10,7 @@ from tests.kit.simulation import Actor
 
 from glaive.errors import ObjectExistsError, StoreError
 from glaive.io.store import PutMode
-from glaive.table.manifest_steps import ManifestEntry
+from glaive.table.manifest_store import ManifestEntry
 
 __all__ = ["SimulatedRegister", "entry_path"]
 

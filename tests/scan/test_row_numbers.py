@@ -14,7 +14,6 @@ from glaive.fragment import DataFile, FragmentMetadata, RowIdMeta
 from tests.traced import traced_peak
 
 import glaive
-from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -59,35 +58,6 @@ def test_a_filter_of_many_fragments_of_few_bytes_reads_some_of_them_at_a_time(
     dataset = written(tmp_path / "t", 16)
     batches = dataset.to_batches(filter="_row_created_at_version > 99 and k > 5")
     assert traced_peak(lambda: list(batches)) < 8 * 16 * ROWS / 2
-
-
-@pytest.mark.spec("rel-25")
-def test_validation_takes_no_step_of_python_for_each_hole_in_the_ids(tmp_path: Path) -> None:
-    dataset = glaive.write_dataset(NOTHING, tmp_path / "t", enable_stable_row_ids=True)
-    dataset.delete("_rowid % 37 = 0")
-    dataset.optimize.compact_files(materialize_deletions_threshold=0.01)
-    holes = ROWS // 37
-    assert traced_peak(dataset.validate) < 128 * holes  # the runs and their order, as arrays
-    dataset.delete("_rowid < 100 or _rowid % 41 = 0")
-    dataset.validate()
-
-
-@pytest.mark.spec("rel-24")
-def test_validation_does_not_list_the_ids_of_ranges(tmp_path: Path) -> None:
-    dataset = written(tmp_path / "t", 3)
-    dataset.delete("_rowid = 7")
-    assert traced_peak(dataset.validate) < 2 * MIB
-
-
-@pytest.mark.spec("rel-24")
-def test_validation_ends_at_an_id_that_many_rows_have(tmp_path: Path) -> None:
-    dataset = hidden(tmp_path / "t", 4, pa.array(np.full(ROWS, 3, np.uint64)))
-
-    def validate() -> None:
-        with pytest.raises(CorruptFileError, match="row ids: expected each once, found 3 twice"):
-            dataset.validate()
-
-    assert traced_peak(validate) < 12 * 8 * ROWS
 
 
 @pytest.mark.spec("rel-24")

@@ -28,9 +28,9 @@ from glaive.spark.runner import (
     SparkJob,
     SparkRunner,
     divide,
-    execute,
     opened_dataset,
     pickled_dataset,
+    tasks_function,
 )
 from glaive.spark.writer import RELEASE
 from glaive.table.load import open_latest
@@ -88,7 +88,7 @@ def test_a_worker_of_another_release_refuses_to_work(uri: str) -> None:
     row = [[0], ["glaive 0.0.1, Python 2.7"], [pickle.dumps(dataset)], [b"never unpickled"]]
     batch = pa.record_batch(row, names=["slot", "release", "dataset", "tasks"])
     with pytest.raises(MissingDependencyError, match=f"has {RELEASE}, the driver has glaive 0.0"):
-        list(execute(iter([batch])))
+        list(tasks_function(None, rows=False)(iter([batch])))
 
 
 def test_a_worker_sees_the_rows_of_a_dataset_that_was_made_again(uri: str) -> None:

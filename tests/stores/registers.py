@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from glaive.table.manifest_steps import ManifestEntry, ManifestStore
+from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
 __all__ = ["Crash", "Faulty"]
 

@@ -26,7 +26,7 @@ from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest, open_version
 from glaive.table.manifest_registers import DynamoManifestStore, SqliteManifestStore
-from glaive.table.manifest_steps import ManifestEntry, ManifestStore
+from glaive.table.manifest_store import ManifestEntry, ManifestStore
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import RootStore, open_root
 from glaive.table.versions import latest, list_versions

@@ -21,7 +21,7 @@ from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest, open_version
 from glaive.table.manifest_registers import SqliteManifestStore
-from glaive.table.manifest_steps import ManifestEntry
+from glaive.table.manifest_store import ManifestEntry
 from glaive.table.root import open_root
 from glaive.table.versions import list_versions
 

@@ -18,7 +18,7 @@ from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import MANIFESTS, ManifestCache, load_manifest, open_latest, open_version
 from glaive.table.manifest_registers import SqliteManifestStore
-from glaive.table.manifest_steps import ManifestEntry
+from glaive.table.manifest_store import ManifestEntry
 from glaive.table.protocol import CommitOptions
 from glaive.table.root import guarded
 from glaive.table.versions import list_versions

@@ -45,7 +45,7 @@ from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_o
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
 from glaive.types import VersionIdentity

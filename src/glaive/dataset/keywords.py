@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.writing.plan import DatasetBasePath, Mode
     from glaive.scan.snapshot import Session
-    from glaive.table.manifest_steps import ManifestStore
+    from glaive.table.manifest_store import ManifestStore
     from glaive.table.root import CommitLock
 
 

@@ -13,7 +13,7 @@ from glaive.dataset.version import warn_deprecated
 from glaive.errors import OptionError
 from glaive.io.checksums import VERIFY
 from glaive.scan.snapshot import Session
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
 
 

@@ -38,7 +38,7 @@ from glaive.table.load import (
     open_latest_since,
     open_version,
 )
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock, open_root
 from glaive.types import integer_of
 

@@ -14,7 +14,7 @@ from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.plan import Mode, WriteOptions
 from glaive.dataset.writing.rows import write_options, write_rows
 from glaive.scan.snapshot import Session
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
 
 

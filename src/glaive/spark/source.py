@@ -51,7 +51,6 @@ from glaive.spark.frame import (
 from glaive.spark.options import Options, from_spark, with_location
 from glaive.spark.types import spark_arrow_schema
 from glaive.spark.versions import Filter, is_placeholder
-from glaive.spark.writer import RELEASE, in_task
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -102,6 +101,8 @@ class LanceReader(DataSourceReader):
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        from glaive.spark.writer import RELEASE
+
         self.options = options
         self.schema = schema
         self.pushed: tuple[str, ...] = ()
@@ -128,6 +129,8 @@ class LanceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, in order, with exactly the schema Spark expects."""
+        from glaive.spark.writer import in_task
+
         if is_placeholder(partition):
             return
         with in_task(self.release):

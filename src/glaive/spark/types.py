@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -49,9 +49,12 @@ from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.expr.coerce import is_list, is_number, is_string
 from glaive.format.extension import field_metadata, storage_type, with_json
 from glaive.format.field import BLOB, BLOB_V2, Field
-from glaive.format.fields import LanceSchema
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, leaf_type, logical_type
 from glaive.spark.versions import HAS_TIME, SPARK, TimeType, arrow_schema
+
+if TYPE_CHECKING:
+    from glaive.format.fields import LanceSchema
+
 
 ARROW_TYPE = "lance:arrow_type"
 """Metadata key for the name of the stored type; a path within the type may follow it."""

@@ -28,7 +28,7 @@ from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
 from glaive.io.uri import open_store
 from glaive.process import renewed
-from glaive.table.manifest_steps import ManifestEntry, ManifestStore
+from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
 _TAKEN = "ConcurrentModificationError"

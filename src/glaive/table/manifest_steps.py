@@ -1,4 +1,4 @@
-"""The interface of a register of manifests: add an entry only if absent.
+"""Commit a version with a register of manifests in four steps, and finish interrupted commits.
 
 Specification: "External manifest store" in ``docs/format``.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from glaive.dataclass import dataclass
 from glaive.errors import (
     CommitError,
     CorruptFileError,
@@ -24,57 +22,7 @@ from glaive.format.manifest import decode_manifest
 from glaive.format.paths import VERSIONS, is_staged_manifest_name, parse_manifest_name
 from glaive.io.store import BytesLike, ObjectStore
 from glaive.process import new_uuid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestEntry:
-    """One registered version.
-
-    Parameters
-    ----------
-    version
-        Number of the version.
-    path
-        Path of its manifest below the root of the dataset: the final or the staged name.
-    size
-        Bytes of the manifest, if known.
-    e_tag
-        Identity of the final object, if known.
-    """
-
-    version: int
-    path: str
-    size: int | None = None
-    e_tag: str | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the path is the final name."""
-        return self.path.endswith(".manifest")
-
-
-@runtime_checkable
-class ManifestStore(Protocol):
-    """Entries by root of the dataset (as a URI) and version. Picklable; shared by threads.
-
-    Reads are strongly consistent. Failures raise ``StoreError``.
-    """
-
-    def get(self, root: str, version: int) -> ManifestEntry | None:
-        """The entry of a version; ``None`` if there is none."""
-
-    def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there are no entries."""
-
-    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry atomically; ``False`` if the version has one."""
-
-    def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
-        """Replace the entry of a version that has one."""
-
-    def drop(self, root: str) -> None:
-        """Delete all entries of a dataset, if any."""
-
+from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
 # --- Commit a version with a register in four steps, and finish interrupted commits -----
 # 1. write the manifest under a unique staged name;

@@ -26,7 +26,7 @@ from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling
 from glaive.io.wrapped import WrappedStore
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 
 # --- Create the register of manifests that a URI or an option specifies -----------------
 

@@ -211,7 +211,7 @@ def test_numbers_that_no_float_holds_are_refused_and_scores_may_be_infinite(data
     with pytest.raises(OptionError, match="distance_range: expected a number"):
         dataset.scanner(nearest={"column": "id", "q": [1], "distance_range": (10**400, None)})
     for name, number in (("k", 10**400), ("nprobes", -(10**5000)), ("ef", 1 << 64)):
-        with pytest.raises(OptionError, match=f"nearest: {name}: expected an integer from 1 to"):
+        with pytest.raises(OptionError, match=f"nearest: {name}: expected an integer"):
             dataset.scanner(nearest={"column": "id", "q": [1], name: number})
     # NumPy warned of them, which is an error here.
     assert sorted(ids(dataset, MatchQuery("apple", "text", boost=1e308))) == [0, 2]

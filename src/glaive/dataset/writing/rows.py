@@ -45,7 +45,7 @@ from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, replaced
-from glaive.table.manifest_steps import ManifestStore
+from glaive.table.manifest_store import ManifestStore
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.update_config import UpdateBases
