@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glaive.kernels.native import force_tier
-from glaive.kernels.rotation import quantize_rotated, rotate
+from glaive.kernels.products import quantize_rotated, rotate
 
 
 def rows_of(dimension: int, count: int = 50) -> Any:

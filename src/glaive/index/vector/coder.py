@@ -40,7 +40,7 @@ from glaive.index.vector.storage import (
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import Centroids, Metric, find_nearest, sum_by_cluster
 from glaive.kernels.graph_build import MAX_BYTES
-from glaive.kernels.rotation import quantize_rotated
+from glaive.kernels.products import quantize_rotated
 from glaive.types import Flags, Float32s, UInt8s
 
 # --- K-means: centroids that lie in the middle of the vectors nearest to them -----------

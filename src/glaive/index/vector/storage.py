@@ -28,7 +28,7 @@ from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import IndexFile
 from glaive.io.uri import open_store
 from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
-from glaive.kernels.rotation import ROUNDS, rotate
+from glaive.kernels.products import ROUNDS, rotate
 from glaive.types import Flags, Float32s, Int64s, UInt8s
 
 # --- The vectors of a column: which types can be indexed, and arrays of them without nulls

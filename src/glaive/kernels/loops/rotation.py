@@ -1,4 +1,4 @@
-"""Compiled rotation of vectors, and codes of rotated ones; wrappers: ``glaive.kernels.rotation``.
+"""Compiled rotation of vectors, and codes of rotated ones; wrappers: ``glaive.kernels.products``.
 
 All steps take eight numbers at a time: dimensions are multiples of eight.
 """
