@@ -235,6 +235,10 @@ def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -
         )
 
 
+_VALUE_BYTES: Final = 64
+"""Bytes that take about as long to copy as one value."""
+
+
 def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: int) -> Strings:
     """Copy ranges of ``data`` as strings; the caller has checked that they lie within it.
 
@@ -251,7 +255,7 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
     count, total = len(starts), int(ends[-1]) if len(ends) else 0
     bits = 64 if total > MAX_OFFSET else offset_bits
     offsets = allocate((count + 1) * (bits // 8))
-    if use_compiled(count):
+    if use_compiled(count + total // _VALUE_BYTES):
         out = allocate_with_slack(total, SLACK)
         offsets_loops.gather(
             address(data), data.size, address(starts), address(ends), count, bits // 8,
