@@ -1,35 +1,55 @@
-"""Write pages of a few values, without what it takes to choose an encoding.
+"""Write pages of a few values without choosing an encoding.
 
-Small appends of fresh processes load neither the choice nor ``pyarrow.compute``.
+Choosing one would be most of the cost of appending a few rows, and saves less than a kilobyte.
+Values of a fixed width are stored as in memory. Single bits, text, vectors, lists, dictionaries
+and values with nulls become one chunk.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
+from operator import sub
+from typing import Any, cast
+
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import FixedWidth, Variable
-from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
-from glaive.encodings.levels import Levels
-from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
+from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.encodings.levels import Layer, Levels, level_limits
+from glaive.encodings.miniblock.layout import repetition_index
 from glaive.encodings.options import EncodingOptions, PageOptions
-from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
-from glaive.kernels.strings import as_offsets
-from glaive.types import as_array
-
-PLAIN_BYTES = 1024
-"""Values of a fixed width with more bytes are worth choosing an encoding for."""
-
-_MOST_TEXTS, _TEXT_BYTES = 99, 4096
-"""Values of a page of text, and their bytes: a dictionary or compression may pay for more."""
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import UInt8s
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
+
+PLAIN_BYTES = 1024
+"""A page with more bytes is worth choosing an encoding for."""
+
+_MAX_VALUES = 8 * PLAIN_BYTES
+"""Values of such a page at most: single bits."""
+
+_MAX_TEXT_BYTES = 4096
+"""Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted:
+FSST and general compression begin above, and dictionaries at 100 values."""
+
+_MAX_TEXTS = 99
+"""Values of a page with more bytes of text than :data:`PLAIN_BYTES`: a dictionary may pay."""
+
+_LEVEL_BITS = 16
+_CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
+"""Bytes of a chunk word."""
+
+_FILL = b"\xfe"
 
 
 def encode_few(
@@ -42,55 +62,234 @@ def encode_few(
 ) -> EncodedPage | None:
     """Encode a few values as they are in memory; None where there is a choice to make.
 
-    Parameters are those of :func:`glaive.encodings.writing.page.encode_page`. ``plain_bytes`` are
-    those of values of a fixed width without nulls, at most.
+    Parameters are those of :func:`glaive.encodings.writing.page.encode_page`. ``plain_bytes`` is
+    the maximum for values of a fixed width without nulls.
     """
-    if not _is_few(array, levels, wanted, plain_bytes):
+    if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
         return None
-    block = block_from_array(array)
+    if levels.rep is None and levels.definition is None:
+        plain = _plain_page(array, levels.layers, rows, plain_bytes)
+        if plain is not None:
+            return plain
+    return _one_chunk_page(array, levels, rows, options, wanted)
+
+
+def _one_chunk_page(
+    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    """Encode a few values, at least one of them not null; None where there are more."""
+    block = _few_values(array, levels)
+    if block is None:
+        return None
+    count = block.count
+    width = _LARGE_CHUNK_WORD if options.large_chunks else _CHUNK_WORD
     encoding: ValueEncoding
-    if isinstance(block, FixedWidth):
-        if array.null_count and not block.bits % 8:
-            values = as_array(block.values)[: block.count * block.bits // 8]
-            valid = values.reshape(block.count, -1)[validity_flags(array)]
-            if (valid == valid[:1]).all():
-                return None  # a constant page
-        encoding = Flat(block.bits)
-        if levels.rep is None and levels.definition is None and not block.bits % 8:
-            return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
-        if block.bits >= 8 * MINIBLOCK_MAX_VALUE:
+    if isinstance(block, Variable):
+        encoded = _strings(block, wanted)
+        if encoded is None:
             return None
-    elif isinstance(block, Variable):
-        ends = as_offsets(block.offsets, block.offset_bits)[: block.count + 1]
-        if int(np.diff(ends).max()) >= MINIBLOCK_MAX_VALUE:
+        return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
+    raw, items = _raw(block, PLAIN_BYTES * (1 if levels.rep is None else 2)), None
+    if raw is None:
+        return None
+    if isinstance(block, Dictionary):
+        items, encoding = _few_items(block.items), Flat(block.indices.bits)
+        if items is None:
             return None
-        encoding = Plain(block.offset_bits)
+    elif isinstance(block, FixedList):
+        encoding = FixedSizeList.for_block(block)
+    else:
+        bits = cast("FixedWidth", block).bits
+        encoding = Flat(bits)
+        if levels.rep is not None:
+            if raw == raw[: bits // 8] * count:
+                return None
+        elif levels.definition is None:
+            if bits % 8 == 0:
+                return EncodedPage(_plain_layout(bits, levels.layers, rows), [raw], rows)
+        elif _all_equal(raw, bits // 8, levels.definition.tolist()):
+            return None
+    return _one_chunk(raw, encoding, count, levels, rows, width, items)
+
+
+def _plain_page(
+    array: pa.Array, layers: tuple[Layer, ...], rows: int, most_bytes: int
+) -> EncodedPage | None:
+    """The page of fixed-width values of whole bytes without nulls; None for others."""
+    width = whole_bytes(array.type)
+    if not 0 < rows * width <= most_bytes or array.null_count or len(array) != rows:
+        return None
+    values: Any = array.buffers()[1]
+    layout = _plain_layout(8 * width, layers, rows)
+    return EncodedPage(layout, [values.slice(array.offset * width, rows * width)], rows)
+
+
+@lru_cache(maxsize=256)
+def whole_bytes(kind: pa.DataType) -> int:
+    """Bytes of a value of a plain type of fixed width; 0 for other types."""
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
+        return 0
+    bits = None if pa.types.is_dictionary(kind) else leaf_bits(kind)
+    return 0 if bits is None or bits % 8 else bits // 8
+
+
+def _few_values(array: pa.Array, levels: Levels) -> Block | None:
+    """The values, if they and their levels are few, and they are not structs."""
+    count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
+    if not 0 < count <= _MAX_VALUES or array.null_count == count:
+        return None
+    if rep is not None and len(rep) > PLAIN_BYTES:
+        return None
+    if definition is not None and ((rep is None and len(definition) != count) or definition.all()):
+        return None
+    if pa.types.is_nested(kind) and not pa.types.is_fixed_size_list(kind):
+        return None
+    return block_from_array(array)
+
+
+def _raw(block: Block, most: int) -> bytes | None:
+    """Bytes of values of a fixed width, or of indices; None where they are many, or no bytes."""
+    values, each = block, 1
+    if isinstance(block, FixedList):
+        values, each = block.items, block.dimension
+        if block.validity is not None or not isinstance(values, FixedWidth) or values.bits % 8:
+            return None
+    elif isinstance(block, Dictionary):
+        values = block.indices
+    if not isinstance(values, FixedWidth) or not values.bits:
+        return None
+    bits = values.bits * each
+    if block.count * bits > 8 * most or bits >= 8 * MINIBLOCK_MAX_VALUE:
+        return None
+    return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
+
+
+def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
+    """The items of a dictionary as they are, how they are encoded, and their number."""
+    encoding: ValueEncoding
+    if isinstance(items, Variable):
+        encoding = Plain(items.offset_bits)
+    elif isinstance(items, FixedWidth):
+        encoding = Flat(items.bits)
     else:
         return None
-    return encode_mini_page(
-        block,
-        encoding,
-        levels.rep,
-        levels.definition,
-        levels.layers,
-        rows,
-        large_chunks=options.large_chunks,
-        level_runs=options.level_runs,
+    if items.count > _MAX_TEXTS:
+        return None
+    data = encoding.encode_blocks(items, np.array([items.count], np.int64)).data
+    return (encoding, items.count, data) if len(data) <= PLAIN_BYTES else None
+
+
+def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
+    """Whether all values of ``width`` bytes that are not null are equal; False for 0 bytes."""
+    valid = [at * width for at, level in enumerate(definition) if not level]
+    first = raw[valid[0] : valid[0] + width]
+    return width > 0 and all(raw[at : at + width] == first for at in valid)
+
+
+def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
+    """Offsets from the start of the chunk, and bytes; ``None`` when there are too many.
+
+    Also where a constant page would save more than the space between two buffers.
+    """
+    count, width = block.count, block.offset_bits // 8
+    if count * width > PLAIN_BYTES:
+        return None
+    numbers = _offsets(count, width)
+    offsets = numbers.unpack_from(block.offsets)
+    first, last = offsets[0], offsets[-1]
+    head = numbers.size
+    longest = max(map(sub, offsets[1:], offsets))
+    most_bytes = PLAIN_BYTES // 2 if wanted.compression == "fsst" else _MAX_TEXT_BYTES
+    if head + last - first > most_bytes or longest >= MINIBLOCK_MAX_VALUE:
+        return None
+    raw = block.data.slice(first, last - first).to_pybytes()
+    if head + len(raw) > PLAIN_BYTES and (count > _MAX_TEXTS or _all_same(raw, longest)):
+        return None
+    moved = numbers.pack(*[end - first + head for end in offsets])
+    return moved + raw + _FILL * (-(head + len(raw)) % width)
+
+
+def _all_same(raw: bytes, longest: int) -> bool:
+    """Whether texts without those of no bytes may be equal: one is repeated in ``raw``."""
+    return not longest or raw == raw[:longest] * (len(raw) // longest)
+
+
+@lru_cache(maxsize=256)
+def _offsets(count: int, width: int) -> struct.Struct:
+    return struct.Struct(f"<{count + 1}{'i' if width == 4 else 'q'}")
+
+
+def _one_chunk(
+    values: bytes,
+    encoding: ValueEncoding,
+    count: int,
+    levels: Levels,
+    rows: int,
+    width: int,
+    items: tuple[ValueEncoding, int, UInt8s] | None = None,
+) -> EncodedPage:
+    """A mini-block page of one chunk, its levels flat; chunk words have ``width`` bytes."""
+    rep, definition = levels.rep, levels.definition
+    streams = [one for one in (rep, definition) if one is not None]
+    words = [one.astype("<u2").tobytes() for one in streams]
+    entries = len(streams[0]) if streams else 0
+    sizes = [len(one).to_bytes(2, "little") for one in words]
+    head = b"".join([entries.to_bytes(2, "little"), *sizes, len(values).to_bytes(width, "little")])
+    chunk = b"".join(map(_padded, (head, *words, values)))
+    word = ((len(chunk) >> 3) - 1) << 4
+    buffers: list[Any] = [word.to_bytes(width, "little"), chunk]
+    described = None
+    if items is not None:
+        described = items[:2]
+        buffers.append(items[2])
+    if rep is not None:
+        cuts = np.array([0, len(rep)], np.int64)
+        most = level_limits(levels.layers).max_rep
+        buffers.append(repetition_index(rep, cuts, most).view(np.uint8))
+    present = (rep is not None, definition is not None)
+    layout = _chunk_layout(encoding, present, levels.layers, count, width, described)
+    return EncodedPage(layout, buffers, rows)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + _FILL * (-len(data) % 8)
+
+
+@lru_cache(maxsize=1024)
+def _chunk_layout(
+    encoding: ValueEncoding,
+    levels: tuple[bool, bool],
+    layers: tuple[Layer, ...],
+    count: int,
+    width: int,
+    items: tuple[ValueEncoding, int] | None,
+) -> pb.PageLayout:
+    """The layout of one chunk; ``levels``: whether it has repetition and definition levels."""
+    layout = pb.MiniBlockLayout(
+        value_compression=encoding.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        num_buffers=1,
+        repetition_index_depth=int(levels[0]),
+        num_items=count,
+        has_large_chunk=width == _LARGE_CHUNK_WORD,
     )
+    fields = (layout.rep_compression, layout.def_compression)
+    for present, field in zip(levels, fields, strict=True):
+        if present:
+            field.CopyFrom(Flat(_LEVEL_BITS).to_wire())
+    if items is not None:
+        layout.dictionary.CopyFrom(items[0].to_wire())
+        layout.num_dictionary_items = items[1]
+    return pb.PageLayout(mini_block_layout=layout)
 
 
-def _is_few(array: pa.Array, levels: Levels, wanted: EncodingOptions, plain_bytes: int) -> bool:
-    """Whether there are a few values, and neither options nor other encodings to choose."""
-    kind, size = array.type, array.nbytes
-    if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
-        return False
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind):
-        return False
-    if not len(array) or (levels.definition is not None and levels.definition.all()):
-        return False
-    if leaf_bits(kind) is not None:
-        return size <= (PLAIN_BYTES if array.null_count else plain_bytes)
-    if len(array) > _MOST_TEXTS or size > _TEXT_BYTES or wanted.compression == "fsst":
-        return False
-    # If the first and the last are equal, perhaps all are: a constant page.
-    return size <= PLAIN_BYTES or not array[0].equals(array[-1])
+@lru_cache(maxsize=1024)
+def _plain_layout(bits: int, layers: tuple[Layer, ...], rows: int) -> pb.PageLayout:
+    layout = pb.FullZipLayout(
+        bits_per_value=bits,
+        num_items=rows,
+        num_visible_items=rows,
+        value_compression=Flat(bits).to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+    )
+    return pb.PageLayout(full_zip_layout=layout)
