@@ -16,7 +16,7 @@ from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.kernels.native import use_compiled
-from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, as_buffer
 
 CHUNK_BYTES: Final = 4096
 """Offsets and bytes a chunk may have before it stops doubling."""
@@ -238,6 +238,9 @@ def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -
 _VALUE_BYTES: Final = 64
 """Bytes that take about as long to copy as one value."""
 
+_LONG_BYTES: Final = 1024
+"""Average bytes of a range from which on NumPy copies one range after the other."""
+
 
 def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: int) -> Strings:
     """Copy ranges of ``data`` as strings; the caller has checked that they lie within it.
@@ -264,8 +267,11 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
         return Strings(offsets, bits, out)
     written = as_offsets(offsets, bits)
     written[0], written[1:] = 0, ends
-    memory = memoryview(data)
-    bounds = zip(starts.tolist(), (starts + np.diff(ends, prepend=0)).tolist(), strict=True)
+    sizes = np.diff(ends, prepend=0)
+    if total < _LONG_BYTES * count:
+        places = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+        return Strings(offsets, bits, as_buffer(as_array(data)[places]))
+    memory, bounds = memoryview(data), zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     return Strings(offsets, bits, pa.py_buffer(b"".join([memory[a:b] for a, b in bounds])))
 
 
