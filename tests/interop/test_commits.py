@@ -323,6 +323,6 @@ def test_nothing_is_appended_to_what_is_not_there(tmp_path: Path) -> None:
 
 def test_options_that_do_not_exist_are_named(path: str) -> None:
     with pytest.raises(TypeError, match="'max_retires'"):
-        glaive.LanceDataset.commit(path, LanceOperation.Restore(1), max_retires=3)
+        glaive.LanceDataset.commit(path, LanceOperation.Restore(1), max_retires=3)  # type: ignore[call-arg]  # on purpose
     with pytest.raises(OptionError, match="max_retries"):
         glaive.LanceDataset.commit(path, LanceOperation.Restore(1), max_retries=-1)

@@ -284,7 +284,7 @@ class TestCreate:
         with pytest.raises(OptionError, match="fragment_id"):
             glaive.LanceFragment.create(path, DATA, fragment_id=-1)
         with pytest.raises(OptionError, match="nonsense"):
-            glaive.LanceFragment.create(path, DATA, nonsense=3)
+            glaive.LanceFragment.create(path, DATA, nonsense=3)  # type: ignore[call-arg]  # on purpose
 
     @VERSIONS
     def test_from_a_file(self, pair: Any, version: str) -> None:

@@ -238,7 +238,9 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
     assert len(files) == 12
     source = BoundProjection(dataset.opened.snapshot, project(dataset.manifest.schema, None))
     for column in bind_files(source, files).columns:
-        ((_, pages),) = column.physical_pages() or ()
+        found = column.physical_pages()
+        assert found is not None
+        ((_, pages),) = found
         assert len(pages) == 1, column.field.name
 
 

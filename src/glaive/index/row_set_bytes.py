@@ -40,7 +40,7 @@ class _Containers(NamedTuple):
     owner
         Number of the set of each.
     high
-        Upper 48 bits of its rows: fragment, and number among those of the fragment.
+        Upper 48 bits of its rows: the fragment, and the upper half of the number within it.
     starts, counts
         Its first row among all, and how many it has.
     begins

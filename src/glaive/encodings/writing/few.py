@@ -62,7 +62,7 @@ def encode_few(
 ) -> EncodedPage | None:
     """Encode a few values as they are in memory; None where there is a choice to make.
 
-    Parameters are those of :func:`glaive.encodings.writing.page.encode_page`. ``plain_bytes`` is
+    The other parameters are described by :func:`glaive.encodings.writing.page.encode_page`. ``plain_bytes`` is
     the maximum for values of a fixed width without nulls.
     """
     if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
@@ -210,7 +210,7 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
 
 
 def _all_same(raw: bytes, longest: int) -> bool:
-    """Whether texts without those of no bytes may be equal: one is repeated in ``raw``."""
+    """Whether all texts that are not empty may be equal: one is repeated in ``raw``."""
     return not longest or raw == raw[:longest] * (len(raw) // longest)
 
 
