@@ -62,8 +62,8 @@ def encode_few(
 ) -> EncodedPage | None:
     """Encode a few values as they are in memory; None where there is a choice to make.
 
-    The other parameters are described by :func:`glaive.encodings.writing.page.encode_page`. ``plain_bytes`` is
-    the maximum for values of a fixed width without nulls.
+    :func:`glaive.encodings.writing.page.encode_page` describes the other parameters.
+    ``plain_bytes`` is the maximum for values of a fixed width without nulls.
     """
     if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
         return None
