@@ -235,7 +235,11 @@ def gather_rows(
     out = allocate(count * width)
     if count and width:
         table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
-        as_array(out).reshape(count, width)[:] = table[:, skip:][rows]
+        target = as_array(out).reshape(count, width)
+        if skip:
+            target[:] = table[:, skip:][rows]
+        else:
+            np.take(table, rows, axis=0, out=target, mode="clip")  # which needs no second copy
     return out
 
 
