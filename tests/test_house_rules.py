@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -192,69 +192,6 @@ def test_messages_that_cannot_be_parsed_are_damage() -> None:
             and id(node) not in guarded
         ]
     assert not found, f"catch DecodeError, and raise CorruptFileError: {found}"
-
-
-# --- words --------------------------------------------------------------------------------
-
-BANNED = {
-    "anew": "rebuilt, rewritten, again",
-    "remade": "rebuilt",
-    "kin": "page signature, compatible pages",
-    "probe": "predicate",
-    "narrowed": "pruned",
-    "announce": "prefetch",
-    "announced": "prefetched",
-    "advised": "prefetched",
-    "gate": "request limiter",
-    "tightens": "makes non-nullable",
-    "unite": "merge",
-    "remake": "rebuild",
-    "door": "checked wrapper",
-    "gone": "deleted, removed",
-    "told": "specified, reported",
-    "sieve": "prefilter, bitset",
-    "twin": "reference implementation",
-    "portion": "batch, window, part",
-    "coded": "encoded, dictionary-encoded",
-    "picked": "selected, taken",
-    "settled": "finalised",
-    "presented": "logical type, public view",
-    "whole number": "integer",
-    "whole numbers": "integers",
-}
-"""Words of our own for what the field has a word for, and that word. See the glossary."""
-
-RIGHT_WORDS = {("src/glaive/dataset/writing/conform.py", "narrowed")}
-"""Places where such a word is the right one."""
-
-
-def prose_and_source() -> Iterator[Path]:
-    """Return all that readers of the project read, but for tests."""
-    yield from sources()
-    yield from DOCS.rglob("*.md")
-    yield from ROOT.glob("*.md")
-
-
-@cache
-def banned_words() -> Mapping[str, list[str]]:
-    """Return where the banned words are, by word."""
-    # Parts of names count: ``_gone`` and ``gone_rows`` are that word too.
-    words = "|".join(BANNED)
-    pattern = re.compile(rf"(?<![A-Za-z])(?:{words})(?![a-z])", re.IGNORECASE)
-    found = defaultdict(list)
-    for path in prose_and_source():
-        place, text = path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
-        for match in pattern.finditer(text):
-            word, number = match[0].lower(), text.count("\n", 0, match.start()) + 1
-            if (place, word) not in RIGHT_WORDS:
-                found[word].append(f"{place}:{number}")
-    return found
-
-
-@pytest.mark.parametrize("word", BANNED)
-def test_words_are_those_of_the_field(word: str) -> None:
-    found = banned_words().get(word)
-    assert not found, f"{word!r} -> {BANNED[word]}: {found}"
 
 
 # --- versions and registries --------------------------------------------------------------
@@ -660,7 +597,8 @@ def test_no_path_of_one_machine() -> None:
 
 def test_what_lies_in_the_root_belongs_there() -> None:
     """Logs of trials, and a dataset in the working directory, were committed once."""
-    known = {"LICENSE", "Makefile", "benchmarks", "docs", "examples", "src", "tests", "tools"}
+    folders = {"benchmarks", "changes", "docs", "examples", "src", "tests", "tools"}
+    known = {"LICENSE", "Makefile", *folders}
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
     )

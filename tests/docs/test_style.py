@@ -1,0 +1,129 @@
+"""Texts follow the style rule of ``CONTRIBUTING.md``: budgets of patterns that only fall."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from tests.docs import style
+
+LONG = "long"
+BUDGET: dict[str, dict[str, int]] = {
+    "guides": {
+        "nor": 6,
+        "those of": 76,
+        "one that": 19,
+        "but for": 10,
+        "of which": 20,
+        "is none": 15,
+        "free subject": 24,
+        "behind, beside": 24,
+        "long": 287,
+    },
+    "project": {"those of": 8, "of which": 1, "free subject": 1, "behind, beside": 1, "long": 15},
+    "decisions": {
+        "nor": 22,
+        "those of": 16,
+        "one that": 4,
+        "of which": 14,
+        "is none": 13,
+        "free subject": 54,
+        "behind, beside": 16,
+        "long": 171,
+    },
+    "format": {
+        "nor": 28,
+        "those of": 54,
+        "one that": 15,
+        "but for": 3,
+        "of which": 20,
+        "is none": 24,
+        "free subject": 18,
+        "behind, beside": 20,
+        "long": 178,
+    },
+    "docstrings": {
+        "nor": 100,
+        "those of": 710,
+        "one that": 100,
+        "but for": 20,
+        "of which": 260,
+        "is none": 510,
+        "free subject": 330,
+        "behind, beside": 170,
+        "long": 860,
+    },
+    "comments": {
+        "nor": 20,
+        "those of": 110,
+        "one that": 30,
+        "but for": 10,
+        "of which": 40,
+        "is none": 40,
+        "free subject": 70,
+        "behind, beside": 40,
+        "long": 260,
+    },
+    "errors": {
+        "nor": 10,
+        "those of": 20,
+        "one that": 10,
+        "of which": 10,
+        "is none": 40,
+        "behind, beside": 10,
+        "long": 40,
+    },
+}
+"""Findings allowed by kind of text and pattern, 0 where absent. Lower them as texts improve."""
+
+LIMITS = {
+    "notices": {"negations": 120, "stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
+}
+"""Figures per 10,000 words."""
+
+
+@cache
+def counted() -> dict[str, Counter[str]]:
+    return style.counts()
+
+
+@pytest.mark.parametrize("kind", [*style.KINDS, *style.IN_CODE])
+def test_texts_say_it_plainly(kind: str) -> None:
+    found, budget = counted()[kind], BUDGET.get(kind, {})
+    over = {
+        name: f"{found[name]}, allowed {budget.get(name, 0)}"
+        for name in (*style.PATTERNS, LONG)
+        if found[name] > budget.get(name, 0)
+    }
+    assert not over, (
+        f"{kind}: {over}. `python -m tests.docs.style FILE` shows the findings in your files; "
+        "the style rule in CONTRIBUTING.md says what to write instead"
+    )
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_documents_for_users_are_as_plain_as_others_of_the_field(kind: str) -> None:
+    rates = style.rates(counted()[kind])
+    over = {name: rates[name] for name, limit in LIMITS[kind].items() if rates[name] > limit}
+    assert not over, f"per 10,000 words, over {LIMITS[kind]}"
+
+
+def test_the_linter_finds_what_the_rule_forbids() -> None:
+    bad = (
+        "Who writes waits. Nor is it one that those of others need, but for a file of which "
+        "the end lies behind it. There are none."
+    )
+    found = {name for name, _ in style.findings(bad)}
+    assert found >= set(style.PATTERNS) | {"negations"} - {LONG}
+    good = "Writes follow symlinked folders. What does glaive check? It checks `nor` files."
+    assert list(style.findings(style.plain(good))) == []
+
+
+def test_the_notices_are_short() -> None:
+    """SECURITY.md and reliability.md are read once, by people in a hurry."""
+    lengths = [
+        len(style.plain(path.read_text("utf-8")).split()) for path in style.documents("notices")
+    ]
+    assert lengths[0] <= 700
+    assert lengths[1] <= 1800
