@@ -87,11 +87,6 @@ class BoundFragment:
         cuts = [column.cuts() for column in self.columns if not has_known_width(column.field.type)]
         return max(cuts, key=len, default=np.empty(0, np.int64))
 
-    @cached_property
-    def has_many_pages(self) -> bool:
-        """Whether a column has several pages, so that rows may lie in many."""
-        return any(len(column.cuts()) > 2 for column in self.columns)
-
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
         sizes = self.projection.row_sizes

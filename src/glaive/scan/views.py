@@ -39,6 +39,9 @@ _MIN_PREFETCHED_ROWS = 2
 _JOINED_FOR_ONE = 8
 """Fragments that are joined in the time that a take from one costs."""
 
+_MIN_MISSED = 4
+"""Fragments that takes meet before any are joined: the modules for that take 12 ms to load."""
+
 _MIN_SPREAD = 64
 """Fragments met from which on takes that met half of all are taken to go on to the others."""
 
@@ -125,13 +128,12 @@ class BoundProjection:
         joined = self.joined_before()
         if not self._joins or (joined is not None and joined.holds(positions)):
             return joined
-        first = self.fragment(int(positions[0]))
-        if not first.mapped or (len(positions) == 1 and not first.has_many_pages):
+        if not self.fragment(int(positions[0])).mapped:
             return None
         before = {} if joined is None else joined.fragments
         further = [position for position in positions.tolist() if position not in before]
         self._missed += len(further)
-        if self._missed * _JOINED_FOR_ONE < len(before) + len(further):
+        if self._missed < max(_MIN_MISSED, (len(before) + len(further)) // _JOINED_FOR_ONE):
             return None
         from glaive.scan.joined import are_few, join_fragments
 
