@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndicesBuilder, IvfModel, PqModel
 from glaive.util import KMeans
 from glaive.vector import vec_to_table
 from tests.index.vector.sources import clustered, lists_of
@@ -20,7 +21,6 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.file import LanceFileWriter
-from glaive.indices import IndicesBuilder, IvfModel, PqModel
 
 ROWS, DIMENSION = 2000, 16
 

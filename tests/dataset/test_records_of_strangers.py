@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 from tests.proof.wire_mutations import section_of, with_section
 
 import glaive
@@ -26,7 +27,6 @@ from glaive.errors import (
 from glaive.format.fragment import packed_fragments
 from glaive.format.pb import table_pb2
 from glaive.hf import HuggingFaceConverter
-from glaive.indices import IndexConfig
 from glaive.ingestion.task import JOBS, IngestedPieces, Journal
 from glaive.io.uri import open_store
 from glaive.table.operations.overwrite import PUBLISHED, Published

@@ -9,12 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-import glaive
-from glaive.arrow import ImageArray, bfloat16_array
-from glaive.errors import FormatError, OptionError, SchemaError, VersionNotFoundError
-from glaive.sampler import FullScanSampler
-from glaive.torch import preferred_device
 from glaive.torch.data import (
     LanceDataset,
     LanceLoader,
@@ -24,6 +18,12 @@ from glaive.torch.data import (
     get_safe_loader,
     to_tensor,
 )
+
+import glaive
+from glaive.arrow import ImageArray, bfloat16_array
+from glaive.errors import FormatError, OptionError, SchemaError, VersionNotFoundError
+from glaive.sampler import FullScanSampler
+from glaive.torch import preferred_device
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 

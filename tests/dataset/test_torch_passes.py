@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from glaive.torch.data import LanceDataset, LanceLoader, SafeLanceDataset
 
 import glaive
 from glaive.errors import OptionError
 from glaive.sampler import FullScanSampler, ShardedBatchSampler, ShardedFragmentSampler
-from glaive.torch.data import LanceDataset, LanceLoader, SafeLanceDataset
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 

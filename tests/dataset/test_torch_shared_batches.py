@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-import glaive
-from glaive.errors import JobError
 from glaive.torch.data import (
     LanceDataset,
     LanceLoader,
@@ -25,6 +22,9 @@ from glaive.torch.data import (
     get_safe_loader,
     to_tensor,
 )
+
+import glaive
+from glaive.errors import JobError
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 

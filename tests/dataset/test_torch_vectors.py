@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
-import glaive
-from glaive.errors import JobError, OptionError, TrainingError
 from glaive.torch.async_dataset import async_dataset
 from glaive.torch.bench_utils import ground_truth, infer_vector_column, recall
 from glaive.torch.data import LanceDataset
 from glaive.torch.distance import cosine_distance, dot_distance, l2_distance, pairwise_l2
 from glaive.torch.kmeans import KMeans
+
+import glaive
+from glaive.errors import JobError, OptionError, TrainingError
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 

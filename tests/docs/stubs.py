@@ -20,6 +20,8 @@ def stub_of(module: str) -> str:
     for home, listed in homes.items():
         for entry in listed.split():
             name, is_other, other = entry.partition("=")
+            if home.startswith(f"{module}."):  # checkers find what is in a package
+                continue
             if is_other and not other:
                 package, _, last = f"glaive.{home}".rpartition(".")
                 lines.append(f"from {package} import {last} as {name}")

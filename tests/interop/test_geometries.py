@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
-from glaive.indices import IndexConfig
 
 from .test_rtree import SQUARE, TYPES, table, written
 

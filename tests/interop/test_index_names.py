@@ -12,11 +12,11 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
 from glaive.errors import IndexNotFoundError, OptionError
 from glaive.index.segment import SegmentWriter
-from glaive.indices import IndexConfig
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 lance_dataset: Any = import_module("lance.dataset")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
 from glaive.errors import UnsupportedFeatureError
-from glaive.indices import IndexConfig
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 

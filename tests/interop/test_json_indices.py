@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import glaive.indices
 import pyarrow as pa
 import pytest
 from tests.index.scalar.built import segments
 
 import glaive
-import glaive.indices
 from glaive.format.pb import json_details_pb2
 from glaive.table.index_coverage import kind_name
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
 from glaive.errors import NotLanceError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
 from glaive.index.row_sets import row_set_of
-from glaive.indices import IndexConfig
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

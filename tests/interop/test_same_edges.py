@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import glaive.fragment
+import glaive.indices
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
-import glaive.indices
 import glaive.optimize
 from glaive.errors import DeletedRowError, OptionError, PartitionIndexError
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
 from glaive.errors import GlaiveError, IndexKindError, OptionError
-from glaive.indices import IndexConfig
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from glaive.compat.absent import REFUSED, absent_names
+from glaive.compat.absent import REFUSED, absent_names, needs_package
 
 MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "_datagen": (
@@ -55,6 +55,48 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
             "dataset.writing.plan": "DEFAULT_MAX_BYTES_PER_FILE",
             "dataset.transactions": "write_fragments",
             "scan.snapshot": "Session",
+        },
+    ),
+    "indices": (
+        "Building vector indices step by step.",
+        {
+            "dataset.indexing.builder": "IndicesBuilder",
+            "dataset.indexing.create": "IndexConfig IndexFileVersion SupportedDistributedIndices",
+            "dataset.indexing.describe": "IndexSegmentDescription",
+            "dataset.indexing.vector_models": "IvfModel PqModel",
+            "dataset.lance_operation": "IndexSegment=Index",
+            "indices.builder": "builder=",
+            "indices.ivf": "ivf=",
+            "indices.pq": "pq=",
+        },
+    ),
+    "indices.builder": (
+        "Building vector indices step by step.",
+        {
+            "dataset.indexing.builder": "IndicesBuilder RESIDUAL_COLUMN",
+            "dataset.indexing.create": "IndexConfig",
+            "dataset.indexing.vector_models": "IvfModel PARTITION_COLUMN=PARTITION PqModel",
+            "index.vector.storage": "PQ_COLUMN=PRODUCT",
+        },
+    ),
+    "indices.ivf": (
+        "Partitions of vector indices.",
+        {"dataset.indexing.vector_models": "IvfModel", "file": "LanceFileReader LanceFileWriter"},
+    ),
+    "indices.pq": (
+        "Codebooks of product quantization.",
+        {"dataset.indexing.vector_models": "PqModel", "file": "LanceFileReader LanceFileWriter"},
+    ),
+    "indices.training": (
+        "Steps of building vector indices as functions.",
+        {
+            "dataset.indexing.builder": (
+                "build_rq_model get_ivf_model train_ivf_model train_pq_model"
+            ),
+            "dataset.indexing.create": "IndexConfig",
+            "dataset.indexing.describe": "IndexDescription IndexSegmentDescription",
+            "dataset.indexing.vector_models": "IvfModel",
+            "dataset.lance_operation": "IndexSegment=Index",
         },
     ),
     "lance": (
@@ -122,6 +164,35 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         "Schemas.",
         {"format.extension": "json_to_schema schema_to_json", "format.fields": "LanceSchema"},
     ),
+    "torch.async_dataset": (
+        "A dataset read by a process of its own.",
+        {"torch.datasets": "AsyncDataset async_dataset"},
+    ),
+    "torch.bench_utils": (
+        "True neighbours and recall.",
+        {"torch.vectors": "ground_truth infer_vector_column recall sort_tensors"},
+    ),
+    "torch.data": (
+        "Datasets of PyTorch over Lance datasets, and names that have no torch in them.",
+        {
+            "sampler": (
+                "FullScanSampler Sampler ShardedBatchSampler ShardedFragmentSampler maybe_sample"
+            ),
+            "torch.batch_cache": "CachedDataset",
+            "torch.datasets": "LanceDataset LanceLoader SafeLanceDataset get_safe_loader",
+            "torch.dist": "get_global_rank get_global_world_size",
+            "torch.tensors": "TensorDataset concat_batches to_tensor",
+        },
+    ),
+    "torch.distance": (
+        "Distances between tensors of vectors.",
+        {
+            "torch.vectors": (
+                "argmin_l2 cosine_distance dot_distance l2_distance pairwise_cosine pairwise_l2"
+            )
+        },
+    ),
+    "torch.kmeans": ("Clusters of vectors on any device of torch.", {"torch.vectors": "KMeans"}),
     "udf": (
         "Functions that make columns.",
         {"dataset.columns.udf": "BatchUDF BatchUDFCheckpoint batch_udf"},
@@ -157,6 +228,17 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
 """
 
 
+_NEED_TORCH: Final = ("torch.datasets", "torch.tensors", "torch.vectors")
+
+
+def _has_torch() -> bool:
+    try:
+        import_module("torch")
+    except ImportError:
+        return False
+    return True
+
+
 class Loader:
     """Makes such a module; each name is looked up when it is first used."""
 
@@ -179,9 +261,9 @@ class Loader:
                 return refused(name)
             home, entry = entries[name]
             _, is_other, other = entry.partition("=")
-            if home == "torch.vectors":  # a stand-in where torch is not installed
-                names = import_module("glaive.torch.installed").torch_names
-                return own.setdefault(name, names(module.__name__, {name: f"glaive.{home}"})(name))
+            if home in _NEED_TORCH and not _has_torch():
+                stand_in = needs_package(module.__name__, name, "torch", "pip install torch")
+                return own.setdefault(name, stand_in)
             found = import_module(f"glaive.{home}")
             value = getattr(found, other or name) if other or not is_other else found
             return own.setdefault(name, value)

@@ -15,9 +15,15 @@ def preferred_device(device: Any = None) -> Any:
     MissingDependencyError
         torch is not installed.
     """
-    from glaive.torch.installed import installed_torch
+    try:
+        import torch
+    except ImportError as error:
+        from glaive.errors import MissingDependencyError
 
-    torch = installed_torch("preferred_device")
+        raise MissingDependencyError(
+            f"preferred_device needs torch, which is not installed ({error}). "
+            "Install it: pip install torch"
+        ) from error
     if device is not None:
         return torch.device(device)
     if torch.cuda.is_available():

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.indices import IndexConfig
 
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.index.protocol import MeetsBox
 from glaive.index.row_sets import ROWSETS
-from glaive.indices import IndexConfig
 
 from .built import opened
 from .test_damage import replaced

@@ -64,6 +64,13 @@ if TYPE_CHECKING:
 _ALIASES = {"fts": "inverted", "scalar": "btree"}
 
 
+class IndexFileVersion(StrEnum):
+    """Formats of the files of a vector index: ``index_file_version`` of ``create_index``."""
+
+    LEGACY = "Legacy"
+    V3 = "V3"
+
+
 @dataclass
 class IndexConfig:
     """A kind of index with parameters of its own.

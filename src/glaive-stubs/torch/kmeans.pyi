@@ -1,0 +1,3 @@
+"""Clusters of vectors on any device of torch."""
+
+from glaive.torch.vectors import KMeans as KMeans
