@@ -53,7 +53,7 @@ def _line(row: Row) -> str:
 
 
 def _markdown(rows: list[Row]) -> str:
-    """Return the ratios as a table for docs/guide/performance.md: CPU, wall, and Parquet."""
+    """Return the ratios as a table for docs/figures-benchmark.md: CPU, wall, and Parquet."""
     lines = ["| workload | CPU | wall | CPU against Parquet |", "|---|---|---|---|"]
     for row in rows:
         if row.unit == "ms" and "glaive" in row.values:
