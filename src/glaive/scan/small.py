@@ -35,7 +35,7 @@ from glaive.io.pool import gather
 from glaive.io.store import read_many
 from glaive.scan.filter_search import Chunk, Late, Search, Selection
 from glaive.scan.options import Meter
-from glaive.scan.plan import FragmentRows
+from glaive.scan.plan import FragmentRows, plan_all
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
@@ -124,6 +124,9 @@ _STORED_BYTES: Final = 8 * 1024 * 1024
 _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Bytes on disk, and bytes decoded, about, that are read at a time: a few bytes on disk can stand
 for any number of rows."""
+
+_PART_BYTES: Final = 512
+"""Bytes of memory of the plan of one fragment, about."""
 
 _NUMBER: Final = 8
 """Bytes of a value of a system column."""
@@ -311,12 +314,19 @@ def cut_into_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[Sca
     suits = not special and suits_bulk_reads(projection.fields)
     if len(ranges) < MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
         return [FragmentWindows(ranges)]
+    if ranges is not run.source.snapshot.memo.get(plan_all):
+        return _cut(run.source, ranges)
+    return run.source.kept("parts", lambda: (_cut(run.source, ranges), _PART_BYTES * len(ranges)))
+
+
+def _cut(source: BoundProjection, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
+    projection = source.projection
     width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
     max_rows = _DECODED_BYTES // max(_NUMBER, width + _NUMBER * len(projection.system))
     parts: list[ScanPart] = []
     first, at, end = 0, 0, len(ranges)
     while at < end:
-        files = _run_of_files(run.source, ranges, at, max_rows)
+        files = _run_of_files(source, ranges, at, max_rows)
         if len(files) >= MIN_RUN_FRAGMENTS:
             if first < at:
                 parts.append(FragmentWindows(ranges[first:at]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from glaive.expr.filters import Filter, FilterShapes
     from glaive.scan.joined import JoinedFragments
 
+T = TypeVar("T")
 
 MIN_SMALL_FILES = 4
 """Small files that takes meet for the first time which are worth reading in bulk."""
@@ -108,6 +110,11 @@ class BoundProjection:
             bound = bind_fragment(self.snapshot, position, self.projection)
             self._cache.put((self._token, position), bound, bound.nbytes)
         return bound
+
+    def kept(self, what: str, load: Callable[[], tuple[T, int]]) -> T:
+        """What ``load`` returned once, and its size in bytes; it may be loaded again later."""
+        value: T = self._cache.get_or_load((self._token, what), load)
+        return value
 
     def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
         """The same fragment, once what the physical rows need is being read, if that is known.
