@@ -154,9 +154,10 @@ def take_item_lists(
     room = min(count, ROW_CHUNKS * wanted + MORE_CHUNKS)
     capacity = wanted * (chunks.mean + 1) * 9 // 8 + MORE_VALUES
     ids_at = RESULTS + PER_ROW * wanted
+    sets = allocate(SETS_BYTES)  # apart from what the result keeps, so that the next call reuses it
     while True:
         numbers = ids_at + (1 + 2 * buffers) * room
-        memory = as_array(allocate(8 * numbers + SETS_BYTES), np.int64)
+        memory = as_array(allocate(8 * numbers), np.int64)
         base, row_bytes = address(memory), 8 * wanted
         first, at_ids = base + 8 * RESULTS, base + 8 * ids_at
         width = 4 if capacity <= MAX_OFFSET else 8
@@ -174,7 +175,7 @@ def take_item_lists(
             firsts=first + 4 * row_bytes, nulls=first + 5 * row_bytes, back=first + 6 * row_bytes,
             ids=at_ids, buffer_starts=at_ids + 8 * room,
             buffer_sizes=at_ids + 8 * (1 + buffers) * room, chunk_capacity=room,
-            sets=base + 8 * numbers, taken_valid=_given(taken_valid),
+            sets=address(sets), taken_valid=_given(taken_valid),
             value_capacity=capacity, offsets=address(offsets), width=width,
             list_valid=_given(list_valid), item_valid=_given(item_valid), slots=address(places),
             positions=address(places) + 8 * capacity, result=base,

@@ -63,6 +63,8 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     wanted = positions(given, int(starts[-1]))
     if len(wanted) == 0:
         return source.empty()
+    if len(wanted) == 1 and source.schema.names:
+        return _take_one(source, wanted.item())
     check_range(int(wanted.min()), int(wanted.max()), starts)
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
