@@ -34,6 +34,8 @@ _FUNCTIONS: dict[str, str] = {
     ">=": "greater_equal",
 }
 _WORDS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_UNSIGNED = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compare(op: str, left: Any, right: Any, *, nulls_last: bool = False) -> Any:
@@ -50,6 +52,8 @@ def compare(op: str, left: Any, right: Any, *, nulls_last: bool = False) -> Any:
         return pa.nulls(count_rows((left, right)), pa.bool_())
     if pa.types.is_nested(left.type):
         return _nested(op, left, right, 1 if nulls_last else -1)
+    if pa.types.is_floating(left.type) and isinstance(right, pa.Scalar) and right.is_valid:
+        return _with_float(op, left, right)
     return getattr(pc, _FUNCTIONS[op])(comparable(left), comparable(right))
 
 
@@ -103,6 +107,21 @@ def floats_of(ordered: Any, kind: Any) -> Any:
     bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
     nulls = ordered.is_null().to_numpy(zero_copy_only=False)
     return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
+
+
+def _with_float(op: str, array: Any, number: Any) -> Any:
+    """A comparison with one float by the bits, which are in order.
+
+    As signed integers they are in the order of positive numbers; as unsigned ones, negative numbers
+    are in reverse order behind these.
+    """
+    width = array.type.bit_width
+    bits: Any = repeat(number, 1).view(_WORDS[width])
+    if op in _FLIPPED and bits[0].as_py() < 0:
+        op, bits, array = _FLIPPED[op], bits.view(_UNSIGNED[width]), array.view(_UNSIGNED[width])
+    else:
+        array = array.view(_WORDS[width])
+    return getattr(pc, _FUNCTIONS[op])(array, bits[0])
 
 
 def _nested(op: str, left: Any, right: Any, null: int) -> Any:

@@ -18,7 +18,6 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary, too_large, wi
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
-from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
 from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct, like, list_spans
@@ -147,6 +146,13 @@ def _by_constant(op: str, left: Any, right: Any) -> Any:
     floating = pa.types.is_floating(kind) and kind.bit_width > 16
     if (integers and op in {"+", "-", "*"}) or (floating and op in {"+", "-", "*", "/"}):
         return getattr(pc, _PLAIN[op])(left, right)
+    if integers and op in {"/", "%"} and right.as_py() > 0:
+        if op == "/":
+            return pc.divide(left, right)
+        numbers = _numbers(left)
+        return pa.array(
+            np.fmod(numbers, numbers.dtype.type(right.as_py())), kind, mask=_nulls(left)
+        )
     return None
 
 
@@ -406,9 +412,6 @@ def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple
 
 
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
-    numbers = compare_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
-    if numbers is not None:
-        return numbers
     left, right = _sides(node, batch)
     if all(isinstance(side, pa.Scalar) for side in (left, right)):
         left = repeat(left, batch.num_rows)
@@ -419,9 +422,6 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
 
 
 def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
-    numbers = compute_numbers(node, batch.num_rows, lambda part: evaluate(part, batch))
-    if numbers is not None:
-        return numbers
     left, right = _sides(node, batch)
     return combine(node.op, left, right, batch.num_rows)
 

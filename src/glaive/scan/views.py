@@ -27,7 +27,7 @@ from glaive.scan.projection import (
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from glaive.expr.filters import Filter, FilterShapes
+    from glaive.expr.filters import Filter
     from glaive.scan.joined import JoinedFragments
 
 T = TypeVar("T")
@@ -210,13 +210,12 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 class Views:
     """The projections of a snapshot that were needed, each worked out once."""
 
-    __slots__ = ("_filters", "_kept", "_shapes", "snapshot")
+    __slots__ = ("_filters", "_kept", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._kept: dict[object, BoundProjection] = {}
         self._filters: dict[str, Filter] = {}
-        self._shapes: FilterShapes | None = None
 
     def scan(
         self,
@@ -238,13 +237,10 @@ class Views:
         """A filter bound to the columns; what was written as text is kept."""
         condition = self._filters.get(source) if isinstance(source, str) else None
         if condition is None:
-            from glaive.expr.filters import FilterShapes, bind_filter
+            from glaive.expr.filters import bind_filter
 
             schema = self.snapshot.manifest.schema
-            shapes = self._shapes
-            if shapes is None:
-                shapes = self._shapes = FilterShapes()
-            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS, shapes=shapes)
+            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
             if isinstance(source, str):
                 if len(self._filters) >= _MAX_PROJECTIONS:
                     self._filters.clear()

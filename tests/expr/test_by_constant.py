@@ -1,4 +1,4 @@
-"""Numbers computed in blocks are those computed at once, for every type and edge."""
+"""Numbers computed with a constant are those computed with an array, for every type and edge."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.expr import tree
-from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.compare import compare
 from glaive.expr.evaluate import combine
 from glaive.expr.filters import bind_value
 from glaive.format.fields import LanceSchema
 
 ROWS = 40_000
-"""More than two blocks."""
 
 WHOLE = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = [pa.float32(), pa.float64()]
@@ -48,70 +45,41 @@ def bits(array: Any) -> tuple[Any, bytes]:
     return valid.tobytes(), np.where(np.isnan(numbers), numbers.dtype.type(0), numbers).tobytes()
 
 
-def operands(kind: pa.DataType, seed: int) -> dict[str, Any]:
-    return {"a": column(kind, seed), "b": column(kind, seed + 1, nulls=False)}
-
-
-def leaf_of(arrays: dict[str, Any]) -> Any:
-    return lambda node: node.scalar() if isinstance(node, tree.Literal) else arrays[node.path]
-
-
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", [*WHOLE, *FLOATS], ids=str)
 @pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
 def test_arithmetic_is_that_of_whole_arrays(kind: pa.DataType, op: str) -> None:
-    arrays = operands(kind, 1)
-    a, b = tree.Column("a", kind), tree.Column("b", kind)
+    left = column(kind, 1)
     constants = (1, 2, 3, 7, 100, 127) if kind in WHOLE else (1.0, 2.0, 7.0, 1.5, 1e6, -3.0)
     with np.errstate(all="ignore"):
         for value in constants:
-            node = tree.Arithmetic(op, a, tree.Literal(value, kind))
-            result = compute_numbers(node, ROWS, leaf_of(arrays))
-            wanted = combine(op, arrays["a"], pa.repeat(pa.scalar(value, kind), ROWS), ROWS)
-            if result is None:
-                assert op in "/%"
-                assert value < 0
-                continue
+            constant = pa.scalar(value, kind)
+            result = combine(op, left, constant, ROWS)
             result.validate(full=True)
             assert result.type == kind
-            assert bits(result) == bits(wanted), value
-        if op in "+-*":
-            result = compute_numbers(tree.Arithmetic(op, a, b), ROWS, leaf_of(arrays))
-            assert bits(result) == bits(combine(op, arrays["a"], arrays["b"], ROWS))
+            assert bits(result) == bits(combine(op, left, pa.repeat(constant, ROWS), ROWS)), value
 
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [*WHOLE, *FLOATS], ids=str)
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
 def test_comparisons_are_those_of_whole_arrays(kind: pa.DataType, op: str) -> None:
-    arrays = operands(kind, 3)
-    a, b = tree.Column("a", kind), tree.Column("b", kind)
+    left = column(kind, 3)
     constants = (0, 1, 50) if kind in WHOLE else (0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"))
     for value in constants:
-        result = compare_numbers(
-            tree.Compare(op, a, tree.Literal(value, kind)), ROWS, leaf_of(arrays)
-        )
+        constant = pa.scalar(value, kind)
+        result = compare(op, left, constant)
         result.validate(full=True)
-        assert result.equals(compare(op, arrays["a"], pa.scalar(value, kind))), value
-    result = compare_numbers(tree.Compare(op, a, b), ROWS, leaf_of(arrays))
-    assert result.equals(compare(op, arrays["a"], arrays["b"]))
+        assert result.equals(compare(op, left, pa.repeat(constant, ROWS))), value
 
 
 def test_the_order_of_floats_sets_zeros_and_signed_nan_apart() -> None:
     numbers = pa.array(np.array([-np.nan, -np.inf, -1.5, -0.0, 0.0, 1.5, np.inf, np.nan]))
-    place = tree.Column("a", pa.float64())
     for at, value in enumerate(numbers.to_pylist()):
         if at == 0:
             continue  # Python's NaN has no sign to speak of
-        literal = tree.Literal(value, pa.float64())
-        result = compare_numbers(tree.Compare("<", place, literal), 8, lambda _: numbers)
+        result = compare("<", numbers, pa.scalar(value))
         assert result.to_pylist() == [i < at for i in range(8)], value
-
-
-def test_a_null_constant_makes_all_null() -> None:
-    node = tree.Arithmetic("+", tree.Column("a", pa.int64()), tree.Literal(None, pa.int64()))
-    arrays = {"a": pa.array([1, 2, 3])}
-    assert compute_numbers(node, 3, leaf_of(arrays)).equals(pa.nulls(3, pa.int64()))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 16_384, 16_385])
