@@ -19,9 +19,8 @@ from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import coerce, tree
 from glaive.expr.coerce import plain, type_text
 from glaive.expr.constants import ConstantList, as_column, list_as, list_as_column
-from glaive.expr.cursor import close_names, failure, position_text
 from glaive.expr.functions import registry
-from glaive.expr.parse import parse
+from glaive.expr.parse import close_names, failure, parse, position_text
 from glaive.expr.tree import Literal, Node
 from glaive.format.extension import storage_type
 from glaive.format.field import quoted_name

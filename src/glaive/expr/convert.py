@@ -24,7 +24,7 @@ from glaive.arrow.validation import MAX_NESTING, exported_metadata
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.bind import Names
-from glaive.expr.cursor import close_names
+from glaive.expr.parse import close_names
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Compare, InList, Literal, Name, Node
 
 # --- Functions of Substrait and of Arrow, mapped to those of the filter language --------

@@ -10,42 +10,279 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow import compute as pc
+from glaive.dataclass import NamedTuple
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.coerce import is_string, type_text
-from glaive.expr.constants import ConstantList, read_list
-from glaive.expr.cursor import (
-    AND,
-    COMPARISONS,
-    EQUAL,
-    INSTEAD,
-    IS,
-    KEYWORDS,
-    LIKE,
-    NEGATABLE,
-    NO_OPERAND,
-    NOT,
-    OR,
-    PLUS,
-    SHIFT,
-    SIGNS,
-    TIMES,
-    WORDS,
-    Cursor,
-    Kind,
-    Token,
-    negated_number,
-    number_of,
-)
+from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, is_string, sized, type_text
+from glaive.expr.constants import LONG_LIST, ConstantList, read_list
 from glaive.expr.texts import is_timestamp, value_texts
-from glaive.expr.tree import MAX_ARGUMENTS, MAX_DEPTH, MAX_NODES, Literal, Node
+from glaive.expr.tree import (
+    MAX_ARGUMENTS,
+    MAX_DEPTH,
+    MAX_JOINED,
+    MAX_NODES,
+    MAX_TEXT,
+    Literal,
+    Node,
+)
 from glaive.format.field import quoted_name
+
+# --- Errors that show a position in the source text -------------------------------------
+
+_BEFORE, _AFTER = 50, 30
+"""Characters displayed around the position."""
+
+
+def failure(problem: str, text: str, at: int) -> FilterError:
+    """An error with the problem and its position in the text, if that is known."""
+    return FilterError(f"{problem}{position_text(text, at)}")
+
+
+def position_text(text: str, at: int) -> str:
+    """Line and column, the line and a caret below the position; empty without a text."""
+    if not text or at < 0:
+        return ""
+    at = min(at, len(text))
+    start = text.rfind("\n", 0, at) + 1
+    stop = text.find("\n", at)
+    stop = len(text) if stop < 0 else stop
+    line = text.count("\n", 0, at) + 1
+    first, last = max(start, at - _BEFORE), min(stop, at + _AFTER)
+    left = ("…" if first > start else "") + text[first:at]
+    right = text[at:last] + ("…" if last < stop else "")
+    position = f"column {at - start + 1}" if "\n" not in text else f"line {line}, {at - start + 1}"
+    excerpt = "".join(c if c.isprintable() else " " for c in left + right)
+    return f" ({position})\n  {excerpt}\n  {' ' * len(left)}^"
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'a', 'b'?``, or an empty string."""
+    from difflib import get_close_matches
+
+    names = list(dict.fromkeys(known))
+    by_lower = {name.lower(): name for name in names}
+    close = get_close_matches(name.lower(), list(by_lower), n=3)
+    return f"; did you mean {', '.join(repr(by_lower[name]) for name in close)}?" if close else ""
+
+
+# --- Split filter text into tokens ------------------------------------------------------
+
+
+class Kind(Enum):
+    """Kinds of tokens."""
+
+    WORD = "word"
+    QUOTED = "quoted name"
+    TEXT = "text"
+    NUMBER = "number"
+    BYTES = "bytes"
+    SIGN = "sign"
+    LIST = "list of constants"
+    END = "end of the text"
+
+
+class Token(NamedTuple):
+    """``value``: the name, the contents of a string without quotes, the digits, the sign.
+
+    A long list of constants in the brackets of ``IN (…)`` is one token.
+    """
+
+    kind: Kind
+    value: str
+    at: int
+    end: int
+
+    @property
+    def upper(self) -> str:
+        """A word in upper case; empty for other tokens, quoted names included."""
+        return self.value.upper() if self.kind is Kind.WORD else ""
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|--[^\n]*)
+    | (?P<comment>/\*)
+    | (?P<bytes>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<text>'[^']*+(?:''[^']*+)*+'|"[^"]*+(?:""[^"]*+)*+")
+    | (?P<quoted>`[^`]*+(?:``[^`]*+)*+`)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<sign>::|<=>|<=|>=|<>|!=|==|\|\||<<|>>|!~~\*|!~~|!~\*|!~|~~\*|~~|~\*
+              |[-+*/%=<>(),.\[\]~&|^\#?:;@!{}$\\])
+    """,
+    re.VERBOSE,
+)
+_EDGE = re.compile(r"/\*|\*/")
+_MAX_TOKENS = 4 * MAX_NODES
+_TOO_MANY = f"the filter has more than {MAX_NODES} names, constants and operations"
+
+
+def _tokens(text: str) -> list[Token]:
+    """Split a text into tokens; the last one is the end.
+
+    Raises
+    ------
+    FilterError
+        The text is too long, or has characters that are not part of a token.
+    """
+    if len(text) > MAX_TEXT:
+        raise failure(
+            f"the filter has {len(text)} characters; at most {MAX_TEXT} are supported. Join "
+            "with a table of the values instead.",
+            "",
+            -1,
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # The text is not shown: it cannot be written to a terminal or a log either.
+        raise failure(
+            f"character {error.start + 1} of the filter, {text[error.start]!a}, is half of a "
+            "pair of UTF-16 and no character",
+            "",
+            -1,
+        ) from None
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise failure(_unknown(text[at]), text, at)
+        group, end = str(match.lastgroup), match.end()
+        if group == "comment":
+            end = _comment_end(text, at)
+        elif group != "space":
+            tokens.append(_token(group, match.group(), text, at, end))
+            if tokens[-1].value == "(" and len(tokens) > 1 and tokens[-2].upper == "IN":
+                items = LONG_LIST.match(text, end)
+                if items is not None:
+                    tokens.append(Token(Kind.LIST, items.group(), end, items.end()))
+                    end = items.end()
+            if len(tokens) > _MAX_TOKENS:
+                raise failure(_TOO_MANY, text, at)
+        at = end
+    tokens.append(Token(Kind.END, "", at, at))
+    return tokens
+
+
+def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:
+    kind, value = Kind[group.upper()], raw
+    if kind in {Kind.TEXT, Kind.QUOTED}:
+        quote = raw[0]
+        value = raw[1:-1].replace(quote * 2, quote)
+        if kind is Kind.QUOTED and not value:
+            raise failure("a name between back-ticks is empty", text, at)
+    elif kind is Kind.BYTES:
+        value = raw[2:-1] if raw.endswith("'") else raw[2:]
+        value = value.zfill(len(value) + len(value) % 2)
+    return Token(kind, value, at, end)
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth, at = 1, start + 2
+    while depth:
+        edge = _EDGE.search(text, at)
+        if edge is None:
+            raise failure("a comment is not closed: '*/' is missing", text, start)
+        depth += 1 if edge.group() == "/*" else -1
+        at = edge.end()
+    return at
+
+
+def _unknown(character: str) -> str:
+    names = {"'": "text", '"': "text", "`": "name"}
+    if character in names:
+        return f"a {names[character]} is not closed: {character} is missing at its end"
+    return f"{character!r} has no meaning in a filter"
+
+
+# --- Operators and words of the filter language, and the precedence of operators --------
+
+OR, AND, NOT, IS, LIKE, EQUAL = 5, 10, 15, 17, 19, 20
+SHIFT, PLUS, TIMES, CAST, DOT = 22, 30, 40, 50, 60
+
+COMPARISONS = {
+    "=": "=",
+    "==": "=",
+    "!=": "!=",
+    "<>": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+SIGNS = {
+    **dict.fromkeys(COMPARISONS, EQUAL),
+    **dict.fromkeys(("<<", ">>"), SHIFT),
+    **dict.fromkeys("+-", PLUS),
+    **dict.fromkeys(("*", "/", "%", "||"), TIMES),
+    "::": CAST,
+    "[": DOT,
+    ".": DOT,
+}
+WORDS = {"OR": OR, "AND": AND, "IS": IS, "LIKE": LIKE, "ILIKE": LIKE, "BETWEEN": EQUAL, "IN": EQUAL}
+NEGATABLE = {"LIKE", "ILIKE", "BETWEEN", "IN"}
+
+NO_OPERAND = {"AND", "OR", "IS", "IN", "LIKE", "ILIKE", "BETWEEN", "ESCAPE", "WHEN", "THEN", "END"}
+"""Words that cannot start an operand."""
+KEYWORDS = NO_OPERAND | {
+    "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
+    "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
+}  # fmt: skip
+"""Words with a meaning in some positions: as names they are rendered in back-ticks."""
+
+INSTEAD = {
+    "~": "call regexp_like(text, pattern)",
+    "~*": "call regexp_like(text, pattern, 'i')",
+    "!~": "write NOT regexp_like(text, pattern)",
+    "!~*": "write NOT regexp_like(text, pattern, 'i')",
+    "~~": "write LIKE",
+    "~~*": "write ILIKE",
+    "!~~": "write NOT LIKE",
+    "!~~*": "write NOT ILIKE",
+    "<=>": "write IS NOT DISTINCT FROM",
+    "&": "AND is written AND",
+    "|": "OR is written OR",
+    "REGEXP": "call regexp_like(text, pattern)",
+    "RLIKE": "call regexp_like(text, pattern)",
+    "SIMILAR": "call regexp_like(text, pattern)",
+    "ISNULL": "write IS NULL",
+    "NOTNULL": "write IS NOT NULL",
+    "DIV": "write /, which truncates quotients of integers",
+    "MOD": "write %",
+    "XOR": "write IS DISTINCT FROM",
+}
+"""Operators that are not part of the language, and what to write instead."""
+
+
+def number_of(token: Token) -> Literal:
+    """The constant of a number token."""
+    digits = token.value
+    if digits.isdecimal():
+        # No 64-bit integer has more than 20 digits, and int() is slow for many digits.
+        value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
+        if value < 1 << 64:
+            kind = pa.int64() if value < 1 << 63 else pa.uint64()
+            return Literal(value, kind, at=token.at)
+    return Literal(float(digits), pa.float64(), at=token.at)
+
+
+def negated_number(literal: Literal, at: int) -> Literal:
+    """The number with a minus before it, which is at ``at``."""
+    value = -literal.value
+    if not isinstance(value, int):
+        return Literal(value, literal.type, at=at)
+    if value >= -(1 << 63):
+        return Literal(value, pa.int64(), at=at)
+    return Literal(float(value), pa.float64(), at=at)
+
 
 # --- Intervals such as ``1 month 2 days``: months, days and nanoseconds; adding them to dates
 # As in the reference implementation, they are allowed only as arguments of functions.
@@ -155,8 +392,116 @@ def parse(text: str) -> Node:
     return _Parser(text).parse()
 
 
-class _Parser(Cursor):
-    """Parses one text."""
+class _Parser:
+    """Parses one text.
+
+    ``depth`` is the current nesting depth, ``calls`` the number of function calls around the
+    position, ``nodes`` the number of nodes made so far, ``joined`` that of words AND and OR.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.next = self.depth = self.nodes = self.calls = self.joined = 0
+
+    @property
+    def token(self) -> Token:
+        """The current token."""
+        return self.tokens[self.next]
+
+    def is_end(self) -> bool:
+        """Whether this is the end of the text."""
+        return self.tokens[self.next].kind is Kind.END
+
+    def advance(self) -> Token:
+        """Return the current token and go to the next."""
+        token = self.tokens[self.next]
+        if token.kind is not Kind.END:
+            self.next += 1
+        return token
+
+    def is_sign(self, sign: str) -> bool:
+        """Whether the current token is this sign."""
+        token = self.tokens[self.next]
+        return token.kind is Kind.SIGN and token.value == sign
+
+    def take(self, sign: str) -> bool:
+        """Go past this sign if it is the current token; returns whether it was."""
+        present = self.is_sign(sign)
+        if present:
+            self.next += 1
+        return present
+
+    def expect(self, sign: str, after: str) -> None:
+        """Go past this sign, which must be the current token."""
+        if not self.take(sign):
+            raise self.wrong(f"expected {sign!r} {after}, found {self.token_text()}")
+
+    def take_word(self, *words: str) -> bool:
+        """Go past these words (in upper case) if they follow; returns whether they did."""
+        present = all(
+            self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
+            for i, word in enumerate(words)
+        )
+        if present:
+            self.next += len(words)
+        return present
+
+    def token_text(self) -> str:
+        """The current token, for errors."""
+        token = self.token
+        is_end = token.kind is Kind.END
+        return str(token.kind.value) if is_end else repr(self.text[token.at : token.end][:40])
+
+    def wrong(self, problem: str, at: int | None = None) -> FilterError:
+        """An error at the current token, or at ``at``."""
+        return failure(problem, self.text, self.token.at if at is None else at)
+
+    def is_typed_literal(self) -> bool:
+        """Whether ``(digits) 'text'`` follows."""
+        at = self.next + 1
+        while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value in {",", "-"}:
+            at += 1
+        return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
+
+    def type(self) -> Any:
+        """Read the name of a type."""
+        token = self.advance()
+        name = token.value.lower()
+        if token.kind is Kind.WORD and name in TIMED + DECIMALS:
+            return self.sized(name, token)
+        if token.kind is not Kind.WORD or name not in SIMPLE:
+            known = ", ".join(
+                dict.fromkeys([*SIMPLE, "timestamp(digits)", "decimal(digits, scale)"])
+            )
+            raise self.wrong(
+                f"unknown type {self.text[token.at : token.end]!r}. Types: {known}", token.at
+            )
+        for more in ("unsigned", "precision"):
+            if f"{name} {more}" in SIMPLE and self.take_word(more.upper()):
+                name = f"{name} {more}"
+        return SIMPLE[name]
+
+    def sized(self, name: str, token: Token) -> Any:
+        """Read the bracketed sizes after the name of a type."""
+        sizes: list[int] = []
+        if self.take("("):
+            while not self.take(")"):
+                if sizes:
+                    self.expect(",", "or ')' in the type")
+                minus = self.take("-")
+                number = self.advance()
+                if number.kind is not Kind.NUMBER or not number.value.isdecimal():
+                    raise self.wrong(
+                        f"expected a number of digits, found {number.value!r}", number.at
+                    )
+                sizes.append(int(number.value[:5]) * (-1 if minus else 1))
+        data_type = sized(name, tuple(sizes))
+        if isinstance(data_type, str):
+            raise self.wrong(data_type, token.at)
+        if self.take_word("WITH") or self.take_word("AT"):
+            raise self.wrong("filters have no timestamps with a time zone; leave the zone out")
+        return data_type
 
     def parse(self) -> Node:
         if self.is_end():
@@ -214,9 +559,7 @@ class _Parser(Cursor):
     def count(self, node: Node) -> Node:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise self.wrong(
-                f"the filter has more than {MAX_NODES} names, constants and operations"
-            )
+            raise self.wrong(_TOO_MANY)
         return node
 
     def operator(self, left: Node, token: Token, binding: int) -> Node:
@@ -256,8 +599,14 @@ class _Parser(Cursor):
     def chain(
         self, word: str, join: Callable[..., Node], left: Node, at: int, binding: int
     ) -> Node:
-        operands = [left, self.expression(binding)]
-        while self.take_word(word):
+        operands = [left]
+        while len(operands) < 2 or self.take_word(word):
+            self.joined += 1
+            if self.joined > MAX_JOINED:
+                raise self.wrong(
+                    f"the filter has more than {MAX_JOINED} words AND and OR: compare with a list "
+                    "(IN), or join with a table of the values instead"
+                )
             operands.append(self.count(self.expression(binding)))
         return join(*operands, at=at)
 
