@@ -102,20 +102,19 @@ def check_members(source: Any, kind: Any) -> None:
 
 
 def _try_each(array: Any, kind: Any) -> Any:
-    """Convert each distinct value on its own; null where that fails."""
-    if pa.types.is_nested(array.type):
-        raise FilterError(f"TRY_CAST of {array.type}: a value does not fit {kind}")
+    """Convert each distinct value on its own, or each row if it is nested; null where it fails."""
     if pa.types.is_string_view(kind):  # of which Arrow takes no rows
         return _try_each(array, pa.large_string()).cast(kind)
-    encoded = dictionary_encoded(array)
+    encoded = None if pa.types.is_nested(array.type) else dictionary_encoded(array)
+    distinct = array if encoded is None else encoded.dictionary
     converted = []
-    for i in range(len(encoded.dictionary)):
+    for i in range(len(distinct)):
         try:
-            converted.append(_convert(encoded.dictionary[i : i + 1], kind))
+            converted.append(_convert(distinct[i : i + 1], kind))
         except (pa.ArrowInvalid, OverflowError):
             converted.append(pa.nulls(1, kind))
     values: Any = concat_arrays(converted) if converted else pa.nulls(0, kind)
-    return values.take(encoded.indices)
+    return values if encoded is None else values.take(encoded.indices)
 
 
 def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each

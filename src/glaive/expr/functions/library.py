@@ -37,7 +37,8 @@ _NAMES: Final = """
     to_unixtime
     array_any_value/list_any_value array_append/list_append/array_push_back/list_push_back
     array_compact/list_compact array_concat/array_cat/list_concat/list_cat array_dims/list_dims
-    array_distance/list_distance array_distinct/list_distinct array_except/list_except
+    array_distance/list_distance array_distinct/list_distinct
+    array_element/array_extract/list_element/list_extract array_except/list_except
     array_intersect/list_intersect array_max/list_max array_min array_ndims/list_ndims
     array_normalize/list_normalize array_pop_back/list_pop_back array_pop_front/list_pop_front
     array_position/array_indexof/list_position/list_indexof array_positions/list_positions

@@ -14,7 +14,7 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.compare import comparable, compare, same
-from glaive.expr.functions.coercion import INTEGER, check_count, is_string, refuse, unify
+from glaive.expr.functions.coercion import check_count, is_string, refuse, unify
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.rows import (
@@ -206,23 +206,6 @@ def _array_has_any(values: Any, others: Any) -> Any:
     parts, wanted = ListParts.of(values), ListParts.of(broadcast(others, 1))
     contained = pc.is_in(parts.values, value_set=wanted.values)
     return pc.if_else(values.is_valid(), pa.array(parts.any_of(contained)), None)
-
-
-def _element_types(call: Call) -> Types:
-    check_count(call, 2, 2)
-    kind = list_type(call, 0)
-    return (kind, INTEGER(call, 1)[0]), kind.value_type
-
-
-@function("array_element", "array_extract", "list_element", "list_extract", takes=_element_types)
-def _array_element(values: Any, number: Any) -> Any:
-    rows = count_rows((values, number))
-    values = broadcast(values, rows)
-    parts = ListParts.of(values)
-    positions = pc.fill_null(broadcast(number, rows), 0).to_numpy(zero_copy_only=False)
-    at = np.where(positions > 0, positions - 1, parts.sizes + positions)
-    present = (positions != 0) & (at >= 0) & (at < parts.sizes)
-    return parts.values.take(pa.array(np.where(present, parts.begin + at, 0), mask=~present))
 
 
 def _array_types(call: Call) -> Types:

@@ -6,14 +6,13 @@ from collections import Counter
 from functools import reduce
 from typing import Any
 
-from glaive.arrow.chunked import too_large
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature, unify
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, find, function
-from glaive.expr.rows import array_of, broadcast, broadcast_all, count_rows, pa, pc
+from glaive.expr.rows import broadcast, broadcast_all, count_rows, pa, pc
 
 is_kind = pa.types
 
@@ -184,34 +183,13 @@ function("cast_to_type", takes=_cast_types)(_cast)
 
 @function("arrow_try_cast", takes=engine_types)
 def _arrow_try_cast(value: Any, name: Any) -> Any:
-    types = find("arrow_try_cast").resolve([value.type, name.type], [None, name])
-    return _try_cast(broadcast(value, count_rows((value, name))), types[1])
+    kind = find("arrow_try_cast").resolve([value.type, name.type], [None, name])[1]
+    return cast(_cast(value, name), kind, attempt=True)
 
 
 @function("try_cast_to_type", takes=engine_types)
 def _try_cast_to_type(value: Any, like: Any) -> Any:
-    return _try_cast(_cast(value, like), like.type)
-
-
-def _try_cast(value: Any, kind: Any) -> Any:
-    """Cast as ``TRY_CAST`` does; values that cannot be cast become null."""
-    if not is_kind.is_nested(value.type) and not is_kind.is_nested(kind):
-        return cast(value, kind, attempt=True)
-    try:
-        return value.cast(kind)
-    except pa.ArrowInvalid as error:
-        if too_large(error) and len(value) > 1:
-            raise
-        return array_of([_try_cast_scalar(scalar, kind) for scalar in value], kind)
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise FilterError(f"values of type {value.type} cannot be cast to {kind}") from None
-
-
-def _try_cast_scalar(value: Any, kind: Any) -> Any:
-    try:
-        return value.cast(kind).as_py()
-    except pa.ArrowInvalid:
-        return None
+    return cast(_cast(value, like), like.type, attempt=True)
 
 
 @function("version", takes=signature(result=pa.string()))
