@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -84,9 +85,13 @@ def shapes_of(values: Any, name: str) -> Shapes:
     make = _MAKERS.get(kind.layout, _from_lists)
     try:
         shapes[there] = make(shapely, present, kind.layout)
-    except (shapely.errors.ShapelyError, ValueError) as error:
-        row, problem = _first_failure(make, shapely, present, kind.layout) or (0, str(error))
-        raise _wrong(name, kind.path, int(there[row]), problem) from None
+    except (shapely.errors.ShapelyError, ValueError):
+        for row, place in enumerate(there.tolist()):
+            try:
+                make(shapely, present[row : row + 1], kind.layout)
+            except (shapely.errors.ShapelyError, ValueError) as error:
+                raise _wrong(name, kind.path, place, str(error)) from None
+        raise
     return shapes
 
 
@@ -97,24 +102,6 @@ def _wrong(name: str, path: str, row: int, problem: str) -> FilterError:
         f"{name}: column {path!r}: the value in row {row} of those tested is no geometry: "
         f"{problem}. Exclude it by another test, or replace it"
     )
-
-
-def _first_failure(make: Any, shapely: Any, values: Any, layout: str) -> tuple[int, str] | None:
-    """The first value of which no shape can be made, and why; by halves."""
-    start, stop, problem = 0, len(values), ""
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            make(shapely, values[start:middle], layout)
-        except (shapely.errors.ShapelyError, ValueError) as error:
-            stop, problem = middle, str(error)
-        else:
-            start = middle
-    try:
-        make(shapely, values[start:stop], layout)
-    except (shapely.errors.ShapelyError, ValueError) as error:
-        problem = str(error)
-    return (start, problem) if problem else None
 
 
 def _from_bytes(shapely: Any, values: Any, _layout: str) -> Shapes:
@@ -342,55 +329,42 @@ def _distance(left: Any, right: Any) -> Any:
 # --- of one geometry ------------------------------------------------------------------------
 
 
-@_function("st_area", takes=_one(pa.float64()))
-def _area(geometry: Any) -> Any:
-    shapes = shapes_of(geometry, "st_area")
-    return _numbers(library("st_area").area(shapes), shapes)
-
-
-@_function("st_length", "st_length2d", takes=_one(pa.float64()))
-def _length(geometry: Any) -> Any:
-    """Of lines; that of all others is 0."""
-    shapely, shapes = library("st_length"), shapes_of(geometry, "st_length")
-    of_lines = np.isin(shapely.get_type_id(shapes), _LINES)
-    return _numbers(np.where(of_lines, shapely.length(shapes), 0.0), shapes)
-
-
 _LINES: Final = (1, 5)
 """Lines and sets of lines, as shapely numbers types."""
 
 
-def _bound(name: str, place: int, none: float) -> None:
-    """Register a bound of geometries; ``none``: that of an empty one."""
-
-    @_function(name, takes=_one(pa.float64()))
-    def compute(geometry: Any) -> Any:
-        shapes = shapes_of(geometry, name)
-        bounds = library(name).bounds(shapes)[:, place]
-        return _numbers(np.where(np.isnan(bounds), none, bounds), shapes)
+def _length(shapely: Any, shapes: Shapes) -> Any:
+    """Of lines; that of all others is 0."""
+    return np.where(np.isin(shapely.get_type_id(shapes), _LINES), shapely.length(shapes), 0.0)
 
 
+def _bound(shapely: Any, shapes: Shapes, place: int) -> Any:
+    """One of lowest x and y, highest x and y; infinite of an empty geometry."""
+    bounds = shapely.bounds(shapes)[:, place]
+    return np.where(np.isnan(bounds), np.inf if place < _NUMBERS_OF // 2 else -np.inf, bounds)
+
+
+def _of_one(names: str, kind: Any, compute: Callable[[Any, Shapes], Any]) -> None:
+    """Register a function of one geometry; aliases follow a slash."""
+    name = names.partition("/")[0]
+
+    @_function(*names.split("/"), takes=_one(kind))
+    def computed(geometry: Any) -> Any:
+        shapely, shapes = library(name), shapes_of(geometry, name)
+        return pa.array(compute(shapely, shapes), kind, mask=shapely.is_missing(shapes))
+
+
+_of_one("st_area", pa.float64(), lambda shapely, shapes: shapely.area(shapes))
+_of_one("st_length/st_length2d", pa.float64(), _length)
 for _place, _name in enumerate(("st_xmin", "st_ymin", "st_xmax", "st_ymax")):
-    _bound(_name, _place, np.inf if _place < _NUMBERS_OF // 2 else -np.inf)
-
-
-@_function("st_isempty", takes=_one(pa.bool_()))
-def _is_empty(geometry: Any) -> Any:
-    shapes = shapes_of(geometry, "st_isempty")
-    return pa.array(library("st_isempty").is_empty(shapes), mask=_missing(shapes))
-
-
-@_function("st_isvalid", takes=_one(pa.bool_()))
-def _is_valid(geometry: Any) -> Any:
-    shapes = shapes_of(geometry, "st_isvalid")
-    return pa.array(library("st_isvalid").is_valid(shapes), mask=_missing(shapes))
-
-
-@_function("st_npoints", "st_numpoints", takes=_one(pa.uint32()))
-def _point_count(geometry: Any) -> Any:
-    shapes = shapes_of(geometry, "st_npoints")
-    counts = library("st_npoints").get_num_coordinates(shapes)
-    return pa.array(counts.astype(np.uint32), mask=_missing(shapes))
+    _of_one(_name, pa.float64(), partial(_bound, place=_place))
+_of_one("st_isempty", pa.bool_(), lambda shapely, shapes: shapely.is_empty(shapes))
+_of_one("st_isvalid", pa.bool_(), lambda shapely, shapes: shapely.is_valid(shapes))
+_of_one(
+    "st_npoints/st_numpoints",
+    pa.uint32(),
+    lambda shapely, shapes: shapely.get_num_coordinates(shapes).astype(np.uint32),
+)
 
 
 _TYPE_NAMES: Final = (
@@ -400,21 +374,11 @@ _TYPE_NAMES: Final = (
 """As shapely numbers types, and as pylance spells them."""
 
 
-@_function("st_geometrytype", takes=_one(pa.string_view()))
-def _geometry_type(geometry: Any) -> Any:
-    shapes = shapes_of(geometry, "st_geometrytype")
-    missing = _missing(shapes)
-    numbers = np.where(missing, 0, library("st_geometrytype").get_type_id(shapes))
-    names = pa.array([f"ST_{name}" for name in _TYPE_NAMES])
-    return names.take(pa.array(numbers.astype(np.int64), mask=missing))
+def _geometry_type(shapely: Any, shapes: Shapes) -> Any:
+    return np.array([f"ST_{name}" for name in _TYPE_NAMES])[shapely.get_type_id(shapes)]
 
 
-def _numbers(values: Any, shapes: Shapes) -> Any:
-    return pa.array(values, pa.float64(), mask=_missing(shapes))
-
-
-def _missing(shapes: Shapes) -> Any:
-    return library("geometries").is_missing(shapes)
+_of_one("st_geometrytype", pa.string_view(), _geometry_type)
 
 
 # --- making geometries ----------------------------------------------------------------------
@@ -422,33 +386,22 @@ def _missing(shapes: Shapes) -> Any:
 _MADE: Final = GeometryType(WKB, pa.binary())
 
 
-def _of_text(call: Call) -> Types:
-    library(call.name)
-    check_count(call, 1, 1)
-    return (TEXT(call, 0)[0],), _MADE
+def _made(name: str, rule: Any, layout: str, *others: str) -> None:
+    """Register a function that makes geometries of texts or bytes."""
+
+    def takes(call: Call) -> Types:
+        library(call.name)
+        check_count(call, 1, 1)
+        return (rule(call, 0)[0],), _MADE
+
+    @_function(name, *others, takes=takes, geometries=False)
+    def computed(values: Any) -> Any:
+        typed = pa.ExtensionArray.from_storage(GeometryType(layout, values.type), values)
+        return pa.array(library(name).to_wkb(shapes_of(typed, name)), pa.binary())
 
 
-@_function(
-    "st_geomfromtext", "st_geometryfromtext", "st_wkttosql", takes=_of_text, geometries=False
-)
-def _from_text(texts: Any) -> Any:
-    return _to_wkb("st_geomfromtext", texts, WKT)
-
-
-def _of_bytes(call: Call) -> Types:
-    library(call.name)
-    check_count(call, 1, 1)
-    return (BINARY(call, 0)[0],), _MADE
-
-
-@_function("st_geomfromwkb", "st_wkbtosql", takes=_of_bytes, geometries=False)
-def _geometry_from_bytes(values: Any) -> Any:
-    return _to_wkb("st_geomfromwkb", values, WKB)
-
-
-def _to_wkb(name: str, values: Any, layout: str) -> Any:
-    typed = pa.ExtensionArray.from_storage(GeometryType(layout, values.type), values)
-    return pa.array(library(name).to_wkb(shapes_of(typed, name)), pa.binary())
+_made("st_geomfromtext", TEXT, WKT, "st_geometryfromtext", "st_wkttosql")
+_made("st_geomfromwkb", BINARY, WKB, "st_wkbtosql")
 
 
 def _of_coordinates(call: Call) -> Types:
