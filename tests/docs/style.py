@@ -63,6 +63,7 @@ def plain(markdown: str) -> str:
     text = re.sub(r"^```.*?^```$", "\n", markdown, flags=re.MULTILINE | re.DOTALL)
     # The examples of the style rule show what to avoid.
     text = re.sub(r"^> Before:.*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^\*\*[^*\n]+[.?]\*\*", "", text, flags=re.MULTILINE)
     text = re.sub(r"\{#[\w-]+\}|<[^>\n]+>", " ", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"``[^`]+``|`[^`]+`", "CODE", text)
