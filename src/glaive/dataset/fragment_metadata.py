@@ -328,6 +328,10 @@ class DataFile:
             ) from None
         return file
 
+    def to_wire(self) -> table_pb2.DataFile:
+        """Make the wire message; errors as for :meth:`to_stored`."""
+        return self.to_stored().to_wire()
+
     def to_json(self) -> dict[str, Any]:
         """Convert to values that JSON can represent."""
         values = asdict(self)
@@ -452,8 +456,9 @@ class DataOverlayFile:
         }
 
 
-def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOverlayFile:
-    """Read an overlay; ``file`` is that of the message."""
+def read_overlay(message: table_pb2.DataOverlayFile) -> DataOverlayFile:
+    """Read an overlay."""
+    file = DataFile.of(stored.DataFile.from_wire(message.data_file))
     if message.WhichOneof("coverage") == "field_coverage":
         rows: Any = [_rows(bitmap) for bitmap in message.field_coverage.bitmaps]
     else:
@@ -742,6 +747,10 @@ class FragmentMetadata:
             updated_at=None if updated is None else updated.inline,
             updated_at_in_column=updated is not None and updated.inline is None,
         )
+
+    def to_wire(self) -> table_pb2.DataFragment:
+        """Make the wire message; errors as for :meth:`to_stored`."""
+        return self.to_stored().to_wire()
 
     def data_files(self) -> list[DataFile]:
         """Same as ``files``, which replaces it."""

@@ -1,19 +1,22 @@
 """``LanceOperation``: what a commit does, as values that users construct.
 
-Each class has pylance's name and fields and converts to the table operation that implements it;
-:mod:`glaive.dataset.lance_operation` converts operations that were read to these.
+Each class has pylance's name and fields. Its message has the same, and is read as the table
+operation that implements it; operations that were read are converted the same way back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields, is_dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from operator import index
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from glaive.dataclass import dataclass
 from glaive.dataset.fragment_metadata import (
@@ -22,7 +25,6 @@ from glaive.dataset.fragment_metadata import (
     FragmentMetadata,
     checked_fragments,
     read_overlay,
-    stored_fragments,
 )
 from glaive.dataset.version import warn_deprecated
 from glaive.dataset.writing.plan import DatasetBasePath, numbered
@@ -32,18 +34,11 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.fields import LanceSchema
 from glaive.format.index_section import check_entry
 from glaive.format.pb import table_pb2
+from glaive.format.transaction import WireOperation
 from glaive.format.wire import parse
 from glaive.table.configuration import fill_map
 from glaive.table.index_coverage import covered_fragments
-from glaive.table.operations.append import Append
-from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.merge import Merge, Project
-from glaive.table.operations.overwrite import Clone, Overwrite, Restore
-from glaive.table.operations.rewrite import Rewrite, RewriteGroup
-from glaive.table.operations.update import Delete, Update
-from glaive.table.operations.update_config import UpdateConfig
-from glaive.table.protocol import TableOperation
+from glaive.table.protocol import TableOperation, read_operation
 
 # --- ``Index``: an entry of the index section, as a value -------------------------------
 
@@ -164,6 +159,13 @@ class Index:
 
 _MODES = ("", "rewrite_rows", "rewrite_columns")
 _FRAGMENTS = ("fragments", "updated_fragments", "old_fragments", "new_fragments")
+_RENAMED = {"new_schema": "schema", "updated_fragment_offsets": "updated_fragment_offset_bitmaps"}
+"""Fields whose names in the messages differ."""
+
+_WIRE_NAMES: dict[str, str] = {
+    one.message_type.name: one.name  # type: ignore[union-attr]  # all are messages
+    for one in table_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields
+}
 
 
 def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
@@ -174,12 +176,12 @@ def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
     raise OptionError(f"{what}: expected a LanceSchema or pyarrow.Schema, found {given!r:.60}")
 
 
-def _ids(given: Iterable[int], name: str, end: int = 2**32) -> tuple[int, ...]:
-    """The field ``name``: ids of fragments or columns, below ``end``."""
+def _ids(given: Iterable[int], name: str) -> tuple[int, ...]:
+    """The field ``name``: ids of fragments or columns."""
     numbers = tuple(map(index, given))
     for number in numbers:
-        if not 0 <= number < end:
-            raise OptionError(f"{name}: expected numbers from 0 to {end - 1}, found {number}")
+        if not 0 <= number < 2**32:
+            raise OptionError(f"{name}: expected numbers from 0 to {2**32 - 1}, found {number}")
     return numbers
 
 
@@ -201,23 +203,29 @@ class _WithFragments:
 
 
 class LanceOperation:
-    """The operations that can be committed, as in ``LanceDataset.commit``."""
+    """The operations that can be committed, as in ``LanceDataset.commit``.
+
+    Their fields have the names that those of their messages have.
+    """
 
     class BaseOperation(_WithFragments):
         """What all operations have in common."""
 
         def to_table(self) -> TableOperation:
             """The table operation that implements it."""
-            raise UnsupportedFeatureError(f"{type(self).__name__} cannot be committed")
+            kinds = (one.__name__ for one in type(self).__mro__)
+            known = next((one for one in kinds if one in _WIRE_NAMES), None)
+            if known is None:
+                raise UnsupportedFeatureError(f"{type(self).__name__} cannot be committed")
+            kind: Any = getattr(table_pb2.Transaction, known)
+            message = kind(**_stored_fields(self, kind.DESCRIPTOR))
+            return read_operation(WireOperation(_WIRE_NAMES[known], message))
 
     @dataclass
     class Append(BaseOperation):
         """Add fragments, which must have the columns of the dataset."""
 
         fragments: Iterable[FragmentMetadata]
-
-        def to_table(self) -> TableOperation:
-            return Append(stored_fragments(self.fragments, "fragments"))
 
     @dataclass
     class Overwrite(BaseOperation):
@@ -227,13 +235,6 @@ class LanceOperation:
         fragments: Iterable[FragmentMetadata]
         initial_bases: Sequence[DatasetBasePath] | None = None
 
-        def to_table(self) -> TableOperation:
-            return Overwrite(
-                fragments=stored_fragments(self.fragments, "fragments"),
-                schema=_schema(self.new_schema, "new_schema"),
-                base_paths=numbered(self.initial_bases or ()),
-            )
-
     @dataclass
     class Delete(BaseOperation):
         """Delete rows: fragments with new deletion files, and ids of emptied fragments."""
@@ -241,13 +242,6 @@ class LanceOperation:
         updated_fragments: Iterable[FragmentMetadata]
         deleted_fragment_ids: Iterable[int]
         predicate: str
-
-        def to_table(self) -> TableOperation:
-            return Delete(
-                updated=stored_fragments(self.updated_fragments, "updated_fragments"),
-                removed=_ids(self.deleted_fragment_ids, "deleted_fragment_ids"),
-                predicate=self.predicate,
-            )
 
     @dataclass
     class Merge(BaseOperation):
@@ -266,13 +260,6 @@ class LanceOperation:
                     above=2,
                 )
 
-        def to_table(self) -> TableOperation:
-            return Merge(
-                fragments=stored_fragments(self.fragments, "fragments"),
-                schema=_schema(self.schema, "schema"),
-                preserves_nullability=self.preserves_nullability,
-            )
-
     @dataclass
     class Project(BaseOperation):
         """Replace the schema; files do not change."""
@@ -280,20 +267,11 @@ class LanceOperation:
         schema: LanceSchema
         preserves_nullability: bool = False
 
-        def to_table(self) -> TableOperation:
-            return Project(
-                schema=_schema(self.schema, "schema"),
-                preserves_nullability=self.preserves_nullability,
-            )
-
     @dataclass
     class Restore(BaseOperation):
         """Make an old version the newest one."""
 
         version: int
-
-        def to_table(self) -> TableOperation:
-            return Restore(*_ids([self.version], "version", 2**64))
 
     @dataclass
     class RewriteGroup(_WithFragments):
@@ -312,6 +290,26 @@ class LanceOperation:
         new_details_value: bytes
         new_index_version: int
 
+        @classmethod
+        def from_wire(
+            cls, message: table_pb2.Transaction.Rewrite.RewrittenIndex
+        ) -> LanceOperation.RewrittenIndex:
+            """Read the wire message."""
+            old, new = (str(UUID(bytes=one.uuid)) for one in (message.old_id, message.new_id))
+            details = message.new_index_details
+            return cls(old, new, details.type_url, details.value, message.new_index_version)
+
+        def to_wire(self) -> table_pb2.Transaction.Rewrite.RewrittenIndex:
+            """Make the wire message."""
+            message = table_pb2.Transaction.Rewrite.RewrittenIndex(
+                new_index_version=self.new_index_version
+            )
+            message.old_id.uuid = UUID(self.old_id).bytes
+            message.new_id.uuid = UUID(self.new_id).bytes
+            message.new_index_details.type_url = self.new_details_type_url
+            message.new_index_details.value = self.new_details_value
+            return message
+
     @dataclass
     class Rewrite(BaseOperation):
         """Replace groups of fragments, as a compaction does."""
@@ -319,37 +317,12 @@ class LanceOperation:
         groups: Iterable[LanceOperation.RewriteGroup]
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex] = ()
 
-        def to_table(self) -> TableOperation:
-            groups = tuple(
-                RewriteGroup(
-                    stored_fragments(group.old_fragments, "old_fragments"),
-                    stored_fragments(group.new_fragments, "new_fragments"),
-                )
-                for group in self.groups
-            )
-            kind = table_pb2.Transaction.Rewrite.RewrittenIndex
-            indices = []
-            for rewritten_index in self.rewritten_indices:
-                message = kind(new_index_version=rewritten_index.new_index_version)
-                message.old_id.uuid = UUID(rewritten_index.old_id).bytes
-                message.new_id.uuid = UUID(rewritten_index.new_id).bytes
-                message.new_index_details.type_url = rewritten_index.new_details_type_url
-                message.new_index_details.value = rewritten_index.new_details_value
-                indices.append(message)
-            return Rewrite(groups=groups, rewritten_indices=tuple(indices))
-
     @dataclass
     class CreateIndex(BaseOperation):
         """Add and remove index segments."""
 
         new_indices: Sequence[Index]
         removed_indices: Sequence[Index] = ()
-
-        def to_table(self) -> TableOperation:
-            return CreateIndex(
-                new=tuple(index.to_wire() for index in self.new_indices),
-                removed=tuple(removed_index.to_wire() for removed_index in self.removed_indices),
-            )
 
     @dataclass
     class DataReplacementGroup:
@@ -363,14 +336,6 @@ class LanceOperation:
         """Replace the files of some columns of fragments."""
 
         replacements: Sequence[LanceOperation.DataReplacementGroup]
-
-        def to_table(self) -> TableOperation:
-            return DataReplacement(
-                tuple(
-                    (replacement.fragment_id, DataFile.of(replacement.new_file).to_stored())
-                    for replacement in self.replacements
-                )
-            )
 
     DataOverlayFile = DataOverlayFile
 
@@ -419,19 +384,10 @@ class LanceOperation:
                 raise OptionError(
                     f"update_mode: expected one of {_MODES}, found {self.update_mode!r}"
                 )
-            return Update(
-                removed=_ids(self.removed_fragment_ids, "removed_fragment_ids"),
-                updated=stored_fragments(self.updated_fragments, "updated_fragments"),
-                new=stored_fragments(self.new_fragments, "new_fragments"),
-                fields_modified=_ids(self.fields_modified, "fields_modified"),
-                fields_touched=_ids(
-                    self.fields_for_preserving_frag_bitmap, "fields_for_preserving_frag_bitmap"
-                ),
-                columns=self.update_mode == "rewrite_columns",
-                changed_offsets=dict(self.updated_fragment_offsets or {}),
-                inserted_rows=_keys(self.inserted_rows),
-                unfiltered_keys=self.inserted_rows == b"",
-            )
+            made: Any = super().to_table()
+            made = replace(made, unfiltered_keys=self.inserted_rows == b"")
+            operation: TableOperation = made
+            return operation
 
     @dataclass
     class UpdateMap:
@@ -439,6 +395,19 @@ class LanceOperation:
 
         updates: dict[str, str | None]
         replace: bool = False
+
+        @classmethod
+        def from_wire(cls, message: table_pb2.Transaction.UpdateMap) -> LanceOperation.UpdateMap:
+            """Read the wire message."""
+            entries = message.update_entries
+            updates = {one.key: one.value if one.HasField("value") else None for one in entries}
+            return cls(updates, message.replace)
+
+        def to_wire(self) -> table_pb2.Transaction.UpdateMap:
+            """Make the wire message."""
+            message = table_pb2.Transaction.UpdateMap()
+            fill_map(message, self.updates, replace=self.replace)
+            return message
 
     @dataclass
     class UpdateConfig(BaseOperation):
@@ -449,17 +418,6 @@ class LanceOperation:
         schema_metadata_updates: LanceOperation.UpdateMap | None = None
         field_metadata_updates: Mapping[int, LanceOperation.UpdateMap] | None = None
 
-        def to_table(self) -> TableOperation:
-            message = table_pb2.Transaction.UpdateConfig()
-            for name in ("config_updates", "table_metadata_updates", "schema_metadata_updates"):
-                updates = getattr(self, name)
-                if updates is not None:
-                    fill_map(getattr(message, name), updates.updates, replace=updates.replace)
-            for field_id, updates in (self.field_metadata_updates or {}).items():
-                fields = message.field_metadata_updates[field_id]
-                fill_map(fields, updates.updates, replace=updates.replace)
-            return UpdateConfig(message)
-
     @dataclass
     class Clone(BaseOperation):
         """The first version of a clone or branch; can be read, but not committed."""
@@ -469,6 +427,9 @@ class LanceOperation:
         ref_version: int
         ref_path: str
         branch_name: str | None = None
+
+        def to_table(self) -> TableOperation:
+            raise UnsupportedFeatureError(f"{type(self).__name__} cannot be committed")
 
     @dataclass
     class Other(BaseOperation):
@@ -496,134 +457,110 @@ def table_operation(operation: LanceOperation.BaseOperation) -> TableOperation:
         raise
     except (TypeError, AttributeError, ValueError, OverflowError) as error:
         raise OptionError(
-            f"{type(operation).__name__}: a field has no value of its type: {error}"
+            f"{type(operation).__name__}: a value of it cannot be stored: {error}"
         ) from error
 
 
-# --- Convert table operations to the classes of ``LanceOperation`` ----------------------
+# --- Fields of the classes of ``LanceOperation`` as their messages have them ------------
 
 
-def public_operation(operation: TableOperation | Any) -> LanceOperation.BaseOperation:
+def _stored_fields(value: Any, kind: Descriptor) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for entry in fields(value):
+        name, given = entry.name, getattr(value, entry.name)
+        at = kind.fields_by_name[_RENAMED.get(name, name)]
+        if given is None and entry.default is not None:
+            raise TypeError(f"{name} is None")
+        if name in _FRAGMENTS:
+            given = checked_fragments(given, name)
+        elif at.name == "schema":
+            given = _schema(given, name)
+            if "schema_metadata" in kind.fields_by_name:
+                made["schema_metadata"] = given.metadata
+        elif name == "initial_bases":
+            given = numbered(given or ())
+        elif name == "inserted_rows":
+            given = _keys(given)
+        elif name == "update_mode":
+            given = given.upper() or None
+        elif name.endswith(("_ids", "_modified", "_bitmap")):
+            given = _ids(given, name)
+        made[at.name] = _stored(given, at)
+    return made
+
+
+def _stored(given: Any, at: FieldDescriptor) -> Any:
+    kind = at.message_type
+    if kind is None or given is None or isinstance(given, Message):
+        return given
+    if hasattr(given, "to_wire"):
+        return given.to_wire()
+    if isinstance(given, Mapping):
+        return {
+            key: one.to_wire() if hasattr(one, "to_wire") else one for key, one in given.items()
+        }
+    if is_dataclass(given):
+        return _stored_fields(given, kind)
+    if isinstance(given, str):
+        raise TypeError(f"expected values of {kind.name}, found {given!r:.60}")
+    return [_stored(one, at) for one in given]
+
+
+def public_operation(operation: Any) -> LanceOperation.BaseOperation:
     """The class of an operation that was read; ``Other`` if there is none."""
-    if operation.wire_name == "data_overlay":
-        return _overlay(operation.to_wire())
-    turn = _TURNED.get(type(operation))
-    if turn is None:
-        return LanceOperation.Other(operation, operation.wire_name or "")
-    return turn(operation)
+    name = operation.wire_name or ""
+    kind = next((kind for kind, wire_name in _WIRE_NAMES.items() if wire_name == name), "")
+    cls = getattr(LanceOperation, kind, None)
+    if cls is None:
+        return LanceOperation.Other(operation, name)
+    made: LanceOperation.BaseOperation = _public(cls, operation.to_wire())
+    if isinstance(made, LanceOperation.Update) and operation.unfiltered_keys:
+        made.inserted_rows = b""
+    return made
 
 
-def _public(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
-    return [FragmentMetadata.of(fragment) for fragment in fragments]
-
-
-def _updates(message: Any, name: str) -> LanceOperation.UpdateMap | None:
-    return _map_of(getattr(message, name)) if message.HasField(name) else None
-
-
-def _map_of(message: Any) -> LanceOperation.UpdateMap:
-    entries = {
-        entry.key: entry.value if entry.HasField("value") else None
-        for entry in message.update_entries
+def _public(cls: Any, message: Any) -> Any:
+    known = message.DESCRIPTOR.fields_by_name
+    read = {
+        one.name: _value(message, known[_RENAMED.get(one.name, one.name)]) for one in fields(cls)
     }
-    return LanceOperation.UpdateMap(entries, message.replace)
+    return cls(**read)
 
 
-def _overlay(message: Any) -> LanceOperation.BaseOperation:
-    groups = []
-    for group in message.groups:
-        files = [
-            (overlay, DataFile.of(stored.DataFile.from_wire(overlay.data_file)))
-            for overlay in group.overlays
-        ]
-        overlays = [read_overlay(overlay, file) for overlay, file in files]
-        groups.append(LanceOperation.DataOverlayGroup(group.fragment_id, overlays))
-    return LanceOperation.DataOverlay(groups)
+def _value(message: Any, at: FieldDescriptor) -> Any:
+    found, kind = getattr(message, at.name), at.message_type
+    if at.enum_type is not None:
+        return at.enum_type.values_by_number[found].name.lower()
+    if at.name == "schema":
+        return LanceSchema.from_wire(found, getattr(message, "schema_metadata", {}))
+    if kind is None:
+        if at.has_presence and not message.HasField(at.name):
+            return None
+        one = isinstance(found, str | bytes) or not isinstance(found, Sequence)
+        return found if one else list(found)
+    if kind.GetOptions().map_entry:
+        of = kind.fields_by_name["value"].message_type
+        read = {key: one if of is None else _READ[of.name](one) for key, one in found.items()}
+        return read or None
+    if at.has_presence:
+        return _READ[kind.name](found) if message.HasField(at.name) else None
+    values = [_READ[kind.name](one) for one in found]
+    return values or None if at.name == "initial_bases" else values
 
 
-def _overwrite(operation: Overwrite) -> LanceOperation.BaseOperation:
-    bases = [
-        DatasetBasePath(base.path, base.name or None, base.is_dataset_root, base.id)
-        for base in operation.base_paths
-    ]
-    return LanceOperation.Overwrite(operation.schema, _public(operation.fragments), bases or None)
-
-
-def _rewrite(operation: Rewrite) -> LanceOperation.BaseOperation:
-    groups = [
-        LanceOperation.RewriteGroup(_public(group.old), _public(group.new))
-        for group in operation.groups
-    ]
-    indices = [
-        LanceOperation.RewrittenIndex(
-            str(UUID(bytes=index.old_id.uuid)),
-            str(UUID(bytes=index.new_id.uuid)),
-            index.new_index_details.type_url,
-            index.new_index_details.value,
-            index.new_index_version,
-        )
-        for index in operation.rewritten_indices
-    ]
-    return LanceOperation.Rewrite(groups, indices)
-
-
-def _update(operation: Update) -> LanceOperation.BaseOperation:
-    keys = operation.inserted_rows
-    filter_of_keys = keys.SerializeToString() if keys is not None else None
-    return LanceOperation.Update(
-        removed_fragment_ids=list(operation.removed),
-        updated_fragments=_public(operation.updated),
-        new_fragments=_public(operation.new),
-        fields_modified=list(operation.fields_modified),
-        fields_for_preserving_frag_bitmap=list(operation.fields_touched),
-        update_mode="rewrite_columns" if operation.columns else "rewrite_rows",
-        updated_fragment_offsets=dict(operation.changed_offsets) or None,
-        inserted_rows=b"" if operation.unfiltered_keys else filter_of_keys,
-    )
-
-
-def _update_config(operation: UpdateConfig) -> LanceOperation.BaseOperation:
-    message = operation.message
-    fields = message.field_metadata_updates
-    return LanceOperation.UpdateConfig(
-        _updates(message, "config_updates"),
-        _updates(message, "table_metadata_updates"),
-        _updates(message, "schema_metadata_updates"),
-        {field_id: _map_of(update) for field_id, update in fields.items()} or None,
-    )
-
-
-_TURNED: Mapping[type, Callable[[Any], LanceOperation.BaseOperation]] = {
-    Append: lambda operation: LanceOperation.Append(_public(operation.fragments)),
-    Overwrite: _overwrite,
-    Delete: lambda operation: LanceOperation.Delete(
-        _public(operation.updated), list(operation.removed), operation.predicate
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "BasePath": lambda one: DatasetBasePath(
+        one.path, one.name or None, one.is_dataset_root, one.id
     ),
-    Merge: lambda operation: LanceOperation.Merge(
-        _public(operation.fragments), operation.schema, operation.preserves_nullability
-    ),
-    Project: lambda operation: LanceOperation.Project(
-        operation.schema, operation.preserves_nullability
-    ),
-    Restore: lambda operation: LanceOperation.Restore(operation.version),
-    Rewrite: _rewrite,
-    CreateIndex: lambda operation: LanceOperation.CreateIndex(
-        [Index.from_wire(index) for index in operation.new],
-        [Index.from_wire(index) for index in operation.removed],
-    ),
-    DataReplacement: lambda operation: LanceOperation.DataReplacement(
-        [
-            LanceOperation.DataReplacementGroup(fragment_id, DataFile.of(file))
-            for fragment_id, file in operation.replacements
-        ]
-    ),
-    Update: _update,
-    UpdateConfig: _update_config,
-    Clone: lambda operation: LanceOperation.Clone(
-        operation.shallow,
-        operation.ref_name,
-        operation.ref_version,
-        operation.ref_path,
-        operation.branch_name,
-    ),
+    "DataFile": lambda one: DataFile.of(stored.DataFile.from_wire(one)),
+    "DataFragment": lambda one: FragmentMetadata.of(stored.Fragment.from_wire(one)),
+    "DataOverlayFile": read_overlay,
+    "Group": partial(_public, LanceOperation.DataOverlayGroup),
+    "IndexMetadata": Index.from_wire,
+    "KeyExistenceFilter": lambda one: one.SerializeToString(),
+    "Replacement": partial(_public, LanceOperation.DataReplacementGroup),
+    "RewriteGroup": partial(_public, LanceOperation.RewriteGroup),
+    "RewrittenIndex": LanceOperation.RewrittenIndex.from_wire,
+    "UpdateMap": LanceOperation.UpdateMap.from_wire,
 }
+"""Public values by the messages that they are read from."""

@@ -8,7 +8,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Self, TypeVar, overload
@@ -839,14 +839,12 @@ def file_versions(fragments: Iterable[Fragment]) -> set[FormatVersion]:
     return {storage_version(*number) for number in numbers}
 
 
-def encode_lists(
-    first: Iterable[Fragment] = (), second: Iterable[Fragment] = (), third: Iterable[Fragment] = ()
-) -> bytes:
+def encode_lists(by_number: Mapping[int, Iterable[Fragment]]) -> bytes:
     """Part of the message of an operation: its lists, in the fields of these numbers."""
     lists = table_pb2.FragmentLists()
-    lists.first.extend(packed_of(first))
-    lists.second.extend(packed_of(second))
-    lists.third.extend(packed_of(third))
+    names = ("first", "second", "third")
+    for number, fragments in by_number.items():
+        getattr(lists, names[number - 1]).extend(packed_of(fragments))
     return lists.SerializeToString()
 
 

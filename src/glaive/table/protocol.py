@@ -7,17 +7,20 @@ Operations do no input or output: they turn manifests into a draft of the next m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, DatasetNotFoundError, UnsupportedFeatureError
-from glaive.format.fragment import DeletionFile
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import DeletionFile, Fragment, encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
@@ -128,22 +131,37 @@ class TableOperation:
     strict_without_retries: ClassVar[bool] = False
     """Whether, without retries, it conflicts with every concurrent commit."""
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields that have another name in the message. Those that it lacks are no part of it."""
+
     @classmethod
     def from_wire(cls, message: Any) -> Self:
         """Read the operation's message."""
-        raise NotImplementedError
+        return read_fields(cls, message)
 
     def to_wire(self) -> Any:
         """Make the operation's message."""
-        message: Any = getattr(table_pb2.Transaction(), self.wire_name)
-        return parse(type(message)(), b"".join(self.encode()), self.wire_name, "the transaction")
+        message = _kind_of(self.wire_name)()
+        return parse(message, b"".join(self.encode()), self.wire_name, "the transaction")
 
     def encode(self) -> list[bytes]:
-        """Parts of the operation's message in wire format.
-
-        An operation overrides this, where it lists fragments, or :meth:`to_wire`.
-        """
-        return [self.to_wire().SerializeToString()]
+        """Parts of the operation's message in wire format, in the order of its fields."""
+        kind = _kind_of(self.wire_name)
+        parts = []
+        for name, at in _stored_fields(type(self)):
+            value = getattr(self, name)
+            match _type_of(at):
+                case "DataFragment":
+                    parts.append(encode_lists({at.number: value}))
+                    continue
+                case "Field":
+                    given = {at.name: value.to_wire()}
+                    if "schema_metadata" in kind.DESCRIPTOR.fields_by_name:
+                        given["schema_metadata"] = value.metadata
+                case _:
+                    given = {at.name: int(value) if isinstance(value, bool) else value}
+            parts.append(kind(**given).SerializeToString())
+        return parts
 
     @property
     def restored(self) -> int | None:
@@ -194,6 +212,45 @@ class TableOperation:
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The version after ``base``; the first one if that is ``None``."""
         raise NotImplementedError
+
+
+OperationT = TypeVar("OperationT", bound=TableOperation)
+
+
+def _kind_of(wire_name: str) -> Any:
+    """The class of an operation's message."""
+    return type(getattr(table_pb2.Transaction(), wire_name))
+
+
+def _stored_fields(cls: Any) -> list[tuple[str, FieldDescriptor]]:
+    """Fields of an operation that its message has, in its order."""
+    known = _kind_of(cls.wire_name).DESCRIPTOR.fields_by_name
+    own = {entry.name: cls.renamed.get(entry.name, entry.name) for entry in fields(cls)}
+    found = [(name, known[stored]) for name, stored in own.items() if stored in known]
+    return sorted(found, key=lambda one: one[1].number)
+
+
+def read_fields(cls: type[OperationT], message: Any) -> OperationT:
+    """Make an operation of the fields of its message."""
+    return cls(**{name: _read(message, at) for name, at in _stored_fields(cls)})
+
+
+def _type_of(at: FieldDescriptor) -> str | None:
+    return None if at.message_type is None else at.message_type.name
+
+
+def _read(message: Any, at: FieldDescriptor) -> Any:
+    value = getattr(message, at.name)
+    match _type_of(at):
+        case "DataFragment":
+            return tuple(map(Fragment.from_wire, value))
+        case "Field":
+            return LanceSchema.from_wire(value, getattr(message, "schema_metadata", {}))
+    if at.message_type is not None and at.message_type.GetOptions().map_entry:
+        return dict(value)
+    if at.has_presence:
+        return value if message.HasField(at.name) else None
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def needs_dataset(base: Manifest | None, action: str) -> Manifest:

@@ -11,9 +11,8 @@ from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.format.fragment import Fragment, encode_lists, file_versions, ids_of
+from glaive.format.fragment import Fragment, file_versions, ids_of
 from glaive.format.manifest import Manifest
-from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
 from glaive.table.index_coverage import encode_indices, without_new
@@ -54,15 +53,6 @@ class Append(TableOperation):
     fragments: Sequence[Fragment]
     dropped: frozenset[int] = field(default=frozenset(), compare=False)
     once: bool = field(default=False, compare=False)
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Append) -> Self:
-        """Read the wire message."""
-        return cls(tuple(map(Fragment.from_wire, message.fragments)))
-
-    def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        return [encode_lists(self.fragments)]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with new non-nullable columns, and with replacing the whole dataset."""

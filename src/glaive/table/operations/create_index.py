@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -48,6 +49,7 @@ from glaive.table.protocol import (
     incompatible,
     needs_dataset,
     operation,
+    read_fields,
     removed_fragments,
     replaced_fields,
 )
@@ -71,6 +73,7 @@ class CreateIndex(TableOperation):
     """
 
     wire_name: ClassVar[str] = "create_index"
+    renamed = MappingProxyType({"new": "new_indices", "removed": "removed_indices"})
 
     new: tuple[table_pb2.IndexMetadata, ...] = ()
     removed: tuple[table_pb2.IndexMetadata, ...] = ()
@@ -88,11 +91,7 @@ class CreateIndex(TableOperation):
         """Read the wire message; errors as for :func:`check_entries`."""
         for entries in (message.new_indices, message.removed_indices):
             check_entries(entries, "the transaction")
-        return cls(new=tuple(message.new_indices), removed=tuple(message.removed_indices))
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.CreateIndex(new_indices=self.new, removed_indices=self.removed)
+        return read_fields(cls, message)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same index, and on changed fragments or fields, or removed ones."""

@@ -6,7 +6,7 @@ Specification: "Data replacement" in ``docs/format``.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
@@ -60,15 +60,12 @@ class DataReplacement(TableOperation):
             )
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
+    def encode(self) -> list[bytes]:
+        """The wire message."""
         kind = table_pb2.Transaction.DataReplacement
-        return kind(
-            replacements=[
-                kind.Replacement(fragment_id=fragment_id, new_file=file.to_wire())
-                for fragment_id, file in self.replacements
-            ]
-        )
+        pairs = [(fragment_id, file.to_wire()) for fragment_id, file in self.replacements]
+        groups = [kind.Replacement(fragment_id=number, new_file=file) for number, file in pairs]
+        return [kind(replacements=groups).SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same columns of the same fragments, and on removed fragments."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import Fragment, FragmentList, encode_lists, file_versions, messages_of
+from glaive.format.fragment import Fragment, FragmentList, file_versions, messages_of
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -69,24 +69,6 @@ class Merge(TableOperation):
     fragments: Sequence[Fragment]
     schema: LanceSchema
     preserves_nullability: bool = False
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Merge) -> Self:
-        """Read the wire message."""
-        return cls(
-            fragments=tuple(map(Fragment.from_wire, message.fragments)),
-            schema=LanceSchema.from_wire(message.schema, message.schema_metadata),
-            preserves_nullability=message.preserves_nullability,
-        )
-
-    def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        rest = table_pb2.Transaction.Merge(
-            schema=self.schema.to_wire(),
-            schema_metadata=self.schema.metadata,
-            preserves_nullability=self.preserves_nullability,
-        )
-        return [encode_lists(self.fragments), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with all changes of rows, fragments or the schema."""
@@ -224,20 +206,6 @@ class Project(TableOperation):
 
     schema: LanceSchema
     preserves_nullability: bool = False
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Project) -> Self:
-        """Read the wire message."""
-        return cls(
-            schema=LanceSchema.from_wire(message.schema, {}),
-            preserves_nullability=message.preserves_nullability,
-        )
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Project(
-            schema=self.schema.to_wire(), preserves_nullability=self.preserves_nullability
-        )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with other changes of the schema, and with new values that may be null."""

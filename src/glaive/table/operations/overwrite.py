@@ -12,7 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import (
@@ -24,13 +25,7 @@ from glaive.errors import (
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.field import check_primary_key
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import (
-    Fragment,
-    FragmentList,
-    encode_lists,
-    file_versions,
-    known_version,
-)
+from glaive.format.fragment import Fragment, FragmentList, file_versions, known_version
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction
@@ -79,32 +74,13 @@ class Overwrite(TableOperation):
     """
 
     wire_name: ClassVar[str] = "overwrite"
+    renamed = MappingProxyType({"config": "config_upsert_values", "base_paths": "initial_bases"})
     strict_without_retries: ClassVar[bool] = True
 
     fragments: Sequence[Fragment]
     schema: LanceSchema
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     base_paths: tuple[table_pb2.BasePath, ...] = ()
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Overwrite) -> Self:
-        """Read the wire message."""
-        return cls(
-            fragments=tuple(map(Fragment.from_wire, message.fragments)),
-            schema=LanceSchema.from_wire(message.schema, message.schema_metadata),
-            config=dict(message.config_upsert_values),
-            base_paths=tuple(message.initial_bases),
-        )
-
-    def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        rest = table_pb2.Transaction.Overwrite(
-            schema=self.schema.to_wire(),
-            schema_metadata=self.schema.metadata,
-            config_upsert_values=self.config,
-            initial_bases=self.base_paths,
-        )
-        return [encode_lists(self.fragments), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with another overwrite, and changes of the same configuration entries.
@@ -179,15 +155,6 @@ class Restore(TableOperation):
     wire_name: ClassVar[str] = "restore"
 
     version: int
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Restore) -> Self:
-        """Read the wire message."""
-        return cls(message.version)
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Restore(version=self.version)
 
     @property
     def restored(self) -> int | None:
@@ -274,33 +241,13 @@ class Clone(TableOperation):
     """
 
     wire_name: ClassVar[str] = "clone"
+    renamed = MappingProxyType({"shallow": "is_shallow"})
 
     shallow: bool
     ref_version: int
     ref_path: str
     ref_name: str | None = None
     branch_name: str | None = None
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Clone) -> Self:
-        """Read the wire message."""
-        return cls(
-            shallow=message.is_shallow,
-            ref_version=message.ref_version,
-            ref_path=message.ref_path,
-            ref_name=message.ref_name if message.HasField("ref_name") else None,
-            branch_name=message.branch_name if message.HasField("branch_name") else None,
-        )
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Clone(
-            is_shallow=self.shallow,
-            ref_name=self.ref_name,
-            ref_version=self.ref_version,
-            ref_path=self.ref_path,
-            branch_name=self.branch_name,
-        )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with everything, as it must be the first commit."""
@@ -466,13 +413,8 @@ class Publish(Overwrite):
 
     def encode(self) -> list[bytes]:
         """Parts of an overwrite with the fragments, as the target has them."""
-        source = self.source
-        rest = table_pb2.Transaction.Overwrite(
-            schema=source.schema.to_wire(),
-            schema_metadata=source.schema.metadata,
-            config_upsert_values=source.config,
-        )
-        return [encode_lists(FragmentList(self._moved())), rest.SerializeToString()]
+        moved = FragmentList(self._moved())
+        return Overwrite(fragments=moved, schema=self.schema, config=self.source.config).encode()
 
     def _moved(self) -> Iterator[bytes]:
         for at in range(self.source.num_fragments):

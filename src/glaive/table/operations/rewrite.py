@@ -121,7 +121,7 @@ class Rewrite(TableOperation):
     def encode(self) -> list[bytes]:
         """Parts of the wire message."""
         groups = table_pb2.FragmentLists()  # the groups are in field 3, and left as they lie, too
-        groups.third.extend(encode_lists(group.old, group.new) for group in self.groups)
+        groups.third.extend(encode_lists({1: group.old, 2: group.new}) for group in self.groups)
         rest = table_pb2.Transaction.Rewrite(rewritten_indices=self.rewritten_indices)
         return [groups.SerializeToString(), rest.SerializeToString()]
 

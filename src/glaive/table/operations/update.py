@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.bitmaps import BLOCK_BYTES, BLOCK_WORDS, block_numbers, offsets_of, word_masks
-from glaive.format.fragment import Fragment, encode_lists, file_versions, ids_of, messages_of
+from glaive.format.fragment import Fragment, file_versions, ids_of, messages_of
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
@@ -58,6 +59,7 @@ from glaive.table.protocol import (
     needs_dataset,
     operation,
     overlap,
+    read_fields,
 )
 from glaive.table.rowids import created_at
 from glaive.types import as_buffer
@@ -203,24 +205,9 @@ class Delete(DeletingOperation):
     """Delete rows; ``predicate`` is the condition as the user wrote it."""
 
     wire_name: ClassVar[str] = "delete"
+    renamed = MappingProxyType({"updated": "updated_fragments", "removed": "deleted_fragment_ids"})
 
     predicate: str = ""
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.Delete) -> Self:
-        """Read the wire message."""
-        return cls(
-            updated=tuple(map(Fragment.from_wire, message.updated_fragments)),
-            removed=tuple(message.deleted_fragment_ids),
-            predicate=message.predicate,
-        )
-
-    def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        rest = table_pb2.Transaction.Delete(
-            deleted_fragment_ids=self.removed, predicate=self.predicate
-        )
-        return [encode_lists(self.updated), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same fragments, except deletions of other rows."""
@@ -282,6 +269,16 @@ class Update(DeletingOperation):
     """
 
     wire_name: ClassVar[str] = "update"
+    renamed = MappingProxyType(
+        {
+            "updated": "updated_fragments",
+            "removed": "removed_fragment_ids",
+            "new": "new_fragments",
+            "fields_touched": "fields_for_preserving_frag_bitmap",
+            "columns": "update_mode",
+            "changed_offsets": "updated_fragment_offset_bitmaps",
+        }
+    )
 
     new: Sequence[Fragment] = ()
     fields_modified: tuple[int, ...] = ()
@@ -302,32 +299,10 @@ class Update(DeletingOperation):
             fragment_id: BitMap(offsets.offsets).serialize()
             for fragment_id, offsets in message.updated_fragment_offsets.items()
         }
-        changed.update(message.updated_fragment_offset_bitmaps)
-        return cls(
-            removed=tuple(message.removed_fragment_ids),
-            updated=tuple(map(Fragment.from_wire, message.updated_fragments)),
-            new=tuple(map(Fragment.from_wire, message.new_fragments)),
-            fields_modified=tuple(message.fields_modified),
-            fields_touched=tuple(message.fields_for_preserving_frag_bitmap),
-            columns=message.update_mode == _MESSAGE.REWRITE_COLUMNS,
-            inserted_rows=message.inserted_rows if message.HasField("inserted_rows") else None,
-            changed_offsets=changed,
-            compacted_sstables=tuple(message.compacted_sstables),
+        made = read_fields(cls, message)
+        return replace(
+            made, columns=bool(made.columns), changed_offsets={**changed, **made.changed_offsets}
         )
-
-    def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        removed = _MESSAGE(removed_fragment_ids=self.removed)
-        rest = _MESSAGE(
-            fields_modified=self.fields_modified,
-            fields_for_preserving_frag_bitmap=self.fields_touched,
-            update_mode=_MESSAGE.REWRITE_COLUMNS if self.columns else _MESSAGE.REWRITE_ROWS,
-            inserted_rows=self.inserted_rows,
-            updated_fragment_offset_bitmaps=self.changed_offsets,
-            compacted_sstables=self.compacted_sstables,
-        )
-        lists = encode_lists(second=self.updated, third=self.new)
-        return [removed.SerializeToString(), lists, rest.SerializeToString()]
 
     @property
     def in_place(self) -> bool:

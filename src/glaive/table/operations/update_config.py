@@ -6,6 +6,7 @@ Specification: "Update config" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -86,6 +87,10 @@ class UpdateConfig(TableOperation):
         """Make the wire message."""
         return self.message
 
+    def encode(self) -> list[bytes]:
+        """The wire message."""
+        return [self.message.SerializeToString()]
+
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same entries, and on metadata of a replaced schema."""
         name = theirs.wire_name
@@ -156,17 +161,9 @@ class UpdateBases(TableOperation):
     """Add base paths, in wire format; the commit assigns ids to those with id 0."""
 
     wire_name: ClassVar[str] = "update_bases"
+    renamed = MappingProxyType({"new": "new_bases"})
 
     new: tuple[table_pb2.BasePath, ...]
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.UpdateBases) -> Self:
-        """Read the wire message."""
-        return cls(tuple(message.new_bases))
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.UpdateBases(new_bases=self.new)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts only on the same base path."""
@@ -226,17 +223,9 @@ class ReserveFragments(TableOperation):
     """Raise the highest fragment id by ``count``; the caller may use the ids in between."""
 
     wire_name: ClassVar[str] = "reserve_fragments"
+    renamed = MappingProxyType({"count": "num_fragments"})
 
     count: int
-
-    @classmethod
-    def from_wire(cls, message: table_pb2.Transaction.ReserveFragments) -> Self:
-        """Read the wire message."""
-        return cls(message.num_fragments)
-
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.ReserveFragments(num_fragments=self.count)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts only with replacing the whole dataset."""
