@@ -22,8 +22,8 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import folders
-from glaive.spark.streams.options import StreamOptions
-from glaive.spark.streams.reader import Timeline
+from glaive.spark.options import StreamOptions
+from glaive.spark.stream_reader import Timeline
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest
 from glaive.table.operations.append import Append

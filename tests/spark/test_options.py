@@ -13,9 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import glaive
 from glaive import ColumnOrdering
 from glaive.errors import OptionError
-from glaive.spark.options import from_spark, refuse_no_texts, spark_texts
+from glaive.spark.options import from_spark, refuse_no_texts, spark_texts, stream_options
 from glaive.spark.source import LanceDataSource
-from glaive.spark.streams.options import stream_options
 
 
 def test_texts_become_values() -> None:

@@ -13,7 +13,7 @@ from glaive.dataset.tasks import Job
 from glaive.errors import SchemaError
 from glaive.format.fragment import FragmentList
 from glaive.spark.merging import MergedRows, RowClause, commit_merge
-from glaive.spark.streams.sink import upsert
+from glaive.spark.stream_sink import upsert
 from glaive.table.named_jobs import AppTransaction
 
 FOREIGN = {

@@ -29,7 +29,7 @@ from glaive.spark.lance_table.reading import SearchedVectors, files_table, searc
 from glaive.spark.options import Options
 from glaive.spark.runner import dump_results, dumps, pickled_dataset
 from glaive.spark.source import LanceDataSource
-from glaive.spark.streams.reader import MAX_PARTITIONS, partitions_of, tasks_in
+from glaive.spark.stream_reader import MAX_PARTITIONS, partitions_of, tasks_in
 from glaive.spark.writer import RELEASE
 from glaive.table.commit import commit_transaction
 from glaive.table.load import read_transaction

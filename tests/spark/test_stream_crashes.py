@@ -26,7 +26,7 @@ import glaive
 from glaive.errors import DatasetNotFoundError
 from glaive.spark import LanceTable
 from glaive.spark.source import LanceDataSource
-from glaive.spark.streams.sink import LanceStreamWriter
+from glaive.spark.stream_sink import LanceStreamWriter
 
 pytestmark = [
     pytest.mark.spark,

@@ -28,8 +28,8 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.io.uri import open_store
+from glaive.spark.options import StreamOptions, stream_options
 from glaive.spark.source import LanceDataSource
-from glaive.spark.streams.options import StreamOptions, stream_options
 from glaive.testing import KINDS as FAULTS
 from glaive.testing import FaultyStore
 from glaive.testing import Kind as FaultKind
@@ -488,12 +488,12 @@ def test_options_are_taken_out_of_the_others() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingVersion": "0"}, "startingVersion: expected an integer above 0"),
+        ({"startingVersion": "0"}, "startingVersion: expected an integer ≥ 1, or latest"),
         ({"readChangeFeed": "yes"}, "readChangeFeed: expected true or false"),
         ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger: expected a number of bytes"),
         ({"merge_keys": "a,,b"}, "merge_keys: expected names"),
-        ({"deduplicationMode": "x"}, "deduplicationMode: expected none or netChanges"),
-        ({"txnAppId": " "}, "txnAppId: expected a string"),
+        ({"deduplicationMode": "x"}, "deduplicationMode: expected 'none' or 'netChanges'"),
+        ({"txnAppId": " "}, "txnAppId: expected a text"),
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "give only one"),
     ],
 )

@@ -22,8 +22,14 @@ from glaive.format.field import quoted_name
 from glaive.options import shows
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, spark_texts
-from glaive.spark.streams.options import stream_options
+from glaive.spark.options import (
+    Options,
+    absolute,
+    from_spark,
+    refuse_no_texts,
+    spark_texts,
+    stream_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -359,7 +365,7 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
     >>> changes = glaive.spark.read_changes(spark, "flights.lance", 3, columns=["carrier"])
     >>> changes.where("_change_type = 'delete'").count()
     """
-    from glaive.spark.streams.reader import change_schema, open_changes
+    from glaive.spark.stream_reader import change_schema, open_changes
 
     options = spark_texts(
         {

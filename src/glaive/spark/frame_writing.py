@@ -24,10 +24,16 @@ from glaive.spark.cast import unscaled_frame
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
 from glaive.spark.frame import open_dataset
 from glaive.spark.launch import register
-from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, spark_texts
+from glaive.spark.options import (
+    Options,
+    absolute,
+    from_spark,
+    refuse_no_texts,
+    spark_texts,
+    stream_options,
+)
 from glaive.spark.planned_scan import ScanFunction, options_of
 from glaive.spark.runner import LOOK_BACK, RowTask, SparkRunner, given_transaction
-from glaive.spark.streams.options import stream_options
 from glaive.spark.writer import (
     WriteJob,
     commit_replacement,

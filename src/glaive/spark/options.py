@@ -9,210 +9,108 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field, fields, replace
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from glaive.config import memory_size
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.io.access import AccessPolicy
 from glaive.io.credentials import ExpiringOptions
 from glaive.io.location import path_of_file_uri, with_slashes
 from glaive.io.storage_options import PERMISSIONS, normalise_options
+from glaive.options import (
+    ANYTHING,
+    SWITCH,
+    TEXT,
+    Kind,
+    UnfitError,
+    integer,
+    kinds_of,
+    listed,
+    one_of,
+    option,
+    table,
+)
 from glaive.types import VersionIdentity
 
-# --- The text of each option of ``format("lance")``, and what it is read as -------------
+# --- What each option of ``format("lance")`` may be, as far as its type does not say it -----
 # Spark passes all options as strings. Lists and mappings are JSON; lists of names may also be
 # separated by commas.
 
 STORAGE = "storage."
 """Prefix of object store options: ``storage.aws_region``."""
 
+BLOBS = {"descriptor": "blobs_descriptions", "bytes": "all_binary"}
+"""How blobs are read, and what scans call it."""
 
-def positive(name: str, text: str) -> int:
-    """An integer above 0."""
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and int(digits)):
-        raise OptionError(f"option {name}: expected an integer above 0, found {text!r}")
-    return int(digits)
+ORDERED = 'names of columns, or objects such as [{"column_name": "price", "ascending": false}]'
 
 
-def _number(name: str, text: str) -> int:
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
-        raise OptionError(f"option {name}: expected an integer ≥ 0, found {text!r}")
-    return int(digits)
+def _name(given: Any) -> str:
+    if not isinstance(given, str) or not given:
+        raise ValueError(given)
+    return given
 
 
-def flag(name: str, text: str) -> bool:
-    """True or false."""
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option {name}: expected true or false, found {text!r}")
-    return text.strip().lower() == "true"
+def _distinct(given: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = NAMED.of(given)
+    if len(set(names)) < len(names):
+        raise UnfitError(f"expected distinct names as in 'a,b', found {names}")
+    return names
 
 
-def _json(name: str, text: str) -> Any:
-    """Parse JSON. It may hold credentials, so error messages do not show it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting
-        raise OptionError(f"option {name}: not JSON ({error})") from None
+def _or_object(plain: Kind, such_as: str) -> Kind:
+    """Values of a kind, or what begins with a brace: a JSON object."""
+    objects = table(TEXT if plain is NAMED else ANYTHING)
+
+    def of(given: Any) -> Any:
+        if not given:
+            raise ValueError(given)
+        return (objects if isinstance(given, Mapping) else plain).of(given)
+
+    def text(given: str) -> Any:
+        return (objects if given.startswith("{") else plain).text(given)
+
+    return Kind(f"{plain.expected}, or an object such as {such_as}", of, text)
 
 
-def names_of(name: str, text: str) -> tuple[str, ...]:
-    """Names, separated by commas or as a JSON list."""
-    if text.lstrip().startswith("["):
-        names = _json(name, text)
-        if not all(isinstance(part, str) for part in names):
-            raise OptionError(f"option {name}: expected a list of names, found {text!r}")
-    else:
-        names = [part.strip() for part in text.split(",")]
-    if not names or not all(names):
-        raise OptionError(f"option {name}: expected names as in 'a,b', found {text!r}")
-    return tuple(names)
-
-
-def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
-    if not text.lstrip().startswith("{"):
-        return names_of(name, text)
-    pairs = _json(name, text)
-    if not pairs or not all(isinstance(pair, str) for pair in pairs.values()):
-        raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
-    expressions: dict[str, str] = pairs
-    return expressions
-
-
-def _schema(name: str, text: str) -> pa.Schema:
+def _schema(text: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except (binascii.Error, pa.ArrowInvalid, OSError) as error:
-        raise OptionError(
-            f"option {name}: expected the base64 text of an Arrow IPC schema ({error}). "
+        raise UnfitError(
+            f"expected the base64 text of an Arrow IPC schema ({error}). "
             "glaive.spark.write(df, uri, arrow_schema=...) makes it from a pyarrow.Schema"
         ) from error
 
 
-def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
-    value = _json(name, text)
-    if not isinstance(value, dict) or not all(isinstance(part, dict) for part in value.values()):
-        raise OptionError(f"option {name}: expected an object of objects, {JSON_OPTIONS[name]}")
-    return value
-
-
-def text_of(name: str, text: str) -> str:
-    """A text that is not blank."""
-    if not text.strip():
-        raise OptionError(f"option {name}: expected a string, found {text!r}. Omit it")
-    return text.strip()
-
-
-def _object(name: str, text: str) -> Mapping[str, Any]:
-    value = _json(name, text)
-    if not isinstance(value, dict):
-        raise OptionError(f"option {name}: expected a JSON object, {JSON_OPTIONS[name]}")
-    return value
-
-
-def _texts(name: str, text: str) -> Mapping[str, str]:
-    value = _object(name, text)
-    if not all(isinstance(part, str) for part in value.values()):
-        raise OptionError(f"option {name}: expected an object of texts, {JSON_OPTIONS[name]}")
-    return value
-
-
-def _order(name: str, text: str) -> tuple[Any, ...]:
-    """Names, or objects with the members of ``ColumnOrdering``."""
+def _order(given: Any) -> tuple[Any, ...]:
     from glaive.scan.run.compare import ColumnOrdering
 
-    if not text.lstrip().startswith("["):
-        return names_of(name, text)
-    order = []
-    for entry in _json(name, text):
-        try:
-            order.append(entry if isinstance(entry, str) else ColumnOrdering(**entry))
-        except TypeError:
-            raise OptionError(
-                f"option {name}: expected names or objects, {JSON_OPTIONS[name]}, found {entry!r}"
-            ) from None
-    return tuple(order)
+    return tuple(ColumnOrdering(**one) if isinstance(one, dict) else _name(one) for one in given)
 
 
-def _query(name: str, text: str) -> str | Mapping[str, Any]:
-    return _object(name, text) if text.lstrip().startswith("{") else text_of(name, text)
+def _bytes(text: str) -> int:
+    return memory_size("option maxBytesPerTrigger", int(text) if text.isdecimal() else text)
 
 
-def _blobs(name: str, text: str) -> str:
-    if text not in BLOBS:
-        raise OptionError(f"option {name}: expected {' or '.join(BLOBS)}, found {text!r}")
-    return text
-
-
-BLOBS = {"descriptor": "blobs_descriptions", "bytes": "all_binary"}
-"""How blobs are read, and what scans call it."""
-
-JSON_OPTIONS = {
-    "base_store_params": 'such as {"s3://bucket/a": {"aws_region": "eu-west-1"}}',
-    "columns": 'such as {"total": "price * amount"}',
-    "column_types": 'such as {"column": {"lance:arrow_type": "fixed_size_list:float:128"}}',
-    "decimals": 'such as {"price": "15,2"}',
-    "encoding_options": 'such as {"column": {"compression": "zstd"}}',
-    "full_text_query": 'such as {"query": "red shoes", "columns": ["title"]}',
-    "nearest": 'such as {"column": "emb", "q": [0.1, 0.2], "k": 10}',
-    "order_by": 'such as [{"column_name": "price", "ascending": false}]',
-}
-"""Options in JSON, with examples."""
-
-READERS: dict[str, Callable[[str, str], object]] = {
-    **dict.fromkeys(PERMISSIONS, text_of),
-    "columns": _columns,
-    "filter": text_of,
-    "push_filters": flag,
-    "limit": positive,
-    "order_by": _order,
-    "nearest": _object,
-    "full_text_query": _query,
-    "blobs": _blobs,
-    "with_row_id": flag,
-    "with_row_address": flag,
-    "version": positive,
-    "branch": text_of,
-    "tag": text_of,
-    "asof": text_of,
-    "batch_size": positive,
-    "split_bytes": positive,
-    "parallelism": positive,
-    "allow_truncation": flag,
-    "vector_columns": names_of,
-    "blob_columns": names_of,
-    "column_types": _mappings,
-    "decimals": _texts,
-    "expected_version": positive,
-    "overwrite_schema": flag,
-    "merge_schema": flag,
-    "replace_where": text_of,
-    "txn_app_id": text_of,
-    "txn_version": _number,
-    "arrow_schema": _schema,
-    "strict_nullability": flag,
-    "must_not_exist": flag,
-    "case_sensitive": flag,
-    "job": text_of,
-    "job_id": text_of,
-    "encoding_options": _mappings,
-    "max_rows_per_file": positive,
-    "max_bytes_per_file": positive,
-    "data_storage_version": text_of,
-    "enable_stable_row_ids": flag,
-}
-"""The parser of each option."""
+POSITIVE = integer(1)
+NAMED = replace(listed(Kind("a name", _name)), expected="names as in 'a,b'")
+START = Kind(
+    "an integer ≥ 1, or latest",
+    lambda given: given if given == "latest" else POSITIVE.of(given),
+    lambda text: "latest" if text.lower() == "latest" else POSITIVE.text(text),
+)
 
 ALIASES = {
     "versionasof": "version",
@@ -428,48 +326,64 @@ class Options:
         Reading: what ``version`` was recognised by when it was pinned; none of Spark's options.
     """
 
-    uri: str = dataclasses.field(repr=False)  # a URL may have a password
-    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    columns: tuple[str, ...] | Mapping[str, str] | None = None
+    uri: str = field(repr=False)  # a URL may have a password
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    columns: tuple[str, ...] | Mapping[str, str] | None = option(
+        _or_object(NAMED, '{"total": "price * amount"}')
+    )
     filter: str | None = None
     push_filters: bool = False
-    limit: int | None = None
-    order_by: tuple[Any, ...] = ()
+    limit: int | None = option(POSITIVE)
+    order_by: tuple[Any, ...] = option(Kind(ORDERED, _order, NAMED.text), ())
     nearest: Mapping[str, Any] | None = None
-    full_text_query: str | Mapping[str, Any] | None = None
-    blobs: str = "descriptor"
+    full_text_query: str | Mapping[str, Any] | None = option(
+        _or_object(TEXT, '{"query": "red shoes", "columns": ["title"]}')
+    )
+    blobs: str = option(one_of(*BLOBS), "descriptor")
     with_row_id: bool = False
     with_row_address: bool = False
-    version: int | None = None
+    version: int | None = option(POSITIVE)
     branch: str | None = None
     tag: str | None = None
     asof: str | None = None
-    batch_size: int | None = None
-    split_bytes: int | None = None
-    parallelism: int | None = None
+    batch_size: int | None = option(POSITIVE)
+    split_bytes: int | None = option(POSITIVE)
+    parallelism: int | None = option(POSITIVE)
     allow_truncation: bool = False
-    vector_columns: tuple[str, ...] = ()
-    blob_columns: tuple[str, ...] = ()
-    column_types: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    decimals: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    arrow_schema: pa.Schema | None = None
-    expected_version: int | None = None
+    vector_columns: tuple[str, ...] = option(NAMED, ())
+    blob_columns: tuple[str, ...] = option(NAMED, ())
+    column_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    decimals: Mapping[str, str] = field(default_factory=dict)
+    arrow_schema: pa.Schema | None = option(Kind("a schema", lambda given: given, _schema))
+    expected_version: int | None = option(POSITIVE)
     overwrite_schema: bool = True
     merge_schema: bool = False
     replace_where: str | None = None
     txn_app_id: str | None = None
-    txn_version: int | None = None
+    txn_version: int | None = option(integer(0))
     strict_nullability: bool = False
     must_not_exist: bool = False
     case_sensitive: bool = False
     job: str | None = None
     job_id: str | None = None
-    encoding_options: Mapping[str, Mapping[str, object]] | None = None
-    max_rows_per_file: int | None = None
-    max_bytes_per_file: int | None = None
+    encoding_options: Mapping[str, Mapping[str, Any]] | None = None
+    max_rows_per_file: int | None = option(POSITIVE)
+    max_bytes_per_file: int | None = option(POSITIVE)
     data_storage_version: str | None = None
     enable_stable_row_ids: bool | None = None
     identity: VersionIdentity | None = None
+
+
+_OTHERWISE = ("uri", "storage", "identity")
+"""Fields of :class:`Options` that are no options of Spark."""
+
+
+@cache
+def _options_of(made: type) -> dict[str, tuple[str, Kind, str]]:
+    """Fields of an option set by the names of options in lower case: name, kind, own spelling."""
+    kinds = kinds_of(made)
+    spelled = ((one.name, one.metadata.get("spelled") or one.name) for one in fields(made))
+    return {text.lower(): (name, kinds[name], text) for name, text in spelled}
 
 
 def from_spark(options: Mapping[str, str]) -> Options:
@@ -483,22 +397,24 @@ def from_spark(options: Mapping[str, str]) -> Options:
     """
     options = with_location(options)
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
+    offered = {one: found for one, found in _options_of(Options).items() if one not in _OTHERWISE}
     for key, text in options.items():
         name = ALIASES.get(key.lower(), key.lower())
         if name in SET_BY_SPARK or name.startswith(("option.", "__")):
             continue
         of_store = name.startswith(STORAGE) or name in PERMISSIONS
         known, short = values["storage"] if of_store else values, name.removeprefix(STORAGE)
-        if of_store or name in READERS:
+        if of_store or name in offered:
             if short in known:
                 raise OptionError(f"option {key!r} is also given under another name. Omit one")
-            known[short] = text if of_store else READERS[name](name, text)
+            known[short] = text if of_store else offered[name][1].parse(f"option {name}", text)
         else:
-            close = get_close_matches(name, READERS, n=3)
+            names = sorted([*offered, *PERMISSIONS])
+            close = get_close_matches(name, names, n=3)
             hint = f"did you mean {', '.join(close)}? " if close else ""
             raise OptionError(
                 f"option {key!r} of the lance source does not exist; {hint}"
-                f"Options: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
+                f"Options: {', '.join(names)}, and {STORAGE}* for the object store"
             )
     values["storage"] |= _permissions(values["storage"])
     if isinstance(options, LocatedOptions) and options.renew is not None:
@@ -509,6 +425,106 @@ def from_spark(options: Mapping[str, str]) -> Options:
     if len(selectors) > 1:
         raise OptionError(f"options {', '.join(selectors)} all select a version; give only one")
     return Options(**values)
+
+
+# --- Options of streams and change feeds, which are taken out before the others are parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Options of streams and change feeds.
+
+    Parameters
+    ----------
+    starting_version
+        ``startingVersion``: the first version whose changes are read; ``latest`` for those after
+        the newest one. A stream without it starts with all rows of the newest version.
+    starting_timestamp
+        ``startingTimestamp``: the first version created at or after this point in time.
+    ending_version, ending_timestamp
+        ``endingVersion``, ``endingTimestamp``: the last version of a change feed that is no stream.
+    read_change_feed
+        ``readChangeFeed``: read changes of rows, with ``_change_type``, ``_commit_version`` and
+        ``_commit_timestamp``, instead of new rows.
+    preimages
+        Whether a change feed has updated rows as they were before; true when omitted.
+    deduplication_mode
+        ``deduplicationMode``: ``netChanges`` for the difference of the two ends, in a change feed
+        that is no stream; ``none`` when omitted.
+    max_files, max_rows, max_bytes
+        ``maxFilesPerTrigger``, ``maxRowsPerTrigger``, ``maxBytesPerTrigger``: limits of a batch.
+    skip_change_commits
+        ``skipChangeCommits``: leave out versions that update or delete rows; otherwise they are an
+        error in a stream of new rows.
+    ignore_deletes
+        ``ignoreDeletes``: leave out versions that only delete rows.
+    merge_keys
+        Writing: update the rows that have the keys of new ones, insert the others.
+    merge_order_by
+        Writing with ``merge_keys``: of several rows with one key, keep the one that has the highest
+        value in this column; rows of the dataset with a higher value stay as they are.
+    app_id
+        ``txnAppId``: name of the application; by default the id of the query, from its checkpoint.
+    auto_compact_files
+        Writing: compact small files after a batch, once there are so many of them.
+    """
+
+    starting_version: int | Literal["latest"] | None = option(START, None, "startingVersion")
+    starting_timestamp: str | None = option(TEXT, None, "startingTimestamp")
+    ending_version: int | None = option(POSITIVE, None, "endingVersion")
+    ending_timestamp: str | None = option(TEXT, None, "endingTimestamp")
+    read_change_feed: bool = option(SWITCH, False, "readChangeFeed")
+    preimages: bool = True
+    deduplication_mode: Literal["none", "netChanges"] = option(
+        one_of("none", "netChanges"), "none", "deduplicationMode"
+    )
+    max_files: int | None = option(POSITIVE, None, "maxFilesPerTrigger")
+    max_rows: int | None = option(POSITIVE, None, "maxRowsPerTrigger")
+    max_bytes: int | None = option(replace(POSITIVE, text=_bytes), None, "maxBytesPerTrigger")
+    skip_change_commits: bool = option(SWITCH, False, "skipChangeCommits")
+    ignore_deletes: bool = option(SWITCH, False, "ignoreDeletes")
+    merge_keys: tuple[str, ...] = option(replace(NAMED, of=_distinct), ())
+    merge_order_by: str | None = None
+    app_id: str | None = option(TEXT, None, "txnAppId")
+    auto_compact_files: int | None = option(POSITIVE)
+
+
+_MISSPELT = 0.85
+"""How alike two names are of which one is taken for the other misspelt, of at most 1."""
+
+
+def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str, str]]:
+    """Parse the options of streams; also returns the others.
+
+    Raises
+    ------
+    OptionError
+        A value is invalid, or two options contradict each other.
+    """
+    offered = _options_of(StreamOptions)
+    values: dict[str, Any] = {}
+    others: dict[str, str] = {}
+    for key, text in options.items():
+        lowered = key.lower()
+        if lowered == "queryname":  # which Spark adds to the options of a sink
+            continue
+        if lowered in offered:
+            name, kind, _ = offered[lowered]
+            values[name] = kind.parse(f"option {key}", text)
+            continue
+        others[key] = text
+        close = get_close_matches(lowered, offered, 1, _MISSPELT)
+        if close and lowered not in _options_of(Options) and lowered not in ALIASES:
+            known = offered[close[0]][2]
+            raise OptionError(
+                f"option {key!r} of the lance source does not exist; did you mean {known}?"
+            )
+    for end in ("starting", "ending"):
+        if {f"{end}_version", f"{end}_timestamp"} <= values.keys():
+            raise OptionError(f"options {end}Version and {end}Timestamp: give only one")
+    if "merge_order_by" in values and "merge_keys" not in values:
+        raise OptionError("option merge_order_by needs merge_keys, the columns that identify a row")
+    return StreamOptions(**values), others
 
 
 def refuse_no_texts(options: Mapping[str, str]) -> None:
@@ -548,7 +564,7 @@ def spark_texts(options: Mapping[str, object]) -> dict[str, str]:
             strings[name] = str(value).lower()
         elif isinstance(value, pa.Schema):
             strings[name] = base64.b64encode(value.serialize()).decode()
-        elif name in JSON_OPTIONS and isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and name not in ("storage", "storage_options"):
             strings[name] = json.dumps(dict(value), default=_plain)
         elif name == "order_by" and isinstance(value, Sequence) and not isinstance(value, str):
             strings[name] = json.dumps([_column_order(entry) for entry in value])
@@ -572,7 +588,7 @@ def _column_order(entry: Any) -> str | dict[str, Any]:
     except TypeError:
         raise OptionError(
             "order_by: expected names of columns, glaive.ColumnOrdering, or mappings "
-            f"{JSON_OPTIONS['order_by']}, found {entry!r}"
+            f"such as {ORDERED}, found {entry!r}"
         ) from None
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from glaive.dataset.dataset import LanceDataset
-    from glaive.spark.streams.options import StreamOptions
+    from glaive.spark.options import StreamOptions
 
 
 # --- Read a dataset in Spark: the driver plans the parts, tasks read record batches -----
@@ -286,7 +286,7 @@ class LanceDataSource(DataSource):
     """Lance datasets as Spark frames.
 
     :class:`glaive.spark.options.Options` explains all options, and
-    :class:`glaive.spark.streams.options.StreamOptions` those of streams and change feeds. Modes
+    :class:`glaive.spark.options.StreamOptions` those of streams and change feeds. Modes
     are append and overwrite.
     """
 
@@ -301,13 +301,13 @@ class LanceDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the schema of the requested columns, and pin the version."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
-        from glaive.spark.streams.options import stream_options
+        from glaive.spark.options import stream_options
         from glaive.spark.types import to_spark
 
         of_stream, others = stream_options(self.options)
         options = from_spark(others)
         if of_stream.read_change_feed:
-            from glaive.spark.streams.reader import change_schema, open_changes
+            from glaive.spark.stream_reader import change_schema, open_changes
 
             dataset = open_changes(options, of_stream)
             self.pinned = pinned(options, dataset)
@@ -320,7 +320,7 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which the user may have specified."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
-        from glaive.spark.streams.options import StreamOptions, stream_options
+        from glaive.spark.options import StreamOptions, stream_options
 
         options = self.pinned
         of_stream, others = stream_options(self.options)
@@ -343,7 +343,7 @@ class LanceDataSource(DataSource):
         self, of_stream: StreamOptions, options: Options, schema: StructType
     ) -> DataSourceReader:
         from glaive.spark.frame import pinned
-        from glaive.spark.streams.reader import LanceChangesReader, change_schema, open_changes
+        from glaive.spark.stream_reader import LanceChangesReader, change_schema, open_changes
 
         if self.pinned is not None:
             return LanceChangesReader(self.pinned, of_stream, schema)
@@ -354,7 +354,7 @@ class LanceDataSource(DataSource):
     @without_inner_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return a source of new or changed rows, which opens the dataset when it is first used."""
-        from glaive.spark.streams.reader import LanceStreamReader
+        from glaive.spark.stream_reader import LanceStreamReader
 
         return LanceStreamReader(self.options, self.pinned, schema)
 
@@ -363,8 +363,8 @@ class LanceDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return a sink that appends or merges each batch, or replaces all rows and columns."""
-        from glaive.spark.streams.options import stream_options
-        from glaive.spark.streams.sink import LanceStreamWriter, application_id
+        from glaive.spark.options import stream_options
+        from glaive.spark.stream_sink import LanceStreamWriter, application_id
         from glaive.spark.writer import plan_job
 
         of_stream, others = stream_options(self.options)

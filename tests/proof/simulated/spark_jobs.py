@@ -17,8 +17,8 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import GlaiveError, StoreError
-from glaive.spark.streams.options import StreamOptions
-from glaive.spark.streams.sink import LanceStreamWriter
+from glaive.spark.options import StreamOptions
+from glaive.spark.stream_sink import LanceStreamWriter
 from glaive.spark.writer import LanceArrowWriter, WriteJob
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import NamedJob

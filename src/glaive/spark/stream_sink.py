@@ -53,7 +53,7 @@ from glaive.io.uri import open_store
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames
-from glaive.spark.streams.options import StreamOptions
+from glaive.spark.options import StreamOptions
 from glaive.spark.versions import DataSourceStreamArrowWriter
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, WriteJob, refuse_missing_files
 from glaive.table.load import open_latest

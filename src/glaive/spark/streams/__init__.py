@@ -1,1 +1,0 @@
-"""Streams: ``readStream.format("lance")`` and ``writeStream.format("lance")``."""
