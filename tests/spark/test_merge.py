@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
+from glaive.dataset.merging.source import MergeClauses
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
 from glaive.spark.lance_table.merge import equalities
-from glaive.spark.merging import KEY, RowClause, SmallMerge
+from glaive.spark.merging import SmallMerge
 from glaive.table.load import read_transaction
 from glaive.table.operations.update import hash_keys, key_filter, may_share_keys
 
@@ -341,8 +342,8 @@ def test_rows_of_the_source_that_share_a_key_are_deletions_of_one_row(
 
 def test_a_task_gives_up_a_source_that_is_too_large(uri: str) -> None:
     glaive.write_dataset(ROWS, uri)
-    batch = pa.record_batch({f"{KEY}0": [1] * 2, "text": ["x" * (1 << 20)] * 2})
-    task = SmallMerge(1, (pa.field("id", pa.int64()),), (RowClause("insert", ("text",)),), None, 0)
+    batch = pa.record_batch({"id": [1] * 2, "text": ["x" * (1 << 20)] * 2})
+    task = SmallMerge(1, ("id", "text"), MergeClauses(on=("id",), insert=True))
     before_it = sorted(Path(uri).rglob("*"))
     read = iter([batch] * 100)
     assert task.execute(glaive.dataset(uri), read) is None

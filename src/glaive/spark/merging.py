@@ -23,8 +23,8 @@ from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import AddedFiles, taken_rows
 from glaive.dataset.columns.column_files import grow, write_column_file
 from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
-from glaive.dataset.merging.rows import OldValues, padded_rows, replace_in_fragments
-from glaive.dataset.merging.source import InsertedKeys
+from glaive.dataset.merging.rows import OldValues, merge, padded_rows, replace_in_fragments
+from glaive.dataset.merging.source import InsertedKeys, MergeClauses, MergeSource
 from glaive.dataset.rows import RelocatedIds, RowsByFragment, delete_in_tasks, with_ids
 from glaive.dataset.tasks import FragmentRange, commit_operation, opened_at
 from glaive.dataset.writing.conform import conform as as_stored
@@ -40,7 +40,6 @@ from glaive.spark.cast import conform
 from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
 from glaive.table.operations.update import Update, encode_offsets
-from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -296,85 +295,52 @@ class MatchTask:
         return conform(batch, self.schema, writing=False)
 
 
-# --- The task of a small merge: it gets all rows of the source, and finds the rows that they
-# change
+# --- The task of a small merge: it gets all rows of the source, and merges as one process does
 #
 # Where a merge takes whole rows by equal keys, this saves Spark a join, whose plan has to be made,
 # compiled and run over every column.
 
-KEY: Final = "__glaive_key_"
-"""Columns of the source with keys, by number."""
-
 MAX_SOURCE_BYTES: Final = 64 << 20
 """Bytes of a source that one task holds."""
-
-_ALL_PAIRS: Final = 1 << 62
-"""More pairs of rows with equal keys than there are."""
 
 
 @dataclass(frozen=True)
 class SmallMerge(RowTask):
-    """Merge the rows of a source into a version.
-
-    Parameters
-    ----------
-    read_version
-        The version.
-    fields
-        The columns of the table that the columns :data:`KEY` are equal to.
-    clauses
-        By number.
-    matched, unmatched
-        Number of the clause for rows of the source that match, and for those that do not; ``None``
-        if there is none.
-    primary_key
-        Columns of the primary key if the merge is by it, else none.
-    """
+    """Merge the rows of a source, which has some columns of the table, into a version."""
 
     read_version: int
-    fields: tuple[pa.Field[Any], ...]
-    clauses: tuple[RowClause, ...]
-    matched: int | None
-    unmatched: int | None
-    primary_key: tuple[str, ...] = ()
+    columns: tuple[str, ...]
+    clauses: MergeClauses
 
-    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows | None:
-        """Write new files, uncommitted; ``None``, and nothing, if the source is too large.
+    def execute(
+        self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
+    ) -> tuple[Update, dict[str, int]] | None:
+        """Write new files, uncommitted; the operation, and counts.
 
-        Memory: the source twice, and 40 bytes for each of its rows.
+        Memory: the source twice, and about a hundred bytes for each of its rows.
+
+        Returns
+        -------
+        tuple or None
+            ``None``, and nothing is written, if the source is too large, or there is something
+            wrong with it: a join says what.
         """
+        opened = opened_at(dataset, self.read_version)
+        columns = opened.manifest.schema.project(self.columns)
+        stored = stored_types(columns)
         held: list[pa.RecordBatch] = []
         size = 0
-        for batch in rows:
-            held.append(batch)
-            size += batch.nbytes
-            if size > MAX_SOURCE_BYTES:
-                return None
-        task = MergeRows(self.read_version, self.clauses, self.primary_key)
-        if not held:
-            return task.execute(dataset, iter(()))
-        opened = opened_at(dataset, self.read_version)
-        return task.execute(dataset, self._changes(opened, pa.Table.from_batches(held)))
-
-    def _changes(self, opened: OpenedVersion, source: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The rows that change something, as :class:`MergeRows` gets them."""
-        columns = [source.column(f"{KEY}{at}") for at in range(len(self.fields))]
-        possible, keys = possible_keys(columns, self.fields)
-        positions = np.flatnonzero(possible)
-        values = source.drop_columns([f"{KEY}{at}" for at in range(len(self.fields))])
-        names = [field.name for field in self.fields]
-        sought = SourceKeys(names, keys)
-        matches = find_matches(opened, sought, Meter())
-        if len(matches.source) and sought.repeated.any():
-            matches = Matches.joined([*sought.pairs(matches, _ALL_PAIRS)])
-        matches = matches.in_order_of_source(sought.rows)
-        found = positions[matches.source]
-        if self.matched is not None:
-            yield from _numbered(values, self.matched, found, matches.addresses, matches.ids)
-        if self.unmatched is not None:
-            others = np.ones(source.num_rows, np.bool_)
-            others[found] = False
-            yield from _numbered(values, self.unmatched, np.flatnonzero(others))
+        try:
+            for batch in rows:
+                held.append(conform(batch, stored, writing=True))
+                size += batch.nbytes
+                if size > MAX_SOURCE_BYTES:
+                    return None
+            source: Any = as_stored(pa.Table.from_batches(held, stored), columns.to_arrow())
+            with MergeSource(source, 4 * MAX_SOURCE_BYTES) as given:
+                return merge(opened, self.clauses, given)
+        except SchemaError:
+            return None
 
 
 def possible_keys(
@@ -414,27 +380,6 @@ def possible_keys(
         cast.append(fitted)
     mask: Any = join_column(possible)
     return mask.to_numpy(zero_copy_only=False), [join_column(c.filter(mask)) for c in cast]
-
-
-def _numbered(
-    values: pa.Table,
-    clause: int,
-    rows: Int64s,
-    addresses: NDArray[np.uint64] | None = None,
-    ids: NDArray[np.uint64] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Rows of the source with the number of a clause, and what they match."""
-    if not len(rows):
-        return
-    nothing = pa.nulls(len(rows), pa.int64())
-    positions: Any = pa.array(rows)
-    columns = {
-        **{name: values.column(name).take(positions) for name in values.column_names},
-        CLAUSE: pa.array(np.full(len(rows), clause, np.int32)),
-        ADDRESS: nothing if addresses is None else pa.array(addresses.view(np.int64)),
-        ROW_ID: nothing if ids is None else pa.array(ids.view(np.int64)),
-    }
-    yield from pa.table(columns).combine_chunks().to_batches()
 
 
 # --- Tasks that get values for rows of whole fragments, and write them as columns of these
@@ -575,8 +520,8 @@ def complete(
 
 
 def written_rows(
-    opened: OpenedVersion, rows: DataFrame, task: MergeRows | SmallMerge, job: Job
-) -> list[Any]:
+    opened: OpenedVersion, rows: DataFrame, task: MergeRows, job: Job
+) -> list[MergedRows]:
     """Run the task of a merge on each partition of a frame; nothing is committed.
 
     Parameters
@@ -595,8 +540,12 @@ def written_rows(
         A value can never fit its column.
     """
     runner: Any = job.runner  # that of a session
-    _check_types(opened, rows, task.clauses)
-    parts: list[Any] = runner.run_on_rows(opened, rows, task)
+    stored = stored_types(opened.manifest.schema)
+    sent = spark_arrow_schema(rows.schema)
+    for clause in task.clauses:
+        named = pa.schema([stored.field(name) for name in clause.columns])
+        refuse_unassignable(clause.fields(sent), named, where=opened.uri)
+    parts: list[MergedRows] = runner.run_on_rows(opened, rows, task)
     return parts
 
 
@@ -658,15 +607,6 @@ def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
     for keys in found[1:]:
         found[0].add_all(keys)
     return found[0] if found else None
-
-
-def _check_types(opened: OpenedVersion, frame: DataFrame, clauses: Sequence[RowClause]) -> None:
-    """Refuse values that can never be stored in their column."""
-    stored = stored_types(opened.manifest.schema)
-    sent = spark_arrow_schema(frame.schema)
-    for clause in clauses:
-        named = pa.schema([stored.field(name) for name in clause.columns])
-        refuse_unassignable(clause.fields(sent), named, where=opened.uri)
 
 
 def _describe_row(opened: OpenedVersion, address: int) -> str:

@@ -64,6 +64,8 @@ class MergeClauses:
         Whether "all" includes the dataset's own root.
     use_index
         Whether scalar indices may be searched for keys.
+    compression
+        Of the new files.
     """
 
     on: tuple[str, ...]
@@ -79,6 +81,7 @@ class MergeClauses:
     target_bases: tuple[str, ...] | None = ()
     primary_base: bool = True
     use_index: bool = True
+    compression: Literal["automatic", "balanced"] = "automatic"
 
     @property
     def does_nothing(self) -> bool:
@@ -103,6 +106,7 @@ class MergeClauses:
             data_storage_version=self.data_storage_version,
             target_bases=targets,
             target_all_bases=everywhere,
+            compression=self.compression,
         )
 
     def describe(self) -> str:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
-from glaive.dataset.merging.source import primary_key
+from glaive.dataset.merging.source import MergeClauses, primary_key
+from glaive.dataset.tasks import commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.format.manifest import Feature
@@ -26,7 +27,6 @@ from glaive.spark.frame_writing import planned_bytes
 from glaive.spark.merging import (
     ADDRESS,
     CLAUSE,
-    KEY,
     MAX_SOURCE_BYTES,
     ROW_ID,
     VALUE,
@@ -45,8 +45,10 @@ from glaive.spark.runner import SparkJob, SparkRunner
 from glaive.spark.types import (
     matching,
     refuse_same_without_case,
+    refuse_unassignable,
     spark_arrow_schema,
     stored_schema,
+    stored_types,
     to_spark,
     two_values,
     without_case,
@@ -586,18 +588,6 @@ def is_for_one_task(opened: OpenedVersion, source: DataFrame) -> bool:
     return size is not None and size <= _MAX_PLANNED_BYTES
 
 
-def source_in_one_part(
-    source: DataFrame, clauses: Sequence[Clause], keys: Sequence[Column]
-) -> DataFrame:
-    """The columns of a source that clauses take, and its keys, in one partition."""
-    values: dict[str, Any] = {}
-    for clause in clauses:
-        values |= clause.values or {}
-    named = [value.alias(name) for name, value in values.items()]
-    numbered = [key.alias(f"{KEY}{at}") for at, key in enumerate(keys)]
-    return source.select(*named, *numbered).repartition(1)
-
-
 _ROWS_PER_TASK = 1 << 16
 """Rows of a source that a task writes, where their number is known."""
 
@@ -749,34 +739,58 @@ class MergeBuilder:
         pairs, _ = equalities(self.condition, self.name)
         refuse_blob_keys([pair.column for pair in pairs], opened.manifest.schema)
         clauses = self._resolved(opened)
-        parts = self._by_one_task(opened, clauses, commit)
-        if parts is None:
-            parts = self._by_a_join(opened, clauses, commit)
+        made = self._by_one_task(opened, clauses, commit)
+        if made is not None:
+            return made
+        parts = self._by_a_join(opened, clauses, commit)
         return commit_merge(opened, parts, [clause.action for clause in clauses], commit)
 
     def _by_one_task(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
-    ) -> list[MergedRows] | None:
-        """What one task writes; ``None`` if the merge is not for one."""
+    ) -> tuple[Manifest, None] | None:
+        """Have one task merge; ``None`` if the merge is not for one."""
+        schema = opened.manifest.schema
         pairs, complete = equalities(self.condition, self.name)
         plain = complete and all(map(takes_whole_rows, self.clauses))
         if not plain or not is_for_one_task(opened, self.source):
             return None
-        keys = key_columns(self.source, pairs, opened.manifest.schema)
-        if keys is None:
+        keys = key_columns(self.source, pairs, schema)
+        first = {clause.rows: clause for clause in reversed(clauses)}
+        values: dict[str, Any] = {}
+        for clause in first.values():
+            values |= clause.values or {}
+        given = matching(self.source.columns, schema.names) if values else {}
+        aliases = {name.lower() for name in self.source.columns}
+        if keys is None or any(
+            (given and (given.get(field.name, "").lower() != pair.other.lower()))
+            or pair.alias.lower() in aliases
+            for (field, _), pair in zip(keys, pairs, strict=True)
+        ):
             return None
-        frame = source_in_one_part(self._ranked(), clauses, [column for _, column in keys])
-        first = {clause.rows: at for at, clause in reversed([*enumerate(clauses)])}
+        values = {field.name: column for field, column in keys} | values
+        action = first["matched"].action.action if "matched" in first else "ignore"
         task = SmallMerge(
             opened.manifest.version,
-            tuple(field for field, _ in keys),
-            tuple(clause.action for clause in clauses),
-            matched=first.get("matched"),
-            unmatched=first.get("not matched"),
-            primary_key=self._primary_key(opened),
+            tuple(values),
+            MergeClauses(
+                on=tuple(field.name for field, _ in keys),
+                update=action == "update",
+                delete=action == "delete",
+                insert="not matched" in first,
+                compression="balanced",
+            ),
         )
-        parts = written_rows(opened, frame, task, commit)
-        return None if None in parts else parts
+        named = [value.alias(name) for name, value in values.items()]
+        frame = self._ranked().select(*named).repartition(1)
+        stored = stored_types(schema.project(list(values)))
+        refuse_unassignable(spark_arrow_schema(frame.schema), stored, where=opened.uri)
+        runner: Any = commit.runner  # that of a session
+        results = runner.run_on_rows(opened, frame, task)
+        if len(results) != 1 or results[0] is None:
+            return None
+        operation, counts = results[0]
+        properties = commit.recording(**counts)
+        return commit_operation(opened, operation, properties=properties, once=commit.once), None
 
     def _by_a_join(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
