@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from glaive.dataclass import dataclass
+from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.cleanup import age_of
 from glaive.errors import ExpectationError, GlaiveError, OptionError
 from glaive.exporting import FORMATS as EXPORTED
@@ -495,8 +496,6 @@ class PublishStep(TargetStep):
 
     def run(self, context: StepContext) -> Mapping[str, int]:
         """Check the rows of the branch, then move the main branch."""
-        from glaive.dataset.dataset import LanceDataset
-
         table: Any = context.table(self.target)
         counts: Mapping[str, int]
         if context.made_by(context.job_id, self.target) is not None:

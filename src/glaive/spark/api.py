@@ -21,6 +21,7 @@ from glaive.errors import DatasetNotFoundError, OptionError, StoreError, Unsuppo
 from glaive.format.field import quoted_name
 from glaive.options import shows
 from glaive.spark.failures import as_glaive_errors
+from glaive.spark.frame import frame_bytes, open_dataset, pinned
 from glaive.spark.launch import register
 from glaive.spark.options import (
     Options,
@@ -217,7 +218,6 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "allow_external_blobs": allow_external_blobs,
         }
     )
-    from glaive.spark.frame import frame_bytes, open_dataset, pinned
 
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
     checked = from_spark(options | {"path": uri})
@@ -264,8 +264,6 @@ def register_view(
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
-    from glaive.spark.frame import open_dataset, pinned
-
     strings = spark_texts(options) | {"path": absolute(uri)}
     checked = from_spark(strings)
     at = pinned(checked, open_dataset(checked))

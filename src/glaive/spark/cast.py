@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DecimalType, LongType, StructField, StructType
+from pyspark.sql.types import DecimalType, LongType, StructField, StructType, VariantVal
 
 from glaive.arrow.chunked import decode_dictionary
 from glaive.arrow.extensions import is_json
@@ -226,8 +226,6 @@ def _plain(array: Any) -> Any:
 
 def _variant_texts(array: Any) -> Any:
     """The JSON of variants; Spark's library has it by value."""
-    from pyspark.sql.types import VariantVal
-
     pairs = zip(array.field("value").to_pylist(), array.field("metadata").to_pylist(), strict=True)
     valid = array.is_valid().to_pylist()
     texts = [

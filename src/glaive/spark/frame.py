@@ -13,12 +13,16 @@ from pyspark.sql import types as spark_types
 
 from glaive.arrow.widths import total_width
 from glaive.dataclass import NamedTuple
+from glaive.dataset.version import version_as_of
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
 from glaive.io.pool import task_bytes
+from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.spark.options import BLOBS, Options
 from glaive.spark.types import to_spark
+from glaive.table.load import check_same
+from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -153,8 +157,6 @@ def open_dataset(options: Options) -> LanceDataset:
         There is no such version, or another dataset is in the place of the pinned one.
     """
     from glaive.dataset.open import dataset
-    from glaive.dataset.version import version_as_of
-    from glaive.table.load import check_same
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
@@ -169,8 +171,6 @@ def open_dataset(options: Options) -> LanceDataset:
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
     """Options with the version of an opened dataset, and what it is recognised by."""
-    from glaive.table.refs import branch_of
-
     there = dataset.manifest
     return replace(
         options,
@@ -243,7 +243,6 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
     """Paths in the dataset of the columns of the frame, without computed columns."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
-    from glaive.scan.projection import SYSTEM_COLUMNS
 
     schema = dataset.lance_schema
     paths: dict[str, tuple[str, ...]] = {}
@@ -264,8 +263,6 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
     """Whether a name is that of a system column."""
-    from glaive.scan.projection import SYSTEM_COLUMNS
-
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names
 
 

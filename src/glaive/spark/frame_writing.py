@@ -14,15 +14,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
+from pyspark.sql.types import ArrayType
+
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
+from glaive.dataset.writing.plan import exists_already
 from glaive.errors import DatasetExistsError, JobError, OptionError
 from glaive.format.field import quoted_name
 from glaive.format.fragment import unpacked_fragments
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.cast import unscaled_frame
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
-from glaive.spark.frame import open_dataset
+from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.launch import register
 from glaive.spark.options import (
     Options,
@@ -34,14 +37,20 @@ from glaive.spark.options import (
 )
 from glaive.spark.planned_scan import ScanFunction, options_of
 from glaive.spark.runner import LOOK_BACK, RowTask, SparkRunner, given_transaction
+from glaive.spark.types import is_recorded, same_type, to_spark
 from glaive.spark.writer import (
     WriteJob,
+    app_transaction,
     commit_replacement,
+    open_target,
     plan_job,
+    recorded_types,
     refuse_missing_files,
     write_rows,
 )
+from glaive.table.load import find_transaction
 from glaive.table.named_jobs import forgotten_until, made_version
+from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -418,7 +427,6 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    from glaive.spark.writer import open_target
 
     checked = from_spark(options | {"path": uri})
     refuse_no_texts({"path": uri, **options})
@@ -457,8 +465,6 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
     DatasetExistsError
         The mode forbids that there is a dataset.
     """
-    from glaive.spark.writer import app_transaction
-
     if job is not None:
         made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
         if made is None and forgotten_until(base) > since:
@@ -469,8 +475,6 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
     if mode == "ignore" or (app is not None and app.is_applied(base)):
         return base.version
     if mode == "errorifexists":
-        from glaive.dataset.writing.plan import exists_already
-
         raise exists_already(options.uri, base.version)
     return None
 
@@ -495,8 +499,6 @@ def _committed_though_lost(
 
 def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
     """Write a frame with the source, in the modes that it has."""
-    from glaive.spark.cast import unscaled_frame
-
     frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
     options = {**options, **spark_texts({"decimals": decimals or None})}
     with _active(frame.sparkSession):
@@ -512,9 +514,6 @@ def _version_read(
     A frame of ``spark.read`` over Spark Connect, or with a schema that the caller gave, does not
     say which version it has: the newest one is taken.
     """
-    from glaive.spark.frame import open_dataset
-    from glaive.table.root import open_root
-
     target = open_root(uri, storage).uri
     same = [
         source
@@ -527,12 +526,6 @@ def _version_read(
 
 def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
     """The types that columns had where they were read, for those that Spark forgets on its way."""
-    from pyspark.sql.types import ArrayType
-
-    from glaive.spark.frame import frame_schema, open_dataset
-    from glaive.spark.types import is_recorded, same_type, to_spark
-    from glaive.spark.writer import recorded_types
-
     types = recorded_types(frame.schema)
     lost = {
         field.name: field.dataType
@@ -553,10 +546,6 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
 
 def _made_by(job: str, options: Options, before: int) -> int | None:
     """The version that a job committed after version ``before``, if any."""
-    from glaive.dataset.tasks import JOB
-    from glaive.spark.writer import open_target
-    from glaive.table.load import find_transaction
-
     store, newest = open_target(options)
     if newest is None:
         return None
@@ -566,8 +555,6 @@ def _made_by(job: str, options: Options, before: int) -> int | None:
 
 def _newest(options: Options) -> int:
     """The newest version; 0 if there is none."""
-    from glaive.spark.writer import open_target
-
     newest = open_target(options)[1]
     return 0 if newest is None else newest.version
 

@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from glaive.errors import MissingDependencyError, OptionError
+
+try:
+    import sqlglot
+    from sqlglot import exp
+except ImportError as error:
+    raise MissingDependencyError(
+        f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
+    ) from error
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, functions
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -21,6 +31,7 @@ from pyspark.sql.types import (
     DecimalType,
     IntegerType,
     LongType,
+    NumericType,
     ShortType,
     StringType,
     StructField,
@@ -28,14 +39,14 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-from sqlglot import exp
 
 from glaive.dataclass import dataclass
-from glaive.errors import MissingDependencyError, OptionError
 from glaive.format.field import quoted_name
 from glaive.spark.api import cluster_cores, is_connect, is_set, read
 from glaive.spark.cast import LONG_DIGITS
 from glaive.spark.failures import as_glaive_errors, naming_columns
+from glaive.spark.filters import Frame, push
+from glaive.spark.frame import frame_schema, open_dataset, pinned, stored_paths
 from glaive.spark.options import Options, absolute, from_spark, spark_texts
 from glaive.spark.planned_scan import (
     AGGREGATE_SETTING,
@@ -48,10 +59,18 @@ from glaive.spark.planned_scan import (
     Value,
     planned_scan,
 )
-from glaive.spark.query_tables import TableUse, clause, column_path, select_span
+from glaive.spark.query_tables import (
+    TableUse,
+    clause,
+    column_path,
+    is_given,
+    select_span,
+    table_uses,
+)
+from glaive.spark.types import to_spark as spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
 
@@ -497,8 +516,6 @@ def _escaped(text: str) -> str:
 
 def _final(groups: DataFrame, final: Final) -> Column:
     """An aggregate of the query from columns of groups."""
-    from pyspark.sql import functions
-
     first = functions.col(final.columns[0])
     if final.kind == "count":
         return functions.coalesce(functions.sum(first), functions.lit(0).cast(LongType()))
@@ -515,8 +532,6 @@ def _final(groups: DataFrame, final: Final) -> Column:
 
 def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -> Column:
     """What Spark makes of the sum and the count of an average of decimals."""
-    from pyspark.sql import Column, functions
-
     session: Any = groups.sparkSession
     spark = session._jvm.org.apache.spark.sql  # noqa: SLF001  # no function of SQL does this
     bridge = spark.classic.ExpressionUtils
@@ -592,8 +607,6 @@ def sql(
     >>> glaive.spark.sql(spark, "SELECT carrier, count(*) FROM f GROUP BY carrier", f="f.lance")
     """
     statement = _parsed(query)
-    from sqlglot import exp
-
     given = {name.lower(): _read_options(name, table) for name, table in tables.items()}
     if len(given) < len(tables):
         raise OptionError(
@@ -624,8 +637,6 @@ def tables_in(query: str) -> set[str]:
         It is no query.
     """
     statement = _parsed(query)
-    from sqlglot import exp
-
     if not isinstance(statement, exp.Query):
         raise OptionError(f"query: expected a query, found {type(statement).__name__.upper()}")
     return {table.name.lower() for table in statement.find_all(exp.Table)}
@@ -633,12 +644,6 @@ def tables_in(query: str) -> set[str]:
 
 def _parsed(query: str) -> Any:
     """The one statement of a text."""
-    try:
-        import sqlglot
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
-        ) from error
     try:
         statements = sqlglot.parse(query, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -661,10 +666,6 @@ def _with_frames(
     spark: SparkSession, query: str, statement: Any, given: dict[str, dict[str, Any]]
 ) -> tuple[str, dict[str, Any], list[str]]:
     """The query with a placeholder for each table, their frames, and columns of all datasets."""
-    from sqlglot import exp
-
-    from glaive.spark.query_tables import is_given, table_uses
-
     by_path: dict[int, str] = {}
     for table in statement.find_all(exp.Table):
         is_path = table.db.lower() == "lance" and "start" in table.this.meta and not table.catalog
@@ -721,8 +722,6 @@ def _may_differ(spark: SparkSession, query: str) -> bool:
 
 def _mixes_names(spark: SparkSession, statement: Any, schemas: Mapping[str, Any]) -> bool:
     """Whether Spark tells names apart that are one name without their case."""
-    from sqlglot import exp
-
     if not is_set(spark, "spark.sql.caseSensitive"):
         return False
     names = {name for schema in schemas.values() for name in schema.names}
@@ -755,9 +754,6 @@ def _read_options(name: str, table: Any) -> dict[str, Any]:
 
 def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
     """Options with the version pinned, the columns as Spark sees them, and the dataset."""
-    from glaive.spark.frame import frame_schema, open_dataset, pinned
-    from glaive.spark.types import to_spark as spark_schema
-
     others = {name: value for name, value in options.items() if name != "uri"}
     if "storage_options" in others:
         others["storage"] = others.pop("storage_options")
@@ -789,9 +785,6 @@ def _is_searched(pinned: Options) -> bool:
 
 def _filters(use: TableUse, source: tuple[Options, Any, Any]) -> tuple[list[str], bool]:
     """The filter of a scan for a table, in parts, and whether it has all tests of the query."""
-    from glaive.spark.filters import Frame, push
-    from glaive.spark.frame import stored_paths
-
     pinned, schema, dataset = source
     own = [pinned.filter] if pinned.filter else []
     if _is_searched(pinned):
@@ -818,8 +811,6 @@ def _frame(
     spark: SparkSession, use: TableUse, options: Mapping[str, Any], source: tuple[Options, Any, Any]
 ) -> DataFrame:
     """The frame of one table of a query."""
-    from glaive.spark.planned_scan import planned_scan
-
     pinned, schema, dataset = source
     searched = _is_searched(pinned)
     filters, _ = _filters(use, source)
@@ -855,8 +846,6 @@ def _columns(names: Sequence[str], pinned: Options) -> tuple[str, ...] | dict[st
 
 def _narrowest(schema: Any) -> tuple[str, ...]:
     """A column that costs little to read."""
-    from pyspark.sql.types import BooleanType, DateType, NumericType
-
     narrow = (BooleanType, DateType, NumericType)
     return (min(schema, key=lambda field: not isinstance(field.dataType, narrow)).name,)
 
@@ -869,8 +858,6 @@ def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -
     OptionError
         Spark's SQL cannot; the message names what can.
     """
-    from sqlglot import exp
-
     kind = type(statement).__name__
     names = {table.name.lower() for table in statement.find_all(exp.Table)}
     words = {word.strip("`;").lower() for word in query.split()}

@@ -43,20 +43,21 @@ from glaive.spark.frame import (
     first_rows,
     fragment_sizes,
     frame_row_bytes,
+    frame_schema,
     open_dataset,
+    pinned,
     scan_arguments,
     split,
     stored_paths,
 )
-from glaive.spark.options import Options, from_spark, with_location
-from glaive.spark.types import spark_arrow_schema
+from glaive.spark.options import Options, StreamOptions, from_spark, stream_options, with_location
+from glaive.spark.types import refuse_unassignable, spark_arrow_schema, to_spark
 from glaive.spark.versions import Filter, is_placeholder
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from glaive.dataset.dataset import LanceDataset
-    from glaive.spark.options import StreamOptions
 
 
 # --- Read a dataset in Spark: the driver plans the parts, tasks read record batches -----
@@ -300,10 +301,6 @@ class LanceDataSource(DataSource):
     @without_inner_frames
     def schema(self) -> StructType:
         """Return the schema of the requested columns, and pin the version."""
-        from glaive.spark.frame import frame_schema, open_dataset, pinned
-        from glaive.spark.options import stream_options
-        from glaive.spark.types import to_spark
-
         of_stream, others = stream_options(self.options)
         options = from_spark(others)
         if of_stream.read_change_feed:
@@ -319,9 +316,6 @@ class LanceDataSource(DataSource):
     @without_inner_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which the user may have specified."""
-        from glaive.spark.frame import frame_schema, open_dataset, pinned
-        from glaive.spark.options import StreamOptions, stream_options
-
         options = self.pinned
         of_stream, others = stream_options(self.options)
         if of_stream.read_change_feed:
@@ -342,7 +336,6 @@ class LanceDataSource(DataSource):
     def _changes_reader(
         self, of_stream: StreamOptions, options: Options, schema: StructType
     ) -> DataSourceReader:
-        from glaive.spark.frame import pinned
         from glaive.spark.stream_reader import LanceChangesReader, change_schema, open_changes
 
         if self.pinned is not None:
@@ -363,7 +356,6 @@ class LanceDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return a sink that appends or merges each batch, or replaces all rows and columns."""
-        from glaive.spark.options import stream_options
         from glaive.spark.stream_sink import LanceStreamWriter, application_id
         from glaive.spark.writer import plan_job
 
@@ -425,8 +417,6 @@ def _refuse_branch(options: Options) -> None:
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:
     """Check that a schema from the user selects columns and that their types convert to it."""
-    from glaive.spark.types import refuse_unassignable, spark_arrow_schema
-
     known = set(stored.names)
     for name in schema.names:
         if name not in known:

@@ -33,7 +33,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from glaive.arrow.chunked import batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.rows import DeletedRows, DeleteTask
-from glaive.dataset.tasks import JOB
+from glaive.dataset.tasks import JOB, InProcess
+from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.conform import check_same_columns, match_schema
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
@@ -76,7 +77,7 @@ from glaive.spark.types import (
     vector_name,
 )
 from glaive.table.commit import commit_transaction
-from glaive.table.load import find_transaction, open_latest
+from glaive.table.load import find_transaction, open_latest, open_version
 from glaive.table.named_jobs import AppTransaction, CommitMarks, NamedJob
 from glaive.table.operations.update import Update
 from glaive.table.refs import branch_store, read_branch
@@ -84,7 +85,6 @@ from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.tasks import TaskRunner
-    from glaive.dataset.version import OpenedVersion
 
 
 # --- What every task does at its start and end, in the Python worker of an executor -----
@@ -698,10 +698,6 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
 
 def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> None:
     """Look for the rows to replace in this process: Spark's commit has no session for tasks."""
-    from glaive.dataset.tasks import InProcess
-    from glaive.dataset.version import OpenedVersion
-    from glaive.table.load import open_version
-
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
     commit_replacement(opened, plan, predicate, fragments, once=JOB, runner=InProcess())

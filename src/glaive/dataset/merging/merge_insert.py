@@ -19,9 +19,11 @@ from glaive.dataset.merging.source import (
     WriteMode,
     check_source,
     primary_key,
+    read_rows,
 )
 from glaive.dataset.progress_line import showing
 from glaive.dataset.rows import RETRY_TIMEOUT, check_retries, with_retries
+from glaive.dataset.tasks import JOB, commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.expr.filters import bind_filter
 from glaive.file.versions import resolve_version
@@ -30,6 +32,7 @@ from glaive.format.fields import LanceSchema
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.table.configuration import string_map
+from glaive.table.named_jobs import AppTransaction
 
 if TYPE_CHECKING:
     from glaive.dataset.transactions import Transaction
@@ -309,10 +312,6 @@ class MergeInsertBuilder:
         a few windows of rows. With ``write_mode("rewrite_columns")`` also 16 bytes per match, and
         the new values of a fragment.
         """
-        from glaive.dataset.merging.rows import merge
-        from glaive.dataset.tasks import JOB, commit_operation
-        from glaive.table.named_jobs import AppTransaction
-
         transaction = AppTransaction.of(self._properties)
         with showing(progress, "merge"), self._read(data_obj, schema) as source:
 
@@ -328,7 +327,6 @@ class MergeInsertBuilder:
             )
 
     def _read(self, data: object, schema: pa.Schema | None) -> MergeSource:
-        from glaive.dataset.merging.source import read_rows
 
         given = self._dataset.opened, self._clauses, self._memory_limit
         return read_rows(data, schema, *given)
@@ -338,7 +336,6 @@ class MergeInsertBuilder:
     ) -> tuple[Transaction, dict[str, int]]:
         """Write the files and return the transaction for ``LanceDataset.commit``."""
         from glaive.dataset.lance_operation import public_operation
-        from glaive.dataset.merging.rows import merge
         from glaive.dataset.transactions import Transaction
 
         opened = self._dataset.opened

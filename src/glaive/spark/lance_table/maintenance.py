@@ -20,12 +20,18 @@ from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
 from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
-from glaive.dataset.indexing.create import build_segments, check_segments, commit_segments
+from glaive.dataset.indexing.create import (
+    build_segments,
+    check_segments,
+    commit_segments,
+    vector_task,
+)
 from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import cut_evenly, opened_at
+from glaive.dataset.version import version_as_of
 from glaive.dataset.versions.cleanup import (
     FILES_DDL,
     CleanupTasks,
@@ -34,6 +40,7 @@ from glaive.dataset.versions.cleanup import (
     clean_up,
     planned_cleanup,
 )
+from glaive.dataset.versions.refs import publish_branch
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import IndexExistsError, OptionError
@@ -712,8 +719,6 @@ class TableMaintenance(TableHandle):
         VersionNotFoundError
             There is no older version.
         """
-        from glaive.dataset.version import version_as_of
-
         return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
 
     def createTag(self, name: str, version: int | None = None) -> None:
@@ -793,8 +798,6 @@ class TableMaintenance(TableHandle):
         Tasks copy the files that the branch wrote, so it can be deleted afterwards. Or it goes on:
         publishing it again copies and adds what it wrote since.
         """
-        from glaive.dataset.versions.refs import publish_branch
-
         job = SparkJob.of(self._spark, job_id)
         return {"num_files_copied": 0} | job.change(
             self._dataset, lambda at, commit: publish_branch(at, branch, commit, version=version)
@@ -891,8 +894,6 @@ class TableIndices(TableHandle):
         All segments of a vector index share a model, which is trained with a sample of the column:
         this process trains the centroids, tasks the codebook of ``ivf_pq`` and ``ivf_hnsw_pq``.
         """
-        from glaive.dataset.indexing.create import vector_task
-
         arguments = {
             "column": column,
             "index_type": kind,

@@ -11,6 +11,18 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+)
 
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
@@ -163,8 +175,6 @@ def key_columns(
     list or None
         ``None`` if there are none, or columns do not have the same values on both sides.
     """
-    from pyspark.errors import AnalysisException
-
     columns = _columns(stored)
     if not pairs or any(pair.column.lower() not in columns for pair in pairs):
         return None
@@ -199,9 +209,6 @@ def one_row_per_key(
     OptionError
         The condition requires more than equal columns.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
     pairs, complete = equalities(condition, name)
     if not complete:
         raise OptionError(
@@ -250,8 +257,6 @@ def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
 
 def _of_source(pairs: Iterable[Equality]) -> list[Column]:
     """The sides of the source, as the condition names them: ``s.id`` may be a member of ``s``."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
     return [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
 
 
@@ -360,8 +365,6 @@ class JoinedRows:
         tuple
             What each clause does with its rows, and in which columns its values are.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
         source = self.source.withColumn(_SOURCE, F.lit(True))
         joined = self.target.join(source, _column(self.condition), self._kind())
         has_target = F.col(ADDRESS).isNotNull()
@@ -469,9 +472,6 @@ def matching_frame(
     keys
         In columns with the names and types of those of the table.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-    from pyspark.sql.types import LongType
-
     runner = SparkRunner(spark)
     options = Options(uri=opened.uri, columns=tuple(columns))
     schema = to_spark(frame_schema(LanceDataset.holding(opened), options))
@@ -520,8 +520,6 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
 
 def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
     """Numbers that differ for values of a column that Spark should not give a common type."""
-    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StringType, StructType
-
     if len({name for name, _, _ in values}) == len(values):
         return [0] * len(values)
     named = [value.alias(str(at)) for at, (_, _, value) in enumerate(values)]
@@ -544,21 +542,17 @@ def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list
 
 
 def _column(given: str | Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     return F.expr(given) if isinstance(given, str) else given
 
 
 def _holds(condition: str | Column | None) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     return F.lit(True) if condition is None else _column(condition)
 
 
 def _first_true(cases: Iterable[tuple[Column, Column]]) -> Column:
     """The value of the first case that holds, else null."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
     first, *others = cases
     chain: Any = reduce(lambda made, case: made.when(*case), others, F.when(*first))
     value: Column = chain.otherwise(None)

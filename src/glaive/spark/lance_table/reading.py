@@ -12,8 +12,16 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    UnsupportedOperationException,
+)
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 
 from glaive.dataclass import dataclass
+from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import COUNTS, JOB
 from glaive.errors import (
     ColumnNotFoundError,
@@ -24,6 +32,7 @@ from glaive.errors import (
 )
 from glaive.exporting import FORMATS, ExportMode, export_files
 from glaive.exporting.job import check_mode, refuse_others
+from glaive.format.paths import data_file_path, deletion_file_path
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.options import shows
@@ -257,7 +266,6 @@ def files_table(manifest: Manifest) -> pa.Table:
 
 
 def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
-    from glaive.format.paths import data_file_path, deletion_file_path
 
     for fragment in manifest.fragments():
         for file in fragment.files:
@@ -531,8 +539,6 @@ class TableSearch(TableHandle):
         Tasks search in the files; queries and results pass through Spark. Without an index each
         partition of queries reads the whole column.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
         dataset = self._latest()
         names = dataset.lance_schema.names
         shown = tuple([name for name in names if name != column] if select is None else select)
@@ -596,8 +602,6 @@ class TableSearch(TableHandle):
         ColumnNotFoundError, SchemaError, OptionError, FilterError
             As for :meth:`search`.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
         dataset = self._latest()
         searched = (columns,) if isinstance(columns, str) else tuple(columns)
         for name in searched:
@@ -629,8 +633,6 @@ class TableSearch(TableHandle):
         OptionError, ColumnNotFoundError
             A number is negative, or a column does not exist.
         """
-        from glaive.dataset.stats import sample_positions
-
         dataset = self._latest()
         given: object = rows
         if not isinstance(given, int) or given < 0:
@@ -647,7 +649,6 @@ class TableSearch(TableHandle):
             return frame.mapInArrow(work, self._schema_of(names))
 
     def _searched(self, queries: DataFrame, work: SearchedVectors | SearchedTexts) -> DataFrame:
-        from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 
         if work.queries not in queries.columns:
             where = "the frame of queries; query_column names another one"
@@ -798,12 +799,6 @@ def _naming_formats(given: str) -> Iterator[None]:
 
     What a source refuses else, before it writes, is an error of the same class, with its words.
     """
-    from pyspark.errors import (
-        AnalysisException,
-        IllegalArgumentException,
-        UnsupportedOperationException,
-    )
-
     refusals = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
     try:
         yield

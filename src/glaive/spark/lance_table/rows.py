@@ -7,13 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+from pyspark.sql.types import BinaryType, DataType, StructType
 
 from glaive.arrow.chunked import empty_table
-from glaive.dataset.columns.add_columns import AddedFiles, commit_columns
+from glaive.dataset.columns.add_columns import AddedFiles, add_columns, commit_columns
 from glaive.dataset.columns.column_files import grow
+from glaive.dataset.columns.udf import BatchUDF
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
-from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
+from glaive.dataset.rows import (
+    RowsByFragment,
+    commit_deleted,
+    delete_in_tasks,
+    delete_where,
+    truncate,
+    update_where,
+)
 from glaive.dataset.tasks import commit_operation
+from glaive.dataset.write import write_dataset
 from glaive.errors import ColumnNotFoundError, DatasetExistsError, OptionError
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
@@ -40,8 +53,7 @@ from glaive.spark.types import (
 from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
@@ -65,8 +77,6 @@ def delete_duplicates(
     order_by: str | None,
 ) -> tuple[Manifest, int]:
     """Commit the deletion of all but the first or last row of each group."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
     names = opened.manifest.schema.names
     compared = names if columns is None else list(columns)
     for name in compared:
@@ -96,8 +106,6 @@ def delete_duplicates(
 
 def _compared(frame: DataFrame, name: str) -> str:
     """SQL for what is equal where the values of a column are; short, as it is shuffled."""
-    from pyspark.sql.types import BinaryType
-
     column = quoted_name(name)
     return f"sha2({column}, 256)" if isinstance(frame.schema[name].dataType, BinaryType) else column
 
@@ -132,8 +140,6 @@ class TableRows(TableHandle):
         Tasks read the columns of the condition, and write one small file for each fragment with
         matching rows.
         """
-        from glaive.dataset.rows import delete_where, truncate
-
         _refuse_columns("delete", condition)
         job = SparkJob.of(self._spark, job_id)
         if condition is None:
@@ -176,8 +182,6 @@ class TableRows(TableHandle):
         The rows are written again with all columns, at the end of the dataset; no row passes
         through Spark.
         """
-        from glaive.dataset.rows import update_where
-
         values = {} if set is None else set
         _refuse_columns("update", condition, *values.values())
         job = SparkJob.of(self._spark, job_id)
@@ -259,8 +263,6 @@ class TableRows(TableHandle):
 
 def _refuse_columns(method: str, *given: object) -> None:
     """Refuse conditions and values that only a JVM can evaluate."""
-    from pyspark.sql import Column
-
     for one in given:
         if isinstance(one, Column):
             raise OptionError(
@@ -353,8 +355,6 @@ class TableBuilder(Generic[T]):
         SchemaError, OptionError
             There is no location or no column, or a name or an option is invalid.
         """
-        from glaive.dataset.write import write_dataset
-
         if self._uri is None or not self._fields:
             missing = "location(uri)" if self._uri is None else "addColumn(name, type)"
             raise OptionError(f"a new table needs {missing} before execute()")
@@ -374,9 +374,6 @@ class TableBuilder(Generic[T]):
 
 def arrow_type(method: str, given: Any) -> pa.DataType:
     """The type that a method was given, of Spark (also as SQL) or of Arrow."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import DataType, StructType
-
     if isinstance(given, pa.DataType):
         return given
     try:
@@ -472,8 +469,6 @@ def _by_fragment(
     job: Job,
 ) -> DataFrame:
     """Addresses and values; each fragment within one partition, sorted."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
     target = target_frame(spark, opened, keys, None)
     joined = target.join(frame, [str(key) for key in keys], "inner")
     rows = joined.select(ADDRESS, *map(quoted_name, names))
@@ -584,9 +579,6 @@ class TableColumns(TableHandle):
         workers with what it refers to; load a model within it, once for each worker: through
         ``functools.cache`` in a module that the workers can import.
         """
-        from glaive.dataset.columns.add_columns import add_columns
-        from glaive.dataset.columns.udf import BatchUDF
-
         if not isinstance(columns, Mapping | pa.Schema):
             if not callable(columns):
                 raise OptionError(

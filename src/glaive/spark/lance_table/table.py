@@ -8,6 +8,7 @@ from glob import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.spark.files import ingest
 from glaive.spark.lance_table.handle import located
 from glaive.spark.lance_table.maintenance import TableIndices, TableMaintenance
 from glaive.spark.lance_table.reading import (
@@ -147,8 +148,6 @@ class LanceTable(
         -----
         An ingest of the files, whose tasks read and write them; no row passes through Spark.
         """
-        from glaive.spark.files import ingest
-
         if format != "parquet":
             raise OptionError(
                 f'format: expected "parquet", found {format!r}. Other formats: '
