@@ -45,6 +45,8 @@ KINDS = {
 }
 """Documents by kind; ``docs/guide/names.md`` and ``docs/figures.md`` are generated."""
 
+CODE = re.compile(r"``.+?``(?!`)|(?::\w+:)?`[^`]+`")
+
 END = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`(\"']|glaive|pylance)")
 """Where a sentence ends."""
 
@@ -64,9 +66,9 @@ def plain(markdown: str) -> str:
     # The examples of the style rule show what to avoid.
     text = re.sub(r"^> Before:.*$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"^\*\*[^*\n]+[.?]\*\*", "", text, flags=re.MULTILINE)
+    text = CODE.sub("CODE", text)
     text = re.sub(r"\{#[\w-]+\}|<[^>\n]+>", " ", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"``[^`]+``|`[^`]+`", "CODE", text)
     text = re.sub(r"^#+ .*$|^\|[-:| ]+\|$", "\n", text, flags=re.MULTILINE)
     lines = (
         "\n\n" + line.strip("| ").replace("|", "\n\n") if line.startswith("|") else line
@@ -148,7 +150,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
 def _plain_code(text: str) -> str:
     text = re.sub(r"::\n.*?(?=\n\S|\Z)", "\n", text, flags=re.DOTALL)
     text = re.sub(r"^\s*(?:>>>|\.\.\.).*$", "\n", text, flags=re.MULTILINE)
-    text = re.sub(r":\w+:`[^`]+`|``[^`]+``|`[^`]+`", "CODE", text)
+    text = CODE.sub("CODE", text)
     return re.sub(r"^ *(?:[-*+]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
 
 
