@@ -291,7 +291,6 @@ _ESCAPED = r'["\\\x00-\x1f\x7f]'
 def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
     """Scalars as JSON; strings only with ``quoted`` in quotes, and infinity a number only then."""
     strings = items.kinds == STRING
-    integers, numbers = _small_integers(items)
     written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
     if quoted:
         plain = pc.invert(pc.match_substring_regex(written, _ESCAPED))
@@ -300,34 +299,14 @@ def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
         written = written.filter(plain)
         strings[escaped] = False
     floats, fractions = _plain_floats(items)
-    rest = ~(strings | integers | floats)
+    rest = ~(strings | floats)
     _, documents = items.keep(rest).documents()
     others: Any = decode_jsonb(documents, "a JSON column")
     if not quoted:
         others = pc.replace_substring_regex(others, f"^(-?){BEYOND}$", r"\1inf")
-    parts = [
-        written,
-        pa.array(numbers).cast(pa.string()),
-        pa.array(fractions).cast(pa.string()),
-        others,
-    ]
-    positions = [np.flatnonzero(mask) for mask in (strings, integers, floats, rest)]
+    parts = [written, pa.array(fractions).cast(pa.string()), others]
+    positions = [np.flatnonzero(mask) for mask in (strings, floats, rest)]
     return concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(positions))))
-
-
-def _small_integers(items: JsonItems) -> tuple[Any, Any]:
-    """Which items are integers of at most 32 bits, and these integers."""
-    numbers = np.zeros(len(items), np.int64)
-    widths = items.end - items.begin - 1
-    positions = np.flatnonzero((items.kinds == NUMBER) & (widths >= 1) & (widths <= 4))
-    tags = items.raw[items.begin[positions]] & 0xF0
-    chosen = np.zeros(len(items), bool)
-    for tag, letter in ((_INT, "i"), (_UINT, "u")):
-        for width in _WIDTHS[:3]:
-            same_width = positions[(tags == tag) & (widths[positions] == width)]
-            numbers[same_width] = _read(items, same_width, f">{letter}{width}")
-            chosen[same_width] = True
-    return chosen, numbers[chosen]
 
 
 def _plain_floats(items: JsonItems) -> tuple[Any, Any]:
@@ -614,13 +593,7 @@ def _member(values: Any, key: str) -> JsonItems:
     elements = items.element(int(key))
     if not len(named):
         return elements
-    rows = np.concatenate([named.rows, elements.rows])
-    order = np.argsort(rows, kind="stable")
-    pairs = [
-        np.concatenate([getattr(named, name), getattr(elements, name)])[order]
-        for name in ("rows", "kinds", "begin", "end")
-    ]
-    return JsonItems(named.raw, *pairs)
+    return _merged(named, elements)
 
 
 @_with_key("json_get", pa.large_binary())
