@@ -18,8 +18,7 @@ import pytest
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.errors import ColumnNotFoundError, FilterColumnError, FilterError, OptionError
 from glaive.expr import tree
-from glaive.expr.filters import Filter, bind_filter, bind_value
-from glaive.expr.split import merged
+from glaive.expr.filters import Filter, bind_filter, bind_value, merged
 from glaive.format.fields import LanceSchema
 
 BATCH = pa.record_batch(

@@ -21,7 +21,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CapacityError, FilterError
 from glaive.expr.compare import compare
 from glaive.expr.filters import bind_filter, bind_value
-from glaive.expr.functions.lists import ListParts
+from glaive.expr.functions.nested import ListParts
 from glaive.expr.rows import MAX_BATCH_BYTES, MAX_LIST_ITEMS
 from glaive.format.fields import LanceSchema
 

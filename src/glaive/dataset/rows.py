@@ -37,8 +37,7 @@ from glaive.errors import (
 )
 from glaive.expr.bind import check_column_texts
 from glaive.expr.casts import cast, check_members
-from glaive.expr.filters import Value, bind_value
-from glaive.expr.split import refuse_blob_uses
+from glaive.expr.filters import Value, bind_value, refuse_blob_uses
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import MAX_DELETED_ROWS
 from glaive.format.fields import LanceSchema

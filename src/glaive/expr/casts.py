@@ -7,27 +7,538 @@ Lists of bytes become text row by row.
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_DOWN, Context, Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from glaive.arrow import compute as pc
 from glaive.arrow.chunked import concat_arrays, decode_dictionary, dictionary_encoded, too_large
 from glaive.arrow.conditions import doubles_of
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string, type_text
-from glaive.expr.rows import map_rows
-from glaive.expr.texts import (
-    fitting,
-    fitting_decimals,
-    integer_range,
-    narrow,
-    read_texts,
-    value_texts,
+from glaive.expr.rows import map_distinct, map_rows, pa, pc
+
+# --- Texts as numbers, dates and times, and these as texts, as DataFusion reads and writes them
+
+_INTEGER = "^[+-]?0*[0-9]{1,20}$"
+_FLOAT = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"
+_DAY = (
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"
+    "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"
+    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 )
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
+_INSTANT = rf"^{_DAY}(?:[T ]{_CLOCK}(?:[Zz]|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?$"
+_RARE_DATE = (
+    "^[0-9]{4}(?:(?:-[0-9]-[0-9]{1,2}|-[0-9]{2}-[0-9]|[0-9]{4})(?:$|[Tt ])|-[0-9]{2}-[0-9]{2}[Tt ])"
+)
+_RARE_INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[Tt ][0-9]{2}:)"
+_DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
+_ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
+_TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
+_FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EXACT = Context(prec=160)
+_UTC = frozenset({"UTC", "Z", "+00:00"})
+
+
+class _UnreadableError(ValueError):
+    """A string cannot be read as a type."""
+
+
+def _bad(text: object, kind: Any) -> _UnreadableError:
+    quoted = repr(text)
+    return _UnreadableError(
+        f"{quoted if len(quoted) < 60 else quoted[:59] + '…'} is not of type {kind}"
+    )
+
+
+def _day(text: str, kind: Any) -> tuple[date, int]:
+    """The date at the start of a string, and where it ends."""
+    match = _DATE.match(text)
+    if match is None:
+        raise _bad(text, kind)
+    parts = [int(digits) for digits in match.groups() if digits is not None]
+    try:
+        return date(*parts), match.end()
+    except ValueError:
+        raise _bad(text, kind) from None
+
+
+def _date(text: str, kind: Any) -> int:
+    days: float
+    day, end = _day(text, kind)
+    if end != len(text):
+        nanos, _ = _instant(text, kind)
+        days = nanos // (86_400 * 10**9)
+    else:
+        days = (day - date(1970, 1, 1)).days
+    return int(days) * (86_400_000 if kind.bit_width == 64 else 1)
+
+
+def _instant(text: str, kind: Any) -> tuple[int, bool]:
+    """Nanoseconds since 1970, and whether the string has a zone."""
+    day, end = _day(text, kind)
+    nanos = (day - date(1970, 1, 1)).days * 86_400 * 10**9
+    if end == len(text):
+        return nanos, False
+    if text[end] not in "Tt ":
+        raise _bad(text, kind)
+    clock = _TIME.match(text, end + 1)
+    if clock is None:
+        raise _bad(text, kind)
+    nanos += _nanos(clock, text, kind)
+    rest = text[clock.end() :]
+    if not rest:
+        return nanos, False
+    zone = _ZONE.fullmatch(rest)
+    if zone is None:
+        raise _bad(text, kind)
+    return nanos - _offset(zone.group(1), nanos, text, kind), True
+
+
+def _nanos(clock: re.Match[str], text: str, kind: Any) -> int:
+    hours, minutes, seconds = (int(digits or 0) for digits in clock.groups()[:3])
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise _bad(text, kind)
+    fraction = int((clock.group(4) or "0").ljust(9, "0"))
+    return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + fraction
+
+
+def _offset(zone: str, nanos: int, text: str, kind: Any) -> int:
+    if zone in {"Z", "z"}:
+        return 0
+    if zone[0] in "+-":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        seconds = (int(digits[:2]) * 60 + int(digits[2:])) * 60
+        return (seconds if zone[0] == "+" else -seconds) * 10**9
+    return _local_offset(zone, nanos, text, kind)
+
+
+def _local_offset(zone: str, nanos: int, text: str, kind: Any) -> int:
+    from zoneinfo import ZoneInfo
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=nanos // 10**9)
+        offset = moment.replace(tzinfo=ZoneInfo(zone)).utcoffset()
+    except (ValueError, OverflowError, LookupError, OSError):  # OSError: the name of a folder
+        raise _bad(text, kind) from None
+    return int((offset or timedelta()).total_seconds()) * 10**9
+
+
+def _timestamp(text: str, kind: Any) -> int:
+    nanos, zoned = _instant(text, kind)
+    if kind.tz is not None and not zoned and kind.tz.upper() not in _UTC:
+        if kind.tz[0] in "+-":
+            nanos -= _offset(kind.tz, nanos, text, kind)
+        else:
+            nanos -= _local_offset(kind.tz, nanos, text, kind)
+    step = 10**9 // _PER_SECOND[kind.unit]
+    ticks = nanos // step
+    if not -(1 << 63) <= ticks < 1 << 63:
+        raise _bad(text, kind)
+    return ticks
+
+
+def is_timestamp(text: str, kind: Any) -> bool:
+    """Whether a string is a timestamp that a type can hold."""
+    try:
+        _timestamp(text, kind)
+    except _UnreadableError:
+        return False
+    return True
+
+
+_RARE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "date": (_RARE_DATE, _date),
+    "timestamp": (_RARE_INSTANT, _timestamp),
+}
+"""How a string of a rare form begins, or what it has, and its reader."""
+
+
+def read_texts(text: Any, kind: Any) -> Any:
+    """Return strings as values of a type; null for a string that is none.
+
+    Raises
+    ------
+    pyarrow.ArrowNotImplementedError
+        Strings are not read as this type.
+    """
+    name = next((name for name in _READERS if getattr(pa.types, f"is_{name}")(kind)), None)
+    if name is None:
+        raise pa.ArrowNotImplementedError(f"{text.type} to {kind}")
+    text = text.cast(pa.large_string())
+    found = _READERS[name](text, kind)
+    if name not in _RARE:
+        return found
+    pattern, read_one = _RARE[name]
+    rare = pc.and_(pc.is_null(found), pc.match_substring_regex(text, pattern))
+    rare = pc.fill_null(rare, False)
+    if not rare.true_count:
+        return found
+
+    def value(one: str) -> Any:
+        try:
+            return read_one(one, kind)
+        except _UnreadableError:
+            return None
+
+    return pc.replace_with_mask(found, rare, map_distinct(kind, value, text.filter(rare)))
+
+
+def _matching(text: Any, pattern: str) -> Any:
+    """The strings of this form; null for the others."""
+    return pc.if_else(pc.match_substring_regex(text, pattern), text, None)
+
+
+def fitting(values: Any, low: Any, high: Any) -> Any:
+    """Numbers from ``low`` to ``high``; null for the others."""
+    bounds = [pa.scalar(bound, values.type) for bound in (low, high)]
+    inside = pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
+    return pc.if_else(inside, values, None)
+
+
+def integer_range(kind: Any) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    signed = pa.types.is_signed_integer(kind)
+    low = -(1 << (kind.bit_width - 1)) if signed else 0
+    return low, (1 << (kind.bit_width - signed)) - 1
+
+
+def narrow(array: Any, kind: Any) -> Any:
+    """Integers of another type; null where they do not fit it."""
+    (least, most), (low, high) = integer_range(array.type), integer_range(kind)
+    if least < low or high < most:
+        array = fitting(array, max(least, low), min(most, high))
+    return array.cast(kind)
+
+
+def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
+    """Decimals between bounds, though the type may have fewer digits; null for the others."""
+    scale = values.type.scale
+    end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=_EXACT)
+    unit = Decimal(1).scaleb(-scale)
+    low, high = (
+        min(max(bound, end.copy_negate()), end).quantize(unit, ROUND_DOWN, _EXACT)
+        for bound in (least, most)
+    )
+    return fitting(values, low, high)
+
+
+def _booleans(text: Any, _: Any) -> Any:
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(text))
+    true, false = (pc.is_in(words, pa.array(known, words.type)) for known in (_TRUE, _FALSE))
+    return pc.if_else(pc.or_(true, false), true, None)
+
+
+def _integers(text: Any, kind: Any) -> Any:
+    short = _matching(text, "^-?[0-9]{1,18}$").cast(pa.int64())
+    found, others = narrow(short, kind), pc.and_(pc.is_valid(text), pc.is_null(short))
+    rest = _matching(text.filter(others), _INTEGER)
+    if rest.null_count < len(rest):
+        numbers = pc.utf8_ltrim(rest, "+").cast(pa.decimal128(38, 0))
+        whole = fitting(numbers, *map(Decimal, integer_range(kind))).cast(kind)
+        found = pc.replace_with_mask(found, others, whole)
+    return found
+
+
+def _floats(text: Any, kind: Any) -> Any:
+    return _matching(text, _FLOAT).cast(kind)
+
+
+def _decimals(text: Any, kind: Any) -> Any:
+    """Decimals; a text without digits is 0, unless the type is that of integers."""
+    places, whole = max(kind.scale, 0), kind.precision - kind.scale
+    digits = min(places + 1, 76 - whole)
+    form = rf"^\s*([+-]?)0*([0-9]{{0,{whole}}})(?:(\.[0-9]{{0,{digits}}})[0-9]*)?\s*$"
+    usual = _matching(text, form)
+    if not places:
+        usual = _matching(usual, "[0-9]")
+    wide = pc.replace_substring_regex(usual, form, r"\10\2\3").cast(pa.decimal256(76, digits))
+    rounded = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
+    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=_EXACT)
+    return fitting_decimals(rounded, most.copy_negate(), most).cast(kind)
+
+
+def _instants(text: Any) -> tuple[Any, Any, Any]:
+    """Seconds since 1970, nanoseconds, and the zone of each string of the usual form."""
+    usual = _matching(text, _INSTANT)
+    seconds = pc.utf8_slice_codeunits(usual, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
+    rest = pc.utf8_slice_codeunits(usual, 19)
+    if not pc.sum(pc.binary_length(rest)).as_py():
+        return seconds, pa.scalar(0, pa.int64()), rest
+    zones = pc.replace_substring_regex(rest, r"^\.[0-9]+", "")
+    ahead = map_distinct(pa.int64(), _ahead, zones)
+    return pc.subtract(seconds, ahead), _fraction(rest), zones
+
+
+def _ahead(zone: str) -> int:
+    return _offset(zone, 0, zone, "a zone") // 10**9 if zone else 0
+
+
+def _fraction(rest: Any) -> Any:
+    """Nanoseconds of strings that begin with a fraction of a second, or with none."""
+    digits = pc.replace_substring_regex(rest, r"^(?:\.([0-9]{1,9}))?.*$", r"\1")
+    return pc.utf8_rpad(digits, 9, "0").cast(pa.int64())
+
+
+def _days(text: Any, kind: Any) -> Any:
+    seconds, nanos, _ = _instants(text)
+    if kind.bit_width == 64:  # the time of the day stays
+        return pc.add(pc.multiply(seconds, 1000), pc.divide(nanos, 10**6)).cast(kind)
+    return seconds.cast(pa.timestamp("s")).cast(pa.date32(), safe=False).cast(kind)
+
+
+def _timestamps(text: Any, kind: Any) -> Any:
+    seconds, nanos, zones = _instants(text)
+    if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times, which are rare
+        seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
+    per = _PER_SECOND[kind.unit]
+    most = 2**63 // per - 1
+    ticks = pc.multiply(fitting(seconds, -most, most), per)
+    return pc.add(ticks, pc.divide(nanos, 10**9 // per)).cast(kind)
+
+
+def _times(text: Any, kind: Any) -> Any:
+    clocks, per = _matching(text, f"^{_CLOCK}$"), _PER_SECOND[kind.unit]
+    moments = pc.binary_join_element_wise(
+        _text("1970-01-01 "), pc.utf8_slice_codeunits(clocks, 0, 8), _text("")
+    )
+    seconds = moments.cast(pa.timestamp("s")).cast(pa.int64())
+    nanos = _fraction(pc.utf8_slice_codeunits(clocks, 8))
+    ticks = pc.add(pc.multiply(seconds, per), pc.divide(nanos, 10**9 // per))
+    # A time of day without colons is a number of units.
+    raw = pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pc.coalesce(ticks.cast(raw), _integers(text, raw)).cast(kind)
+
+
+def _text(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+_READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "boolean": _booleans,
+    "integer": _integers,
+    "floating": _floats,
+    "decimal": _decimals,
+    "date": _days,
+    "timestamp": _timestamps,
+    "time": _times,
+}
+"""By the name of a type, from strings to its values; null for a string of another form."""
+
+
+# --- Format numbers, dates and times as strings -----------------------------------------
+# Arrow formats them in a few calls; values that it writes otherwise are formatted one by one.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_SECOND, _LAST_SECOND = -62_135_000_000, 253_402_000_000
+_TO_YEAR_2000 = -10_957
+_CYCLE_DAYS = 146_097
+_FIRST_DAY, _END_DAY = -719_528, 2_932_897
+"""Of the years 0 to 9999."""
+_LAST_RULE = 2_145_916_800
+"""The end of 2037."""
+
+
+def value_texts(array: Any) -> Any:
+    """Each value as a ``large_string``; null for nulls.
+
+    Raises
+    ------
+    FilterError
+        Values of the type cannot be formatted.
+    """
+    kind, types = array.type, pa.types
+    if types.is_float64(kind) or types.is_float32(kind):
+        return _float_texts(array)
+    if types.is_decimal(kind):
+        texts = _bare(array)
+        texts = pc.if_else(pc.match_substring(texts, "E"), None, texts)
+        return _near_or_far(texts, array, "{:f}".format)
+    if types.is_float16(kind):
+        return map_distinct(pa.large_string(), _half, array)
+    if types.is_duration(kind):
+        return _durations(array.cast(pa.int64()), kind.unit)
+    if types.is_time(kind):
+        raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
+        seconds, fraction = _seconds(raw, kind.unit)
+        return _joined(_bare(seconds.cast(pa.int32()).cast(pa.time32("s"))), fraction)
+    if not types.is_date(kind) and not types.is_timestamp(kind):
+        raise FilterError(f"{kind} cannot be cast to text")
+    if types.is_date32(kind):
+        days = array.cast(pa.int32())
+        near = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less(days, _END_DAY))
+        return _near_or_far(_bare(pc.if_else(near, array, None)), days, _date_text)
+    unit, zone = ("ms", None) if types.is_date64(kind) else (kind.unit, kind.tz)
+    raw = array.cast(pa.int64())
+    seconds, fraction = _seconds(raw, unit)
+    low, high = _FIRST_DAY * 86_400, _END_DAY * 86_400
+    if zone is not None and zone.upper() not in _UTC:
+        # The years for which Arrow knows daylight saving time.
+        low, high = low + 86_400, _LAST_RULE
+    near = pc.and_(pc.greater_equal(seconds, low), pc.less(seconds, high))
+    local, suffix = seconds, _text("" if zone is None else "Z")
+    if zone is not None and zone.upper() not in _UTC and pc.any(near).as_py():
+        moments = pc.if_else(near, seconds, None).cast(pa.timestamp("s", zone))
+        try:
+            local = pc.local_timestamp(moments).cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise FilterError(f"time zone {zone!r:.80} is not known") from None
+        suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
+    day = _bare(pc.if_else(near, local, None).cast(pa.timestamp("s")))
+    texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)
+    return _near_or_far(texts, raw, partial(_moment, unit=unit, zone=zone))
+
+
+def _bare(array: Any) -> Any:
+    return array.cast(pa.large_string())
+
+
+def _joined(*parts: Any) -> Any:
+    return pc.binary_join_element_wise(*parts, _text(""))
+
+
+def _near_or_far(texts: Any, raw: Any, write: Callable[[Any], str]) -> Any:
+    """The texts; Arrow does not write values that are far from today."""
+    far = pc.and_(raw.is_valid(), texts.is_null())
+    if not far.true_count:
+        return texts
+    others = map_distinct(pa.large_string(), write, raw.filter(far))
+    return pc.replace_with_mask(texts, far, others)
+
+
+def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
+    """Whole seconds, and the fraction as text: three, six or nine digits, as few as possible."""
+    per = _PER_SECOND[unit]
+    if per == 1:
+        return raw, _text("")
+    ticks = raw.fill_null(0).to_numpy(zero_copy_only=False)
+    seconds, rest = np.divmod(ticks, per)
+    fraction: Any = _text("")
+    if rest.any():
+        digits = pc.utf8_lpad(_bare(pa.array(rest)), len(str(per)) - 1, "0")
+        short = pc.replace_substring_regex(digits, "(?:000)+$", "")
+        point = pc.if_else(pa.array(rest != 0), _text("."), _text(""))
+        fraction = _joined(point, short)
+    return pa.array(seconds, mask=raw.is_null().to_numpy(zero_copy_only=False)), fraction
+
+
+def _zone_text(ahead: int) -> str:
+    minutes = abs(ahead) // 60  # Offsets before standard time have seconds.
+    return f"{'-' if ahead < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+
+
+def _float_texts(array: Any) -> Any:
+    """The shortest text that reads as the same number, in the form of the reference implementation.
+
+    Arrow finds the digits; its exponents begin at 10 digits.
+    """
+    wide = array.type.bit_width == 64
+    size, texts = pc.abs(array), _bare(array)
+    whole = pc.and_(pc.equal(pc.trunc(array), array), pc.less(size, 1e16 if wide else 2.0**24))
+    whole = pc.and_(whole, pc.greater(size, 0))
+    digits = _bare(pc.if_else(whole, array, None).cast(pa.int64()))
+    texts = pc.replace_substring(pc.coalesce(digits, texts), "e+", "e")
+    texts = pc.if_else(
+        pc.match_substring_regex(texts, "^-?[0-9]+$"), _joined(texts, _text(".0")), texts
+    )
+    texts = pc.if_else(pc.is_nan(array), _text("NaN"), texts)
+    # Arrow writes an exponent for large ones, and none for small ones.
+    large = pc.and_(
+        pc.greater_equal(size, 1e10), pc.less(size, 1e16 if wide else float(np.float32(1e13)))
+    )
+    large = pc.fill_null(pc.and_(large, pc.invert(whole)), False)
+    if large.true_count:
+        digits = _bare(texts.filter(large).cast(pa.decimal128(38, 8)))
+        digits = pc.replace_substring_regex(digits, r"(\.[0-9]+?)0+$", r"\1")
+        texts = pc.replace_with_mask(texts, large, digits)
+    if wide and pc.any(pc.and_(pc.greater_equal(size, 1e-6), pc.less(size, 1e-5))).as_py():
+        texts = pc.replace_substring_regex(texts, r"^(-?)0\.00000([1-9])$", r"\1\2e-6")
+        texts = pc.replace_substring_regex(texts, r"^(-?)0\.00000([1-9])([0-9]+)$", r"\1\2.\3e-6")
+    return texts
+
+
+def _half(value: float) -> str:
+    """All digits; without a point for integers."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else str(value)
+    return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
+
+
+def _date_text(days: int) -> str:
+    # For years that ``datetime`` does not have: the calendar repeats every 400 years.
+    cycles, rest = divmod(days + _TO_YEAR_2000, _CYCLE_DAYS)
+    day = date(2000, 1, 1) + timedelta(days=rest)
+    year = day.year + 400 * cycles
+    year_text = f"{year:04}" if 0 <= year < 10_000 else f"{year:+05}"
+    return f"{year_text}-{day.month:02}-{day.day:02}"
+
+
+def _at(seconds: int) -> datetime:
+    """A point in time with the same zone rules, within the range of ``datetime``."""
+    return _EPOCH + timedelta(seconds=min(max(seconds, _FIRST_SECOND), _LAST_SECOND))
+
+
+def _moment(value: int, unit: str, zone: str | None) -> str:
+    seconds, rest = divmod(value, _PER_SECOND[unit])
+    if zone is None:
+        return f"{_to_second(seconds)}{_fraction_text(rest, unit)}"
+    from zoneinfo import ZoneInfo
+
+    if zone.upper() in _UTC:
+        return f"{_to_second(seconds)}{_fraction_text(rest, unit)}Z"
+    try:
+        if zone[:1] in ("+", "-"):
+            sign = 1 if zone[0] == "+" else -1
+            digits = zone[1:].replace(":", "").ljust(4, "0")
+            offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+        else:
+            offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
+        raise FilterError(f"time zone {zone!r:.80} is not known") from None
+    ahead = int(offset.total_seconds())
+    return f"{_to_second(seconds + ahead)}{_fraction_text(rest, unit)}{_zone_text(ahead)}"
+
+
+def _to_second(seconds: int) -> str:
+    days, second = divmod(seconds, 86_400)
+    return f"{_date_text(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def _fraction_text(rest: int, unit: str) -> str:
+    """Three, six or nine digits, as few as possible."""
+    nanos = rest * (10**9 // _PER_SECOND[unit])
+    if not nanos:
+        return ""
+    for digits in (3, 6, 9):
+        if nanos % 10 ** (9 - digits) == 0:
+            return f".{nanos // 10 ** (9 - digits):0{digits}}"
+    return ""
+
+
+def _durations(ticks: Any, unit: str) -> Any:
+    """``0 days 0 hours 0 mins 1.500 secs``; each part has the sign."""
+    per = _PER_SECOND[unit]
+    numbers = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    sizes, sign = np.abs(numbers).view(np.uint64), np.where(numbers < 0, -1, 1)
+    seconds, rest = np.divmod(sizes, np.uint64(per))
+    minutes, second = np.divmod(seconds.astype(np.int64), 60)
+    parts = (minutes // 1440, minutes // 60 % 24, minutes % 60)
+    days, hours, mins = (_bare(pa.array(part * sign)) for part in parts)
+    minus = pc.if_else(pa.array((numbers < 0) & (second + rest > 0)), _text("-"), _text(""))
+    digits = pc.utf8_lpad(_bare(pa.array(rest)), len(str(per)) - 1, "0")
+    secs = [minus, _bare(pa.array(second)), *([_text("."), digits] if per > 1 else [])]
+    words = [days, " days ", hours, " hours ", mins, " mins ", *secs, " secs"]
+    texts = _joined(*(_text(word) if isinstance(word, str) else word for word in words))
+    return pc.if_else(ticks.is_valid(), texts, None)
+
 
 _RAW = {32: pa.int32(), 64: pa.int64()}
 _UNITS = ("s", "ms", "us", "ns")
@@ -133,7 +644,7 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
     if types.is_floating(kind):
         raw = _raw(array)
         if kind.bit_width == 16:
-            return _half(raw.cast(pa.float64(), safe=False))
+            return _half_casts(raw.cast(pa.float64(), safe=False))
         return raw.cast(kind, safe=False)
     if types.is_timestamp(kind) and types.is_temporal(source):
         return _to_timestamp(array, kind)
@@ -179,7 +690,7 @@ def _has_raw(kind: Any) -> bool:
 def _from_float(array: Any, kind: Any) -> Any:
     types = pa.types
     if types.is_floating(kind):
-        return _half(array) if kind.bit_width == 16 else _wide(array).cast(kind, safe=False)
+        return _half_casts(array) if kind.bit_width == 16 else _wide(array).cast(kind, safe=False)
     if types.is_decimal(kind):
         return _float_to_decimal(_wide(array), kind)
     if types.is_boolean(kind):
@@ -226,7 +737,7 @@ def _wide(array: Any) -> Any:
     return array
 
 
-def _half(array: Any) -> Any:
+def _half_casts(array: Any) -> Any:
     mask = array.is_null().to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float16)
@@ -245,7 +756,7 @@ def _from_decimal(array: Any, kind: Any) -> Any:
         return fitting_decimals(wide, most.copy_negate(), most).cast(kind)
     if types.is_floating(kind):
         result = doubles_of(array)
-        return _half(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
+        return _half_casts(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, array.type))
     if types.is_timestamp(kind) or types.is_duration(kind):
@@ -325,5 +836,5 @@ def _from_text(array: Any, kind: Any) -> Any:
     if types.is_binary(kind) or types.is_large_binary(kind) or kind == pa.binary_view():
         return array.cast(kind)
     if types.is_floating(kind) and kind.bit_width == 16:
-        return _half(read_texts(array, pa.float64()))
+        return _half_casts(read_texts(array, pa.float64()))
     return read_texts(array, kind)

@@ -20,9 +20,9 @@ from glaive.arrow import compute as pc
 from glaive.dataclass import NamedTuple
 from glaive.errors import FilterError
 from glaive.expr import tree
+from glaive.expr.casts import is_timestamp, value_texts
 from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, is_string, sized, type_text
 from glaive.expr.constants import LONG_LIST, ConstantList, read_list
-from glaive.expr.texts import is_timestamp, value_texts
 from glaive.expr.tree import (
     MAX_ARGUMENTS,
     MAX_DEPTH,

@@ -16,7 +16,7 @@ from glaive.arrow.widths import value_bytes
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.expr import tree
-from glaive.expr.split import Test, merged, one_column
+from glaive.expr.filters import Test, merged, one_column
 from glaive.expr.tree import Literal, Node
 from glaive.format.fields import LanceSchema
 from glaive.index.protocol import (

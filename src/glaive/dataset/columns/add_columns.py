@@ -56,8 +56,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.expr.bind import check_column_texts
-from glaive.expr.filters import Value, bind_value
-from glaive.expr.split import refuse_blob_uses
+from glaive.expr.filters import Value, bind_value, refuse_blob_uses
 from glaive.expr.tree import Literal
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fields import LanceSchema

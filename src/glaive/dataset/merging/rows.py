@@ -52,8 +52,7 @@ from glaive.dataset.writing.conform import conform
 from glaive.errors import OptionError, SchemaError
 from glaive.expr.bind import check_column_texts
 from glaive.expr.coerce import is_list
-from glaive.expr.filters import Filter, bind_filter
-from glaive.expr.split import refuse_blob_uses
+from glaive.expr.filters import Filter, bind_filter, refuse_blob_uses
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema

@@ -25,7 +25,7 @@ from glaive.errors import CorruptFileError, FilterError
 from glaive.expr.casts import bracketed
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
 from glaive.expr.functions.registry import function
-from glaive.expr.functions.strings import whole_letters
+from glaive.expr.functions.scalars import whole_letters
 from glaive.expr.rows import (
     MAX_VALUE_BYTES,
     broadcast,
