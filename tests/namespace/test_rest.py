@@ -24,6 +24,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.namespace import RestAdapter, RestNamespace, connect
 from glaive.namespace import errors as failures
+from glaive.namespace.rest import refusal_of_options
 
 TABLE = ["n", "t"]
 
@@ -393,6 +394,44 @@ def test_a_server_elsewhere_makes_no_use_of_this_machine(
             call(RestNamespace(uri=host), "describe_table", ["t"])
         allowed = RestNamespace(uri=host, allow_local_locations="true")
         assert call(allowed, "describe_table", ["t"]).location == location
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    ("location", "options", "instead", "variables"),
+    [
+        (
+            "s3://b/t",
+            {"endpoint": "https://minio", **KEYS},
+            {"sse_customer_key_base64": "k"},
+            ["AWS_SSE_CUSTOMER_KEY_BASE64"],
+        ),
+        (
+            "az://c/t",
+            {"azure_endpoint": "https://blobs", "bearer_token": "t"},
+            {"azure_skip_signature": "true"},
+            [
+                f"AZURE_FABRIC_{name}"
+                for name in (
+                    "CLUSTER_IDENTIFIER", "SESSION_TOKEN", "TOKEN_SERVICE_URL", "WORKLOAD_HOST"
+                )
+            ],
+        ),
+    ],
+    ids=["s3", "az"],
+)  # fmt: skip
+def test_keys_of_the_environment_do_not_go_to_an_address_of_a_catalogue(
+    monkeypatch: pytest.MonkeyPatch,
+    location: str,
+    options: dict[str, str],
+    instead: dict[str, str],
+    variables: list[str],
+) -> None:
+    assert refusal_of_options(options, location) is None
+    for variable in variables:
+        monkeypatch.setenv(variable, "secret")
+    assert f"this machine's {variables[0]} would be" in str(refusal_of_options(options, location))
+    assert refusal_of_options({**options, **instead}, location) is None
 
 
 @pytest.mark.parametrize(

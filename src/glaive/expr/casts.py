@@ -667,7 +667,7 @@ def _is_cut(source: Any, kind: Any) -> bool:
     """Whether values are truncated: durations, times of day, and timestamps in lists."""
     if is_list(source) and is_list(kind):
         return _is_coarser(kind.value_type, source.value_type)
-    return pa.types.is_duration(source) or pa.types.is_time(source)
+    return bool(pa.types.is_duration(source) or pa.types.is_time(source))
 
 
 def _is_coarser(kind: Any, source: Any) -> bool:
@@ -684,7 +684,7 @@ def _raw(array: Any) -> Any:
 
 def _has_raw(kind: Any) -> bool:
     """Whether values are times and dates that are stored as integers, as intervals are not."""
-    return pa.types.is_temporal(kind) and kind.bit_width in _RAW
+    return bool(pa.types.is_temporal(kind) and kind.bit_width in _RAW)
 
 
 def _from_float(array: Any, kind: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
@@ -100,6 +101,20 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
 credentials of this machine away from it: others have less priority than those of the environment.
 """
 
+_SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "aws_endpoint": (("AWS_SSE_CUSTOMER_KEY_BASE64",), "aws_sse_customer_key_base64"),
+    "azure_endpoint": (
+        (
+            "AZURE_FABRIC_CLUSTER_IDENTIFIER",
+            "AZURE_FABRIC_SESSION_TOKEN",
+            "AZURE_FABRIC_TOKEN_SERVICE_URL",
+            "AZURE_FABRIC_WORKLOAD_HOST",
+        ),
+        "azure_skip_signature",
+    ),
+}
+"""By address of a store, variables whose keys go there, and the option that keeps them back."""
+
 _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
 """Options that become a part of the name of a host."""
 
@@ -174,6 +189,10 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
             f"the storage option {endpoint!r} without {wanted}: credentials of this machine would "
             "be sent there"
         )
+    variables, instead = _SENT_ANYWAY.get(endpoint, ((), ""))
+    is_set = bool(variables) and all(map(os.environ.get, variables))
+    if endpoint in given and is_set and not _has(given, (instead,)):
+        return f"the storage option {endpoint!r}: this machine's {variables[0]} would be sent there"
     return None
 
 
