@@ -41,7 +41,7 @@ FORKING = (
     "io/test_exclusive.py",
     "ingestion/test_jobs.py",
     "ingestion/test_merges_in_tasks.py",
-    "exporting/test_export.py",
+    "ingestion/test_export.py",
 )
 """Files that fork for each step that may fail: begun while the process is small, which a fork
 copies the page tables of."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.dataset.merging.matches import SourceKeys
+from glaive.dataset.merging.source import SourceKeys
 from glaive.kernels.native import force_tier
 
 

@@ -24,7 +24,7 @@ from glaive.errors import AccessError, OptionError, StoreError
 from glaive.io.uri import open_store
 from glaive.namespace import connect
 from glaive.pipeline import load
-from glaive.pipeline.plan import dataset_facts
+from glaive.pipeline.run import dataset_facts
 from glaive.table.root import access_of
 
 

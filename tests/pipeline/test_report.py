@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.pipeline import RunRecord, StepRecord, load, render_report
-from glaive.pipeline.plan import sample_of
+from glaive.pipeline.run import sample_of
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 HOSTILE = "<script src='https://example.org/x.js'></script>&\"'"

@@ -22,10 +22,10 @@ from glaive.dataset.indexing.optimize import optimize_indices
 from glaive.dataset.rows import DeleteTask, UpdateTask, delete_rows
 from glaive.dataset.tasks import FragmentRange, Job, cut_evenly
 from glaive.dataset.version import OpenedVersion
-from glaive.exporting import export_files
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.ingestion.exporting import export_files
 from glaive.spark.lance_table.maintenance import CutRows
 from glaive.spark.merging import ADDRESS, CollectRows, FillColumns, MatchTask, ReplaceColumns
 from glaive.spark.runner import MAX_TASKS, divide, dump_results, dump_tasks, dumps, load_results

@@ -38,8 +38,8 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.index.remap import RemappedSegment
-from glaive.ingestion.commit import commit_ingest
 from glaive.ingestion.formats import format_named
+from glaive.ingestion.job import commit_ingest
 from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
 from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, plan_ingest
 from glaive.ingestion.task import IngestedPieces

@@ -357,7 +357,7 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
 
     with replacing(Path(target)) as unfinished:
         if kind in ("arrow", "csv"):
-            from glaive.exporting.formats import format_named
+            from glaive.ingestion.exporting import format_named
 
             made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
             made.check(reader.schema)

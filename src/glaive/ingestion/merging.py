@@ -13,9 +13,16 @@ import pyarrow as pa
 from glaive.arrow.chunked import join_column
 from glaive.arrow.conditions import python_values
 from glaive.dataclass import dataclass
-from glaive.dataset.merging.matches import Matches, SourceKeys, ambiguous_source, find_matches
 from glaive.dataset.merging.rows import OldValues
-from glaive.dataset.merging.source import WINDOW_BYTES, InsertedKeys, primary_key
+from glaive.dataset.merging.source import (
+    WINDOW_BYTES,
+    InsertedKeys,
+    Matches,
+    SourceKeys,
+    ambiguous_source,
+    find_matches,
+    primary_key,
+)
 from glaive.dataset.rows import (
     RelocatedIds,
     RowsByFragment,
@@ -38,7 +45,7 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.manifest import Feature
-from glaive.ingestion.commit import committing, find_made, version_of
+from glaive.ingestion.job import committing, find_made, version_of
 from glaive.ingestion.plan import IngestPlan
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical

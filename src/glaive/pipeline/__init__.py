@@ -5,9 +5,8 @@ Nothing here loads Spark before a step runs.
 """
 
 from glaive.pipeline.document import load
-from glaive.pipeline.plan import PlannedStep, plan
 from glaive.pipeline.report import render_report
-from glaive.pipeline.run import run
+from glaive.pipeline.run import PlannedStep, plan, run
 from glaive.pipeline.runs import Pipeline, RunRecord, Runs, StepRecord
 from glaive.pipeline.step import Step, StepContext
 

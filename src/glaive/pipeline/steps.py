@@ -12,9 +12,9 @@ from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.cleanup import age_of
 from glaive.errors import ExpectationError, GlaiveError, OptionError
-from glaive.exporting import FORMATS as EXPORTED
 from glaive.format.field import quoted_name
 from glaive.ingestion import FORMATS, DriftRule, IngestMode
+from glaive.ingestion.exporting import FORMATS as EXPORTED
 from glaive.ingestion.task import Expectations
 from glaive.pipeline.run import ExpectingStep
 from glaive.pipeline.step import (

@@ -22,9 +22,15 @@ from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import AddedFiles, taken_rows
 from glaive.dataset.columns.column_files import grow, write_column_file
-from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
 from glaive.dataset.merging.rows import OldValues, merge, padded_rows, replace_in_fragments
-from glaive.dataset.merging.source import InsertedKeys, MergeClauses, MergeSource
+from glaive.dataset.merging.source import (
+    InsertedKeys,
+    Matches,
+    MergeClauses,
+    MergeSource,
+    SourceKeys,
+    find_matches,
+)
 from glaive.dataset.rows import RelocatedIds, RowsByFragment, delete_in_tasks, with_ids
 from glaive.dataset.tasks import FragmentRange, commit_operation, opened_at
 from glaive.dataset.writing.conform import conform as as_stored

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from glaive.config import memory_size, settings
-from glaive.dataset.merging.matches import is_word_type
 from glaive.dataset.merging.rows import bind_condition, is_complete, kept_columns, merge
 from glaive.dataset.merging.source import (
     MergeClauses,
     MergeSource,
     WriteMode,
     check_source,
+    is_word_type,
     primary_key,
     read_rows,
 )

@@ -29,14 +29,17 @@ from glaive.dataset.columns.column_files import (
     view_of,
     write_column_file,
 )
-from glaive.dataset.merging.matches import Matches, SourceKeys, ambiguous_source, find_matches
 from glaive.dataset.merging.source import (
     HELD_SHARE,
     WINDOW_BYTES,
     InsertedKeys,
+    Matches,
     MergeClauses,
     MergeSource,
+    SourceKeys,
+    ambiguous_source,
     check_source,
+    find_matches,
     gather_rows,
     row_bytes,
     selected_rows,

@@ -52,8 +52,8 @@ from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
+from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_job
-from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.runner import RowTask, SparkJob, SparkRunner, parts_for
 from glaive.spark.versions import partitioned_by_id
 from glaive.table.cleanup import CleanupPolicy

@@ -30,18 +30,16 @@ from glaive.errors import (
     OptionError,
     SchemaError,
 )
-from glaive.exporting import FORMATS, ExportMode, export_files
-from glaive.exporting.job import check_mode, refuse_others
 from glaive.format.paths import data_file_path, deletion_file_path
+from glaive.ingestion.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.options import shows
 from glaive.scan.nearest.options import NearestOptions, SearchKeywords
-from glaive.spark.api import read_changes
+from glaive.spark.api import TableHandle, located, read_changes
 from glaive.spark.cast import conform
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.frame import frame_schema
-from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.options import Options
 from glaive.spark.runner import (
     SparkRunner,

@@ -31,8 +31,8 @@ from glaive.errors import ColumnNotFoundError, DatasetExistsError, OptionError
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
 from glaive.format.fragment import FragmentList
+from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_columns
-from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.lance_table.merge import MergeBuilder, columns_in, target_frame
 from glaive.spark.merging import (
     ADDRESS,

@@ -8,8 +8,8 @@ from glob import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.spark.api import located
 from glaive.spark.files import ingest
-from glaive.spark.lance_table.handle import located
 from glaive.spark.lance_table.maintenance import TableIndices, TableMaintenance
 from glaive.spark.lance_table.reading import (
     TableChanges,

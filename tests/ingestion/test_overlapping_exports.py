@@ -18,7 +18,7 @@ import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError
-from glaive.exporting import ExportTask, export_files
+from glaive.ingestion.exporting import ExportTask, export_files
 
 OLD, NEW, BEFORE = [1, 2], [3, 4, 5], [7]
 """Rows of the older and the newer version, and of an export before both."""

@@ -21,8 +21,7 @@ import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import DatasetExistsError, OptionError, SchemaError, StoreError
-from glaive.exporting import export_files
-from glaive.exporting.formats import json_lines
+from glaive.ingestion.exporting import export_files, json_lines
 
 ROWS = 30
 TABLE = pa.table(
