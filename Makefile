@@ -21,7 +21,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate spark-version spark-versions fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate spark-version spark-versions fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-shapes bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -150,6 +150,9 @@ spec: $(VENV)/.dev ## List the rules of docs/format that no test cites
 
 bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(ARGS)
+
+bench-shapes: $(VENV)/.bench ## Compare with pylance on random tables; ARGS="--tables 20"
+	$(BIN)/python -m benchmarks.shapes $(ARGS)
 
 bench-loaders: $(VENV)/.loaders ## Samples per second of loaders for PyTorch, beside pylance's and Parquet
 	$(BIN)/python -m benchmarks.loaders $(ARGS)

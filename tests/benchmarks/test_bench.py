@@ -54,3 +54,16 @@ def test_a_name_that_no_workload_has_lists_those_there_are(tmp_path: Path) -> No
     done = bench(tmp_path, "--only", "nonsense")
     assert done.returncode != 0
     assert "scan table" in done.stderr
+
+
+def test_random_tables_are_answered_as_pylance_does() -> None:
+    pytest.importorskip("lance", reason="install the 'interop' group")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.shapes", "--tables", "2", "--rows", "2000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faster than pylance" in done.stdout
