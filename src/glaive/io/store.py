@@ -9,7 +9,6 @@ memory alive (a memory map for local files).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -228,41 +227,40 @@ class Sink(Protocol):
         """Leave nothing behind; safe to call twice and after a failure."""
 
 
-class ObjectStore(ABC):
+class ObjectStore:
     """A root with objects below it. Picklable unless it is in the memory of this process.
 
-    Every store implements the abstract methods. The others are optional; their defaults are right
-    for stores without the capability, so callers need not know the type of a store. A store around
-    another one delegates all of them: :class:`glaive.io.wrapped.WrappedStore`.
+    Every store has methods of its own for those that raise here. The others are optional; their
+    defaults are right for stores without the capability, so callers need not know the type of a
+    store. A store around another one delegates all: :class:`glaive.io.wrapped.WrappedStore`.
     """
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def uri(self) -> str:
         """The root, for messages and for opening it again elsewhere."""
+        raise NotImplementedError
 
     @property
     def public_uri(self) -> str:
         """The root for logs, without keys among the parameters of its URL."""
         return GlaiveError.without_secrets(self.uri)
 
-    @abstractmethod
     def full(self, path: str) -> str:
         """Full path or URI of ``path``, for messages."""
+        raise NotImplementedError
 
-    @abstractmethod
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
         """Open for reading; a known ``size`` saves a request. Missing: ``ObjectNotFoundError``
         (now, or at the first read on stores where opening makes no request).
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
+        raise NotImplementedError
 
-    @abstractmethod
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object atomically: readers see all of it or nothing.
 
@@ -270,21 +268,22 @@ class ObjectStore(ABC):
         raised: commits rely on this. An empty object does not count as existing: its writer took
         the name and was stopped before it wrote anything, so it is replaced.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def create(self, path: str) -> Sink:
         """Start writing a new object in parts."""
+        raise NotImplementedError
 
-    @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Objects whose directory is ``prefix`` (not deeper); none if absent.
 
         In name order, where :attr:`lists_in_order`.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects below ``prefix`` at any depth, in the same order."""
+        raise NotImplementedError
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
@@ -300,13 +299,13 @@ class ObjectStore(ABC):
             elif start is None or meta.path >= start:
                 yield meta
 
-    @abstractmethod
     def head(self, path: str) -> ObjectMeta:
         """Size and time of one object; ``ObjectNotFoundError`` if absent. One request."""
+        raise NotImplementedError
 
-    @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are no error."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------ how it was opened
 
@@ -464,7 +463,7 @@ class ObjectStore(ABC):
         """
         return False
 
-    def remove_folders(self) -> None:  # noqa: B027  # right for stores without folders
+    def remove_folders(self) -> None:  # right for stores without folders
         """Remove the root and the directories below it, as far as they are empty."""
 
     def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
@@ -474,7 +473,7 @@ class ObjectStore(ABC):
         """
         return iter(())
 
-    def remove_empty(self, folders: Sequence[str]) -> None:  # noqa: B027  # right for stores without folders
+    def remove_empty(self, folders: Sequence[str]) -> None:  # right for stores without folders
         """Remove directories that are empty; others, missing ones and links stay."""
 
     def links(self, prefix: str) -> Iterator[str]:

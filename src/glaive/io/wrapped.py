@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from glaive.io.failures import beyond_end
 from glaive.io.mapped import Advice
-from glaive.io.store import (
-    BytesLike,
-    IoCounters,
-    ObjectMeta,
-    ObjectStore,
-    PutMode,
-    RangeReader,
-    Sink,
-)
+from glaive.io.store import ObjectStore, RangeReader
 from glaive.types import ByteRange
 
 # ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
@@ -31,129 +24,26 @@ class WrappedStore(ObjectStore):
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
 
-    @property
-    def uri(self) -> str:
-        return self.inner.uri
 
-    @property
-    def options(self) -> Mapping[str, str]:
-        return self.inner.options
+_OF_OTHERS = ("discard", "file_link_out", "public_uri")
+"""What a store makes of its other methods."""
 
-    @property
-    def secret(self) -> str:
-        return self.inner.secret
 
-    def can_name(self, path: str) -> bool:
-        return self.inner.can_name(path)
+def _handed_on(name: str, member: Any) -> Any:
+    """A method or property that is that of the inner store."""
+    if isinstance(member, property):
+        return property(lambda self: getattr(self.inner, name))
 
-    @property
-    def reached_by(self) -> bytes:
-        return self.inner.reached_by
+    @wraps(member)
+    def call(self: WrappedStore, *arguments: Any, **named: Any) -> Any:
+        return getattr(self.inner, name)(*arguments, **named)
 
-    @property
-    def counters(self) -> IoCounters:
-        return self.inner.counters
+    return call
 
-    @property
-    def is_local(self) -> bool:
-        return self.inner.is_local
 
-    @property
-    def is_remote(self) -> bool:
-        return self.inner.is_remote
-
-    @property
-    def lists_in_order(self) -> bool:
-        return self.inner.lists_in_order
-
-    def full(self, path: str) -> str:
-        return self.inner.full(path)
-
-    def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        return self.inner.open(path, size=size)
-
-    def get(self, path: str) -> pa.Buffer:
-        return self.inner.get(path)
-
-    def get_into(self, path: str, target: memoryview) -> int:
-        return self.inner.get_into(path, target)
-
-    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        self.inner.put(path, data, mode=mode)
-
-    def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        self.inner.put_new(path, data)
-
-    def rewrite(self, path: str, data: bytes) -> bool:
-        return self.inner.rewrite(path, data)
-
-    def mark(self, path: str, data: bytes) -> None:
-        self.inner.mark(path, data)
-
-    def create(self, path: str) -> Sink:
-        return self.inner.create(path)
-
-    def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        return self.inner.list(prefix)
-
-    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        return self.inner.walk(prefix)
-
-    def walk_between(
-        self, prefix: str, start: str | None, stop: str | None
-    ) -> Iterator[ObjectMeta]:
-        return self.inner.walk_between(prefix, start, stop)
-
-    def names(self, prefix: str) -> Sequence[str] | None:
-        return self.inner.names(prefix)
-
-    def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
-        return self.inner.folder_state(prefix)
-
-    def below(self, path: str) -> ObjectStore | None:
-        return self.inner.below(path)
-
-    def beside(self, uri: str) -> ObjectStore | None:
-        return self.inner.beside(uri)
-
-    def again(self, uri: str) -> ObjectStore | None:
-        return self.inner.again(uri)
-
-    def head(self, path: str) -> ObjectMeta:
-        return self.inner.head(path)
-
-    def is_free(self, path: str) -> bool:
-        return self.inner.is_free(path)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        self.inner.delete(paths)
-
-    def delete_written(self, paths: Sequence[str]) -> None:
-        self.inner.delete_written(paths)
-
-    def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        return self.inner.unfinished(prefix)
-
-    def remove_unfinished(self, path: str) -> bool:
-        return self.inner.remove_unfinished(path)
-
-    def remove_folders(self) -> None:
-        self.inner.remove_folders()
-
-    def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
-        return self.inner.empty_folders(prefix)
-
-    def remove_empty(self, folders: Sequence[str]) -> None:
-        self.inner.remove_empty(folders)
-
-    def links(self, prefix: str) -> Iterator[str]:
-        return self.inner.links(prefix)
-
-    def is_link(self, path: str) -> bool:
-        return self.inner.is_link(path)
-
-    def link_out(self, folder: str) -> str | None:
-        return self.inner.link_out(folder)
+for _name, _member in vars(ObjectStore).items():
+    if not _name.startswith("_") and _name not in _OF_OTHERS:
+        setattr(WrappedStore, _name, _handed_on(_name, _member))
 
 
 class WrappedReader:
