@@ -19,7 +19,7 @@ from glaive.index.text.postings import (
 )
 from glaive.index.text.text_format import PostingLayout
 from glaive.kernels.native import force_tier
-from glaive.kernels.text_search import decode_list, decode_list_positions
+from glaive.kernels.text_search import decode_lists, decode_positions
 
 TIERS = ("numpy", "numba")
 LAYOUTS = [
@@ -46,9 +46,9 @@ def list_of(seed: int, length: int, layout: PostingLayout) -> tuple[Any, Any, Po
 
 def decoded(tier: Any, data: Any, offsets: Any, length: int, layout: PostingLayout) -> Any:
     with force_tier(tier):
-        return decode_list(
-            data, offsets, length, block=layout.block, fixed_tail=layout.fixed_tail, limit=LIMIT,
-            where="t.lance",
+        return decode_lists(
+            data, offsets, np.array([0, length]), block=layout.block,
+            fixed_tail=layout.fixed_tail, limit=LIMIT, where="t.lance",
         )  # fmt: skip
 
 
@@ -76,8 +76,13 @@ def test_positions_are_sums_of_steps_within_each_document(
     blocks, encoded, _, steps = list_of(length, length, layout)
     _, frequencies = decoded(tier, blocks.data, blocks.offsets, length, layout)
     with force_tier(tier):
-        starts, positions = decode_list_positions(
-            encoded.data, encoded.offsets, frequencies, block=layout.block, where="t.lance"
+        starts, positions = decode_positions(
+            encoded.data,
+            encoded.offsets,
+            np.array([0, length]),
+            frequencies,
+            block=layout.block,
+            where="t.lance",
         )
     for document in range(length):
         here = slice(int(starts[document]), int(starts[document + 1]))
@@ -126,8 +131,13 @@ def test_both_tiers_agree_on_damaged_positions(
     def read(tier: Any) -> Any:
         try:
             with force_tier(tier):
-                starts, positions = decode_list_positions(
-                    data, encoded.offsets, frequencies, block=layout.block, where="t.lance"
+                starts, positions = decode_positions(
+                    data,
+                    encoded.offsets,
+                    np.array([0, length]),
+                    frequencies,
+                    block=layout.block,
+                    where="t.lance",
                 )
         except CorruptFileError:
             return "damaged"
@@ -145,11 +155,17 @@ def test_lengths_that_do_not_fit_the_blocks_are_damage(tier: Any) -> None:
             decoded(tier, blocks.data, blocks.offsets, length, layout)
     huge = np.full(200, 0xFFFF_FFFF, np.uint32)
     with force_tier(tier), pytest.raises(CorruptFileError):
-        decode_list_positions(
-            encoded.data, encoded.offsets, huge, block=layout.block, where="t.lance"
+        decode_positions(
+            encoded.data,
+            encoded.offsets,
+            np.array([0, 200]),
+            huge,
+            block=layout.block,
+            where="t.lance",
         )
     with force_tier(tier), pytest.raises(CorruptFileError):
-        decode_list_positions(
-            encoded.data, encoded.offsets + len(encoded.data), postings.frequencies[:100],
+        decode_positions(
+            encoded.data, encoded.offsets + len(encoded.data), np.array([0, 100]),
+            postings.frequencies[:100],
             block=128, where="t.lance",
         )  # fmt: skip

@@ -6,6 +6,7 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -31,26 +32,36 @@ _MAX_VARINT: Final = 5
 _BLOCKS = (128, 256)
 
 
-def decode_list(
+def block_sizes(starts: Int64s, block: int) -> Int64s:
+    """Documents of each block of lists: all are full but the last of a list."""
+    lengths = np.diff(starts)
+    counts = -(-lengths // block)
+    sizes = np.full(int(counts.sum()), block, np.int64)
+    filled = counts > 0
+    sizes[np.cumsum(counts)[filled] - 1] -= (counts * block - lengths)[filled]
+    return sizes
+
+
+def decode_lists(
     data: UInt8s,
     offsets: Int64s,
-    length: int,
+    starts: Int64s,
     *,
     block: int,
     fixed_tail: bool,
     limit: int,
     where: object,
 ) -> tuple[UInt32s, UInt32s]:
-    """Documents, ascending, and how often each has the token.
+    """Documents of posting lists, ascending in each, and how often each has the token.
 
     Parameters
     ----------
     data, offsets
         The blocks one after the other: ``uint8``, and ``int64`` of shape ``(blocks + 1,)``.
-    length
-        Documents of the list.
+    starts
+        Where the documents of each list begin; and the end of the last.
     block
-        Documents of all blocks but the last: 128 or 256.
+        Documents of all blocks of a list but the last: 128 or 256.
     fixed_tail
         Whether the last block, if it is shorter, has 32 bits for each number.
     limit
@@ -59,36 +70,49 @@ def decode_list(
     Raises
     ------
     CorruptFileError
-        There are other blocks than the length needs, or one has a wrong size or impossible
+        There are other blocks than the lengths need, or one has a wrong size or impossible
         numbers.
     """
     if block not in _BLOCKS:
         raise ValueError(f"blocks of {block} documents")
-    blocks = len(offsets) - 1
-    if not 0 <= length <= min(limit, block * blocks) or length <= block * (blocks - 1):
+    lengths = np.diff(starts)
+    blocks, length = len(offsets) - 1, int(starts[-1])
+    good = int(lengths.min(initial=0)) >= 0 and int(lengths.max(initial=0)) <= limit
+    if not good or int((-(-lengths // block)).sum()) != blocks:
         raise _corrupt(f"{length} documents of {limit} in {blocks} blocks", where)
     _check_offsets(data, offsets, where)
-    data = np.ascontiguousarray(data)
+    data, offsets = np.ascontiguousarray(data), np.ascontiguousarray(offsets)
     documents, frequencies = np.empty(length, np.uint32), np.empty(length, np.uint32)
     if not use_compiled(length):
         tail = "fixed" if fixed_tail else "varints"
-        _decode_list(data, offsets, block, tail, documents, frequencies, where)
-        _check_list(documents, frequencies, limit, where)
+        for first, last in pairwise(starts.tolist()):
+            own = offsets[: -(-(last - first) // block) + 1]
+            offsets = offsets[len(own) - 1 :]
+            lists = documents[first:last], frequencies[first:last]
+            _decode_list(data, own, block, tail, *lists, where)
+            _check_list(*lists, limit, where)
         return documents, frequencies
+    starts = np.ascontiguousarray(starts, np.int64)
     bad = text_search_loops.postings(
-        data=address(data), offsets=address(offsets), blocks=blocks, length=length, block=block,
-        fixed_tail=int(fixed_tail), limit=min(limit, _MAX_NUMBER), documents=address(documents),
-        frequencies=address(frequencies),
+        data=address(data), offsets=address(offsets), starts=address(starts), lists=len(lengths),
+        block=block, fixed_tail=int(fixed_tail), limit=min(limit, _MAX_NUMBER),
+        documents=address(documents), frequencies=address(frequencies),
     )  # fmt: skip
-    if bad != blocks:
-        raise _corrupt(f"block {bad} with another size or other numbers", where)
+    if bad != len(lengths):
+        raise _corrupt(f"list {bad} with a block of another size or other numbers", where)
     return documents, frequencies
 
 
-def decode_list_positions(
-    data: UInt8s, offsets: Int64s, frequencies: UInt32s, *, block: int, where: object
+def decode_positions(
+    data: UInt8s,
+    offsets: Int64s,
+    starts: Int64s,
+    frequencies: UInt32s,
+    *,
+    block: int,
+    where: object,
 ) -> tuple[Int64s, UInt32s]:
-    """Positions of a token in each document of a list, ascending.
+    """Positions of the token of each list in each of its documents, ascending.
 
     Parameters
     ----------
@@ -96,9 +120,7 @@ def decode_list_positions(
         Positions of the documents of each block: ``uint8``, and ``int64`` of shape
         ``(blocks + 1,)``.
     frequencies
-        As :func:`decode_list` returns them.
-    block
-        Documents of all blocks but the last.
+        As :func:`decode_lists` returns them; ``starts`` and ``block`` as it takes them.
 
     Returns
     -------
@@ -111,27 +133,29 @@ def decode_list_positions(
     """
     if block not in _BLOCKS:
         raise ValueError(f"blocks of {block} documents")
-    blocks, length = len(offsets) - 1, len(frequencies)
-    if blocks != -(-length // block):
-        raise _corrupt(f"{blocks} blocks of positions for {length} documents", where)
+    counts = block_sizes(starts, block)
+    blocks = len(offsets) - 1
+    if blocks != len(counts) or len(frequencies) != int(starts[-1]):
+        raise _corrupt(f"{blocks} blocks of positions for {len(frequencies)} documents", where)
     _check_offsets(data, offsets, where)
-    starts = np.zeros(length + 1, np.int64)
-    np.cumsum(frequencies, out=starts[1:])
-    total = int(starts[-1])
+    begins = np.zeros(len(frequencies) + 1, np.int64)
+    np.cumsum(frequencies, out=begins[1:])
+    total = int(begins[-1])
     if total > len(data) * _GROUP:
         raise _corrupt(f"{total} positions in {len(data)} bytes", where)
     data, frequencies = np.ascontiguousarray(data), np.ascontiguousarray(frequencies)
     into = np.empty(total, np.uint32)
     if not use_compiled(total):
-        _decode_positions(data, offsets, starts, block, into, where)
-        return starts, into
+        _decode_positions(data, offsets, begins, counts, into, where)
+        return begins, into
+    offsets = np.ascontiguousarray(offsets)
     bad = text_search_loops.positions(
-        data=address(data), offsets=address(offsets), blocks=blocks, length=length, block=block,
+        data=address(data), offsets=address(offsets), counts=address(counts), blocks=blocks,
         group=_GROUP, frequencies=address(frequencies), into=address(into),
     )  # fmt: skip
     if bad != blocks:
         raise _corrupt(f"block {bad} of positions with another size or other numbers", where)
-    return starts, into
+    return begins, into
 
 
 def _check_offsets(data: UInt8s, offsets: Int64s, where: object) -> None:
@@ -248,14 +272,14 @@ def _full_block(source: _Bytes, lanes: int) -> tuple[UInt64s, UInt64s]:
 
 
 def _decode_positions(
-    data: UInt8s, offsets: Int64s, starts: Int64s, block: int, into: UInt32s, where: object
+    data: UInt8s, offsets: Int64s, starts: Int64s, counts: Int64s, into: UInt32s, where: object
 ) -> None:
-    length = len(starts) - 1
     steps = [np.zeros(0, np.uint64)]
-    for number in range(len(offsets) - 1):
+    first = 0
+    for number, documents in enumerate(counts.tolist()):
         source = _Bytes(data[offsets[number] : offsets[number + 1]], where)
-        first, last = number * block, min((number + 1) * block, length)
-        count = int(starts[last] - starts[first])
+        last = first + documents
+        count, first = int(starts[last] - starts[first]), last
         groups, rest = divmod(count, _GROUP)
         steps += [source.packed(source.byte(), _GROUP // _LANE) for _ in range(groups)]
         steps.append(source.varints(rest))

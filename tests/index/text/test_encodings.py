@@ -22,9 +22,6 @@ from glaive.index.text.postings import (
     Postings,
     bits_of,
     blocks_of,
-    decode_positions,
-    decode_postings,
-    decode_varints,
     encode_positions,
     encode_postings,
     encode_varints,
@@ -33,6 +30,7 @@ from glaive.index.text.postings import (
 )
 from glaive.index.text.text_format import PostingLayout
 from glaive.index.text.tokens import HEADER, VERSION, Fst, masked_crc32c, read_fst, write_fst
+from glaive.kernels.text_search import decode_lists, decode_positions
 
 LAYOUTS = [
     PostingLayout(128, fixed_tail=True),
@@ -47,22 +45,12 @@ U32 = st.integers(0, 2**32 - 1)
 def test_varints_come_back(numbers: list[int]) -> None:
     data, sizes = encode_varints(np.array(numbers, np.int64))
     assert sizes.tolist() == [max(1, -(-number.bit_length() // 7)) for number in numbers]
-    decoded = decode_varints(data)
-    assert decoded is not None
-    assert decoded[0].tolist() == numbers
-    assert decoded[1].tolist() == np.cumsum(sizes).tolist()
     by_hand = [
         number >> 7 * at & 127 | 128 * (at < size - 1)
         for number, size in zip(numbers, sizes.tolist(), strict=True)
         for at in range(size)
     ]
     assert data.tolist() == by_hand
-
-
-@pytest.mark.spec("text-7")
-@pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\x80\x80\x80\x80\x80\x01"])
-def test_varints_that_do_not_end_are_seen(data: bytes) -> None:
-    assert decode_varints(np.frombuffer(data, np.uint8)) is None
 
 
 @pytest.mark.spec("text-8")
@@ -83,6 +71,13 @@ def test_packed_numbers_lie_in_lanes(lanes: int, width: int) -> None:
     words = data[starts[2] :].view("<u4").reshape(-1, lanes)[:, lane] if width else []
     stream = sum(int(word) << (32 * at) for at, word in enumerate(words))
     assert stream >> (place * width) & ((1 << width) - 1) == values[2, 5]
+
+
+def decoded(elements: Elements, starts: Any, layout: PostingLayout, where: str = "a test") -> Any:
+    return decode_lists(
+        elements.data, elements.offsets, starts, block=layout.block, fixed_tail=layout.fixed_tail,
+        limit=5000, where=where,
+    )  # fmt: skip
 
 
 def postings_of(lengths: list[int], seed: int, often: int) -> Postings:
@@ -106,9 +101,9 @@ def test_postings_come_back(
     postings = postings_of(lengths, seed, often)
     best = np.arange(len(blocks_of(postings.starts, layout.block).sizes), dtype=np.float32)
     elements = encode_postings(postings, best, layout)
-    decoded = decode_postings(elements, postings.starts, layout, "a test")
-    assert decoded.documents.tolist() == postings.documents.tolist()
-    assert decoded.frequencies.tolist() == postings.frequencies.tolist()
+    documents, frequencies = decoded(elements, postings.starts, layout)
+    assert documents.tolist() == postings.documents.tolist()
+    assert frequencies.tolist() == postings.frequencies.tolist()
     if layout.scored and len(best):
         at = elements.offsets[:-1][:, None] + np.arange(4)
         assert elements.data[at].view("<f4").ravel().tolist() == best.tolist()
@@ -140,12 +135,12 @@ def test_damaged_postings_are_errors_or_other_numbers(layout: PostingLayout) -> 
             offsets[random.integers(1, len(offsets) - 1)] += random.integers(-3, 4)
             offsets = np.maximum.accumulate(np.clip(offsets, 0, len(data)))
         try:
-            decoded = decode_postings(Elements(offsets, data), postings.starts, layout, "a/b.lance")
+            read, _ = decoded(Elements(offsets, data), postings.starts, layout, "a/b.lance")
         except CorruptFileError as error:
             assert "a/b.lance" in str(error)  # noqa: PT017  # not all damage is an error
             failed += 1
         else:
-            assert len(decoded.documents) == len(postings.documents)
+            assert len(read) == len(postings.documents)
     assert failed > 20
 
 
@@ -153,12 +148,21 @@ def test_damaged_postings_are_errors_or_other_numbers(layout: PostingLayout) -> 
 def test_positions_come_back(counts: list[int], seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, 3000, sum(counts))
     elements = encode_positions(values, np.array(counts, np.int64))
-    decoded = decode_positions(elements, np.array(counts, np.int64), "a test")
-    assert decoded.tolist() == values.tolist()
+    # A list of one document each.
+    starts = np.arange(len(counts) + 1)
+
+    def read(often: list[int]) -> Any:
+        frequencies = np.array(often, np.uint32)
+        return decode_positions(
+            elements.data, elements.offsets, starts, frequencies, block=128, where="a test"
+        )
+
+    begins, positions = read(counts)
+    for first, last in pairwise(begins.tolist()):
+        assert positions[first:last].tolist() == np.cumsum(values[first:last]).tolist()
     if counts and counts[-1] > 1:
-        fewer = np.array([*counts[:-1], counts[-1] - 1], np.int64)
         with pytest.raises(CorruptFileError, match="a test"):
-            decode_positions(elements, fewer, "a test")
+            read([*counts[:-1], counts[-1] - 1])
 
 
 @pytest.mark.spec("text-14")
@@ -252,9 +256,11 @@ def test_bytes_of_a_block_are_counted_before_they_are_numbers(byte: int) -> None
     def read() -> None:
         for layout in LAYOUTS[1:]:
             with pytest.raises(CorruptFileError):
-                decode_postings(long, np.array([0, 3]), layout, "a test")
+                decoded(long, np.array([0, 3]), layout)
         with pytest.raises(CorruptFileError):
-            decode_positions(long, np.array([3]), "a test")
+            decode_positions(
+                data, long.offsets, np.array([0, 1]), np.array([3], np.uint32), block=128, where="x"
+            )
 
     assert traced_peak(read) < 1_000_000
 

@@ -17,16 +17,11 @@ from glaive.index.protocol import RebuiltSegment
 from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.postings import (
-    Elements,
-    Postings,
-    bytes_array,
-    decode_postings,
-    encode_postings,
-)
+from glaive.index.text.postings import Postings, bytes_array, encode_postings
 from glaive.index.text.text_format import PostingLayout, read_posting_layout
 from glaive.index.text.tokens import write_fst
 from glaive.io.uri import open_store
+from glaive.kernels.text_search import decode_lists
 from glaive.types import FormatVersion
 
 LAYOUT = PostingLayout(128, fixed_tail=False)
@@ -108,9 +103,11 @@ def test_documents_tokens_and_postings_that_are_left() -> None:
     blocks = [block for blocks in rows["_posting"].to_pylist() for block in blocks]
     offsets = np.cumsum([0, *(len(block) for block in blocks)])
     data = np.frombuffer(b"".join(blocks), np.uint8)
-    decoded = decode_postings(Elements(offsets, data), np.array([0, 3, 4]), LAYOUT, "a test")
-    assert decoded.documents.tolist() == [0, 1, 2, 2]
-    assert decoded.frequencies.tolist() == [1, 3, 4, 4]
+    read, frequencies = decode_lists(
+        data, offsets, np.array([0, 3, 4]), block=128, fixed_tail=False, limit=4, where="a test"
+    )
+    assert read.tolist() == [0, 1, 2, 2]
+    assert frequencies.tolist() == [1, 3, 4, 4]
 
 
 def test_documents_of_other_fragments_stay() -> None:
@@ -164,8 +161,8 @@ def test_metadata_says_how_postings_are_written(
 
 def test_columns_not_known_here_are_left_alone() -> None:
     segment, out = written(tokens=pa.table({"_token_new": ["a"]}))
-    assert Inverted().remap(segment, moved([0]), out) is None
-    assert out.finish() == []
+    with pytest.raises(UnsupportedFeatureError, match="columns _token_new are not known"):
+        Inverted().remap(segment, moved([0]), out)
 
 
 @pytest.mark.spec("text-38")
@@ -282,7 +279,8 @@ def test_columns_of_other_files_of_a_partition_are_not_known(file: str, name: st
     rows = {"tokens": tokens, "lists": postings()}
     changed: Any = {file: rows[file].append_column(name, numbers)}
     segment, out = written(**changed)
-    assert Inverted().remap(segment, moved([0, 4, 6]), out) is None
+    with pytest.raises(UnsupportedFeatureError, match=f"columns {name} are not known"):
+        Inverted().remap(segment, moved([0, 4, 6]), out)
     with pytest.raises(UnsupportedFeatureError, match=f"columns {name} are not known"):
         Inverted().merge([segment], None, out)
 

@@ -92,9 +92,7 @@ class Inverted(IndexKind):
             return None
         out.copy(segment, METADATA)
         for number in _partitions(file):
-            if not remap_partition(segment, f"part_{number}", layout, address_map, out):
-                out.abort()
-                return None
+            remap_partition(segment, number, layout, address_map, out)
         return RebuiltSegment()
 
     def build(
@@ -228,7 +226,10 @@ def stored_partitions(
     if _ignores_any(file, None):
         raise UnsupportedFeatureError(f"{segment.where} ignores the documents of some fragments")
     for number in _partitions(file):
-        yield StoredPartition(segment, number, form)
+        partition = StoredPartition(segment, number, form.layout)
+        if partition.by_element != form.by_element:
+            raise file.corrupt(f"documents of partition {number}", form.granularity, "others")
+        yield partition
 
 
 def _described(segment: Segment, name: str = METADATA) -> IndexFile:

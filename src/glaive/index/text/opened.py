@@ -13,17 +13,17 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import as_numpy, one_array
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import Candidates, HasTokens, IndexQuery, ScalarIndex
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment
-from glaive.index.text.postings import (
-    check_positions,
-    decode_document_positions,
-    elements_of,
-    lists_of,
+from glaive.index.text.posting_columns import (
+    check_posting_columns,
+    position_columns,
+    read_positions,
+    read_postings,
 )
 from glaive.index.text.text_format import PostingLayout, TextParams
 from glaive.index.text.tokenizers import Tokenizer
@@ -34,8 +34,6 @@ from glaive.kernels.text_search import (
     PhraseTerm,
     Search,
     WeightedList,
-    decode_list,
-    decode_list_positions,
     top_all,
     top_any,
     weighted,
@@ -408,8 +406,6 @@ class _Terms:
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 _POSTING, _LENGTH = "_posting", "_length"
-_STREAM, _STREAM_AT = "_compressed_position", "_position_block_offset"
-_POSITION = "_position"
 _SET, _TEXT, _NUMBER = "_token_fst_bytes", "_token", "_token_id"
 _NO_DOCUMENTS, _NO_WEIGHTS = np.zeros(0, np.uint32), np.zeros(0, np.float32)
 
@@ -565,7 +561,7 @@ class OpenedPartition:
 
     def check_positions(self) -> None:
         """Raise ``OptionError`` if there are documents, but no positions of their tokens."""
-        if self.size and not {_POSITION, _STREAM}.intersection(self._lists.schema.names):
+        if self.size and not position_columns(self._lists):
             raise OptionError(
                 f"{self._segment.where}: position is not found but required for phrase queries: "
                 "the index has no positions, which phrases need. Create it again with "
@@ -638,47 +634,24 @@ class OpenedPartition:
 
     def _read_list(self, place: int) -> tuple[UInt32s, UInt32s]:
         """Documents and frequencies of a list."""
-        file, layout = self._lists, self._layout
+        file = self._lists
         length = int(self._kept("lengths", self._read_lengths)[place])
-        _, array = lists_of(file.read([_POSTING], place, place + 1), _POSTING, file)
-        elements = elements_of(array, _POSTING, file)
-        return decode_list(
-            elements.data, elements.offsets, length, block=layout.block,
-            fixed_tail=layout.fixed_tail, limit=self.size, where=file.path,
-        )  # fmt: skip
+        rows = file.read([_POSTING], place, place + 1)
+        return read_postings(file, rows, np.array([0, length]), self._layout, self.size)
 
     def _read_lengths(self) -> Any:
         file = self._lists
-        file.check(_length=pa.uint32())
-        file.check_lists(_posting=pa.large_binary())
+        check_posting_columns(file)
         column = file.read([_LENGTH])[_LENGTH]
         file.check_present(column)
         return as_numpy(column)
 
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
-        file = self._lists
-        check_positions(frequencies, file)
-        if _POSITION in file.schema.names:
-            return self._read_document_positions(place, frequencies.astype(np.int64))
         self.check_positions()
-        table = file.read([_STREAM, _STREAM_AT], place, place + 1)
-        stream = elements_of(one_array(table[_STREAM]), _STREAM, file)
-        _, begins = lists_of(table, _STREAM_AT, file)
-        if begins.type != pa.uint32() or begins.null_count:
-            raise file.corrupt_column(_STREAM_AT, "lists of uint32", f"{begins.type}")
-        offsets = np.append(as_numpy(begins).astype(np.int64), len(stream.data))
-        return decode_list_positions(
-            stream.data, offsets, frequencies, block=self._layout.block, where=file.path
-        )
-
-    def _read_document_positions(self, place: int, frequencies: Int64s) -> tuple[Int64s, UInt32s]:
-        """The same of format version 1, with elements for each document."""
         file = self._lists
-        _, documents = lists_of(file.read([_POSITION], place, place + 1), _POSITION, file)
-        begins, values = lists_of(pa.table({_POSITION: documents}), _POSITION, file)
-        elements = elements_of(values, _POSITION, file)
-        positions = decode_document_positions(elements, np.diff(begins), frequencies, file.path)
-        return np.concatenate(([0], np.cumsum(frequencies))).astype(np.int64), positions
+        rows = file.read(position_columns(file), place, place + 1)
+        starts = np.array([0, len(frequencies)])
+        return read_positions(file, rows, starts, self._layout, frequencies)
 
 
 _NBYTES = 1 << 14

@@ -30,6 +30,7 @@ from glaive.index.text.posting_columns import (
     document_position_columns,
     length_codes,
     list_starts,
+    position_columns,
     posting_columns,
     read_positions,
     read_postings,
@@ -37,12 +38,12 @@ from glaive.index.text.posting_columns import (
     unknown_columns,
     wrong_lists,
 )
-from glaive.index.text.postings import Postings, blocks_of, lists_array, lists_of, numbers_of
+from glaive.index.text.postings import Postings, blocks_of, lists_of, numbers_of
 from glaive.index.text.text_format import ELEMENT, METADATA, PostingLayout, TextFormat, TextParams
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.index.text.tokens import Tokens, read_tokens, write_tokens
 from glaive.kernels.hashing import Inversion, invert_tokens
-from glaive.types import Flags, Int64s, UInt32s
+from glaive.types import Int64s, UInt32s
 
 # --- Write a partition: documents, tokens, and the posting list of each token -----------
 # Specification: "Files" in ``docs/format/text-indices.md``.
@@ -95,10 +96,16 @@ def partition_files(number: int | None) -> tuple[str, str, str]:
 
 
 def write_partition(
-    out: SegmentWriter, number: int, content: PartitionContent, form: TextFormat
+    out: SegmentWriter,
+    number: int,
+    content: PartitionContent,
+    schemas: Sequence[pa.Schema],
+    layout: PostingLayout,
+    numbers: Int64s | None = None,
 ) -> None:
-    """Write the three files of a partition.
+    """Write the three files of a partition; ``schemas`` are those of them.
 
+    ``numbers`` are those of the lists of tokens, by default their places.
     Cost: memory for the encoded form of a hundred thousand postings at a time, beside the content.
     """
     documents, tokens, postings = partition_files(number)
@@ -106,35 +113,40 @@ def write_partition(
     columns: list[Any] = [pa.array(content.rows, pa.uint64()), pa.array(lengths, pa.uint32())]
     if content.elements is not None:
         columns.append(pa.array(content.elements, pa.uint32()))
-    total = int(lengths.sum())
-    rows = pa.Table.from_arrays(columns, schema=form.document_schema())
-    out.write(documents, rows, metadata={"total_tokens": str(total)})
-    names = Tokens(content.tokens, np.arange(len(content.tokens)))
-    out.write(tokens, write_tokens(names, form.token_schema()))
-    measured = DocumentLengths(lengths, length_codes(lengths), total)
-    file = out.create(postings, form.posting_schema())
-    for batch in _posting_tables(content.lists, measured, form):
+    rows = pa.Table.from_arrays(columns, schema=schemas[0])
+    out.write(documents, rows, metadata=_total(lengths))
+    places = np.arange(len(content.tokens)) if numbers is None else numbers
+    out.write(tokens, write_tokens(Tokens(content.tokens, places), schemas[1]))
+    measured = DocumentLengths(lengths, length_codes(lengths), int(lengths.sum()))
+    file = out.create(postings, schemas[2])
+    for batch in _posting_tables(content.lists, measured, schemas[2], layout):
         file.write(batch)
     file.finish()
 
 
+def _total(lengths: Int64s) -> dict[str, str]:
+    """The metadata of files of documents."""
+    return {"total_tokens": str(int(lengths.sum()))}
+
+
 def _posting_tables(
-    lists: Inversion, lengths: DocumentLengths, form: TextFormat
+    lists: Inversion, lengths: DocumentLengths, schema: pa.Schema, layout: PostingLayout
 ) -> Iterator[pa.Table]:
     """The posting lists, some at a time."""
-    schema, occurrences_before = form.posting_schema(), 0
+    occurrences_before = 0
     for first, last in batches(lists.starts, _BATCH):
         begin, end = int(lists.starts[first]), int(lists.starts[last])
         frequencies = lists.frequencies[begin:end]
         own = lists.starts[first : last + 1] - begin
         postings = Postings(own, lists.documents[begin:end], frequencies)
-        blocks = blocks_of(postings.starts, form.layout.block)
-        columns = posting_columns(postings, blocks, lengths, form.layout)
+        blocks = blocks_of(postings.starts, layout.block)
+        impacts = "_impacts" in schema.names
+        columns = posting_columns(postings, blocks, lengths, layout, impacts=impacts)
         if lists.positions is not None:
             stop = occurrences_before + int(frequencies.sum(dtype=np.int64))
             positions = lists.positions[occurrences_before:stop]
             occurrences_before = stop
-            if form.shares_positions:
+            if _POSITION not in schema.names:
                 columns |= shared_position_columns(positions, blocks, frequencies)
             else:
                 columns |= document_position_columns(positions.astype(np.int64), postings)
@@ -159,8 +171,8 @@ class StoredPartition:
         Has the files.
     number
         Of the partition in the segment.
-    form
-        How the index was written.
+    layout
+        Of its posting lists.
 
     Raises
     ------
@@ -170,28 +182,31 @@ class StoredPartition:
         A file is damaged or absent.
     """
 
-    def __init__(self, segment: Segment, number: int, form: TextFormat) -> None:
-        self.segment, self._form = segment, form
+    def __init__(self, segment: Segment, number: int, layout: PostingLayout) -> None:
+        self.segment, self._layout = segment, layout
         self.names = partition_files(number)
-        self._documents, self._tokens, self._postings = map(segment.open, self.names)
-        unknown = unknown_columns(self._documents, self._tokens, self._postings)
+        documents, tokens, postings = map(segment.open, self.names)
+        self.files = self._documents, self._tokens, self._postings = documents, tokens, postings
+        unknown = unknown_columns(*self.files)
         for path, columns in unknown.items():
             raise UnsupportedFeatureError(f"{path}: columns {', '.join(columns)} are not known")
-        check_posting_columns(self._postings)
+        check_posting_columns(postings)
+        self.by_element = ELEMENT in documents.schema.names
 
     @cached_property
-    def _lengths(self) -> Int64s:
+    def lengths(self) -> Int64s:
+        """Tokens of each document."""
         file = self._documents
         return numbers_of(file, file.read(["_num_tokens"]), "_num_tokens", pa.uint32())
 
     @cached_property
     def _starts(self) -> Int64s:
-        return list_starts(self._postings, len(self._lengths))
+        return list_starts(self._postings, len(self.lengths))
 
     @property
     def documents(self) -> int:
         """Documents."""
-        return len(self._lengths)
+        return len(self.lengths)
 
     @property
     def postings(self) -> int:
@@ -201,7 +216,7 @@ class StoredPartition:
     @property
     def positions(self) -> int:
         """Positions of all lists."""
-        return int(self._lengths.sum()) if self._form.params.with_position else 0
+        return int(self.lengths.sum()) if position_columns(self._postings) else 0
 
     def rows(self) -> RowSet:
         """Rows of the documents.
@@ -214,6 +229,18 @@ class StoredPartition:
         rows = self._documents.read(["_rowid"])
         return RowSet.of(numbers_of(self._documents, rows, "_rowid", pa.uint64()).view(np.uint64))
 
+    def document_rows(self) -> pa.Table:
+        """The columns of documents, without nulls."""
+        file = self._documents
+        types: dict[str, pa.DataType] = {"_rowid": pa.uint64(), "_num_tokens": pa.uint32()}
+        if self.by_element:
+            types[ELEMENT] = pa.uint32()
+        file.check(**types)
+        rows = file.read(list(types))
+        for column in rows.columns:
+            file.check_present(column)
+        return rows
+
     def content(self) -> PartitionContent:
         """All of it, decoded; lists are in the order of their tokens.
 
@@ -222,44 +249,37 @@ class StoredPartition:
         CorruptFileError
             A file is damaged.
         """
-        file = self._documents
-        types: dict[str, pa.DataType] = {"_rowid": pa.uint64()}
-        if self._form.by_element:
-            types[ELEMENT] = pa.uint32()
-        file.check(**types)
-        rows = file.read(list(types))
-        for name in types:
-            file.check_present(rows[name])
-        elements = rows[ELEMENT].to_numpy().astype(np.uint32) if self._form.by_element else None
-        tokens = read_tokens(self._tokens, len(self._starts) - 1)
-        lists = reordered(self._lists(), tokens.numbers)
-        row_numbers = rows["_rowid"].to_numpy().astype(np.uint64)
-        return PartitionContent(tokens.strings, row_numbers, elements, self._lengths, lists)
+        rows = self.document_rows()
+        elements = as_numpy(rows[ELEMENT]) if self.by_element else None
+        tokens = self.tokens()
+        lists = reordered(self.lists(), tokens.numbers)
+        return PartitionContent(
+            tokens.strings, as_numpy(rows["_rowid"]), elements, self.lengths, lists
+        )
 
-    def _lists(self) -> Inversion:
+    def tokens(self) -> Tokens:
+        """Its tokens with the numbers of their lists."""
+        return read_tokens(self._tokens, len(self._starts) - 1)
+
+    def lists(self) -> Inversion:
         """The lists in the order in which they are stored."""
-        file, layout, starts = self._postings, self._form.layout, self._starts
+        file, layout, starts = self._postings, self._layout, self._starts
         documents = np.empty(self.postings, np.uint32)
         frequencies = np.empty(self.postings, np.uint32)
-        with_position = self._form.params.with_position
-        positions, at = np.empty(self.positions, np.uint32), 0
-        columns = ["_posting"]
-        if with_position:
-            columns += ["_compressed_position", "_position_block_offset"]
+        of_positions = position_columns(file)
+        positions = [np.empty(0, np.uint32)]
         for first, last in batches(starts, _READ_BATCH):
             here = slice(int(starts[first]), int(starts[last]))
-            rows = file.read(columns, first, last)
+            rows = file.read(["_posting", *of_positions], first, last)
             own = starts[first : last + 1] - here.start
             documents[here], often = read_postings(file, rows, own, layout, self.documents)
             frequencies[here] = often
-            if not with_position:
-                continue
-            for _, part in read_positions(file, rows, own, layout, often):
-                if len(part) > len(positions) - at:
+            if of_positions:
+                positions.append(read_positions(file, rows, own, layout, often)[1])
+                if sum(map(len, positions)) > self.positions:
                     raise wrong_lists(self._documents, "_num_tokens")
-                positions[at : at + len(part)] = part
-                at += len(part)
-        return Inversion(starts, documents, frequencies, positions[:at] if with_position else None)
+        found = np.concatenate(positions) if of_positions else None
+        return Inversion(starts, documents, frequencies, found)
 
 
 def reordered(lists: Inversion, order: Int64s) -> Inversion:
@@ -320,13 +340,13 @@ def merge_partitions(
     """
     limit = memory_limit // 2
     numbers: list[int] = []
-    *groups, last = list(_groups(stored, form, limit)) or [[]]
+    *groups, last = list(_groups(stored, limit)) or [[]]
     for group in groups:
         _write(numbers, group, [], form, out)
     first = next(added, None)
     if first is None:
         _write(numbers, last, [], form, out)
-    elif _is_mergeable(form) and sum(map(_held, last)) + _held(first) <= limit:
+    elif sum(map(_held, last)) + _held(first) <= limit:
         _write(numbers, last, [first], form, out)
     else:
         _write(numbers, last, [], form, out)
@@ -351,26 +371,19 @@ def _write(
     elif stored or added:
         contents = [partition.content() for partition in stored] + list(added)
         content = merge_contents(contents) if len(contents) > 1 else contents[0]
-        write_partition(out, number, content, form)
+        write_partition(out, number, content, form.schemas(), form.layout)
     else:
         return
     numbers.append(number)
 
 
-def _is_mergeable(form: TextFormat) -> bool:
-    """Whether lists can be joined: not if each document has its positions by itself."""
-    return form.shares_positions or not form.params.with_position
-
-
-def _groups(
-    stored: Iterable[StoredPartition], form: TextFormat, limit: int
-) -> Iterator[list[StoredPartition]]:
+def _groups(stored: Iterable[StoredPartition], limit: int) -> Iterator[list[StoredPartition]]:
     """Neighbouring partitions that fit into memory together, or one."""
     group: list[StoredPartition] = []
     held = 0
     for partition in stored:
         needed = _held(partition)
-        if group and (held + needed > limit or not _is_mergeable(form)):
+        if group and held + needed > limit:
             yield group
             group, held = [], 0
         group.append(partition)
@@ -442,127 +455,51 @@ def _places(ends: Int64s, of: Int64s, starts: Int64s) -> Iterator[tuple[slice, I
         ends[into] += sizes
 
 
-_REBUILD_BATCH = 1 << 20
-"""Postings that are decoded at a time, about."""
-
-_POSTING = "_posting"
-_IMPACTS = "_impacts"
-_STREAM = "_compressed_position"
-_POSITION = "_position"
-
-
 def remap_partition(
-    segment: Segment, name: str, layout: PostingLayout, address_map: AddressMap, out: SegmentWriter
-) -> bool:
-    """Rebuild documents, tokens and postings of the partition whose files begin with ``name``.
-
-    Returns
-    -------
-    bool
-        Whether all columns are known; otherwise the partition is not written.
+    segment: Segment,
+    number: int,
+    layout: PostingLayout,
+    address_map: AddressMap,
+    out: SegmentWriter,
+) -> None:
+    """Write a partition again without deleted documents.
 
     Raises
     ------
+    UnsupportedFeatureError
+        A file has a column that is not known.
     CorruptFileError
         A file is damaged.
     """
-    documents, tokens, postings = (f"{name}_{part}.lance" for part in ("docs", "tokens", "invert"))
-    opened = [segment.open(file_name) for file_name in (documents, tokens, postings)]
-    if unknown_columns(*opened):
-        return False
-    file = opened[0]
-    file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
-    rows = file.read()
-    for column in rows.column_names:
-        file.check_present(rows[column])
-    surviving, kept = address_map.remap_rows(rows, "_rowid")
-    lengths = surviving["_num_tokens"].to_numpy().astype(np.int64)
-    total = {"total_tokens": str(lengths.sum())} if "total_tokens" in file.metadata else {}
-    out.write(documents, surviving, metadata=total)
+    partition = StoredPartition(segment, number, layout)
+    stored, tokens, postings = partition.files
+    documents = partition.document_rows()
+    moved, kept = address_map.apply(as_numpy(documents["_rowid"]))
     if kept.all():
         # Documents keep their numbers: only the addresses of their rows changed.
-        out.copy(segment, tokens)
-        out.copy(segment, postings)
-        return True
-    nonempty = _Lists(opened[2], layout, kept, lengths).write(out, postings)
-    if nonempty.all():
-        out.copy(segment, tokens)
-        return True
-    kept_tokens = read_tokens(opened[1], len(nonempty)).kept(nonempty)
-    out.write(tokens, write_tokens(kept_tokens, opened[1].schema))
-    return True
-
-
-class _Lists:
-    """The posting lists of a partition, to be written without some documents."""
-
-    def __init__(
-        self, file: IndexFile, layout: PostingLayout, kept: Flags, lengths: Int64s
-    ) -> None:
-        self._file, self._layout, self._kept = file, layout, kept
-        self._lengths = DocumentLengths(lengths, length_codes(lengths), int(lengths.sum()))
-        self._renumbered = (np.cumsum(kept) - 1).astype(np.uint32)
-        self._has = frozenset(file.schema.names)
-        check_posting_columns(file)
-
-    def write(self, out: SegmentWriter, name: str) -> Flags:
-        """Write the file; returns which tokens still have documents."""
-        file = self._file
-        starts = list_starts(file, len(self._kept))
-        into = out.create(name, file.schema)
-        masks = [np.zeros(0, np.bool_)]
-        for first, last in batches(starts, _REBUILD_BATCH):
-            rows, nonempty = self._without(
-                file.read(None, first, last), starts[first : last + 1] - starts[first]
-            )
-            masks.append(nonempty)
-            if len(rows) or (last == len(starts) - 1 and not np.concatenate(masks).any()):
-                into.write(rows)
-        if not len(starts) - 1:
-            into.write(file.read())
-        into.finish()
-        return np.concatenate(masks)
-
-    def _without(self, rows: pa.Table, starts: Int64s) -> tuple[pa.Table, Flags]:
-        """Some lists without deleted documents, and which of them are not empty then."""
-        file, layout = self._file, self._layout
-        documents, frequencies = read_postings(file, rows, starts, layout, len(self._kept))
-        stays = self._kept[documents]
-        sizes = np.diff(starts)
-        counts = np.zeros(len(sizes), np.int64)
-        if len(stays):
-            filled = sizes > 0
-            counts[filled] = np.add.reduceat(stays, starts[:-1][filled], dtype=np.int64)
-        nonempty = counts > 0
-        surviving = Postings(
-            np.concatenate(([0], np.cumsum(counts[nonempty]))),
-            self._renumbered[documents[stays]],
-            frequencies[stays],
-        )
-        blocks = blocks_of(surviving.starts, layout.block)
-        columns = posting_columns(
-            surviving, blocks, self._lengths, layout, impacts=_IMPACTS in self._has
-        )
-        if _POSITION in self._has:
-            columns |= self._documents_of(rows, starts, stays, surviving)
-        elif _STREAM in self._has:
-            parts = [np.zeros(0, np.uint32)]
-            for of, positions in read_positions(file, rows, starts, layout, frequencies):
-                parts.append(positions[np.repeat(stays[of], frequencies[of])])
-            joined = np.concatenate(parts)
-            columns |= shared_position_columns(joined, blocks, surviving.frequencies)
-        arrays = [columns[field.name] for field in file.schema]
-        return pa.Table.from_arrays(arrays, schema=file.schema), nonempty
-
-    def _documents_of(
-        self, rows: pa.Table, starts: Int64s, stays: Flags, surviving: Postings
-    ) -> dict[str, Any]:
-        """The column of positions that each document has by itself."""
-        found, array = lists_of(rows, _POSITION, self._file)
-        if (found != starts).any():
-            raise wrong_lists(self._file, _POSITION)
-        kind = self._file.schema.field(_POSITION).type
-        return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}
+        at = documents.schema.get_field_index("_rowid")
+        documents = documents.set_column(at, documents.schema.field(at), pa.array(moved))
+        out.write(partition.names[0], documents, metadata=_total(partition.lengths))
+        for name in partition.names[1:]:
+            out.copy(segment, name)
+        return
+    lists = partition.lists()
+    stays = kept[lists.documents]
+    owners = np.repeat(np.arange(len(lists.starts) - 1), np.diff(lists.starts))
+    counts = np.bincount(owners[stays], minlength=len(lists.starts) - 1)
+    used = counts > 0
+    positions = lists.positions
+    left = Inversion(
+        np.concatenate(([0], np.cumsum(counts[used]))),
+        (np.cumsum(kept) - 1).astype(np.uint32)[lists.documents[stays]],
+        lists.frequencies[stays],
+        None if positions is None else positions[np.repeat(stays, lists.frequencies)],
+    )
+    names = partition.tokens().kept(used)
+    elements = as_numpy(documents[ELEMENT])[kept] if partition.by_element else None
+    content = PartitionContent(names.strings, moved[kept], elements, partition.lengths[kept], left)
+    schemas = stored.schema, tokens.schema, postings.schema
+    write_partition(out, number, content, schemas, layout, names.numbers)
 
 
 # --- Build partitions of documents within a limit of memory -----------------------------
@@ -702,7 +639,7 @@ class Collector:
         self._form = form
         self._tokens: list[UInt32s] = []
         self._positions: list[UInt32s] = []
-        self._lengths: list[Int64s] = []
+        self.lengths: list[Int64s] = []
         self._rows: list[RowNumbers] = []
         self._elements: list[UInt32s] = []
         self._bytes = 0
@@ -731,7 +668,7 @@ class Collector:
         if self._form.params.with_position:
             self._positions.append(found.positions)
             self._bytes += _BYTES_PER_COLLECTED_POSITION * len(found.numbers)
-        self._lengths.append(lengths)
+        self.lengths.append(lengths)
         self._rows.append(rows)
         self._bytes += _BYTES_PER_TOKEN * len(found.numbers) + _BYTES_PER_DOCUMENT * len(rows)
 
@@ -743,7 +680,7 @@ class Collector:
         rank[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
         tokens = rank[_joined_texts(self._tokens, np.uint32)]
         self._tokens.clear()
-        lengths = _joined_texts(self._lengths, np.int64)
+        lengths = _joined_texts(self.lengths, np.int64)
         positions = None
         if self._form.params.with_position:
             positions = _joined_texts(self._positions, np.uint32)
@@ -774,7 +711,7 @@ def build_partitions(
     numbers: list[int] = []
     for content in collect_partitions(source, form):
         numbers.append(first + len(numbers))
-        write_partition(out, numbers[-1], content, form)
+        write_partition(out, numbers[-1], content, form.schemas(), form.layout)
     return numbers
 
 
@@ -818,6 +755,7 @@ def _parts(source: IndexSource) -> Iterator[ValueBatch]:
 # --- Segments of pylance up to 0.27: one partition, whose postings name the rows of documents
 # Specification: "Old segments" in ``docs/format/text-indices.md``.
 
+_POSITION = "_position"
 _COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
 _WITHOUT_PARAMETERS = '{"ascii_folding": false}'
 """Parameters of pylance 0.16 to 0.19, which stored none."""
@@ -896,7 +834,7 @@ def remap_legacy(
     lists = lists._replace(starts=np.append(lists.starts[:-1][used], lists.starts[-1]))
     names = read_tokens(tokens, len(used)).kept(used)
     content = PartitionContent(names.strings, rows, None, lengths, reordered(lists, names.numbers))
-    write_partition(out, 0, content, form)
+    write_partition(out, 0, content, form.schemas(), form.layout)
     write_metadata(out, form, [0])
     return form.built()
 

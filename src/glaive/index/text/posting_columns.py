@@ -5,7 +5,6 @@ Specification: "Postings" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -15,17 +14,14 @@ from glaive.arrow.blocks import spread
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
-from glaive.index.segment import IndexFile, batches
+from glaive.index.segment import IndexFile
 from glaive.index.text.postings import (
-    WINDOW,
     Blocks,
     Elements,
     Postings,
-    blocks_of,
     bytes_array,
     check_positions,
-    decode_positions,
-    decode_postings,
+    decode_document_positions,
     elements_of,
     encode_document_positions,
     encode_positions,
@@ -39,7 +35,7 @@ from glaive.index.text.postings import (
 )
 from glaive.index.text.text_format import ELEMENT, PostingLayout
 from glaive.index.text.tokens import token_columns
-from glaive.kernels.text_search import decode_list_positions
+from glaive.kernels.text_search import decode_lists, decode_positions
 from glaive.types import Float32s, Int64s, UInt32s
 
 # --- Impacts: for each block of documents the best pairs of frequency and length, which bound
@@ -261,8 +257,6 @@ def document_position_columns(positions: Int64s, postings: Postings) -> dict[str
 
 _DOCUMENT_COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT))
 _POSTING_COLUMNS: Final = frozenset(("_posting", "_length", "_max_score", "_impacts"))
-_OWN_POSITION_COLUMNS: Final = frozenset(("_position",))
-_SHARED_POSITION_COLUMNS: Final = frozenset(("_compressed_position", "_position_block_offset"))
 
 _FEW_POSTINGS: Final = 1 << 20
 _POSTINGS_PER_BYTE: Final = 256
@@ -274,12 +268,10 @@ def unknown_columns(
     documents: IndexFile, tokens: IndexFile, postings: IndexFile
 ) -> dict[str, list[str]]:
     """Columns of the files of a partition that such files do not have, by the path of the file."""
-    has_own = "_position" in postings.schema.names
-    positions = _OWN_POSITION_COLUMNS if has_own else _SHARED_POSITION_COLUMNS
     known = (
         (documents, _DOCUMENT_COLUMNS),
         (tokens, token_columns(tokens)),
-        (postings, _POSTING_COLUMNS | positions),
+        (postings, _POSTING_COLUMNS.union(position_columns(postings))),
     )
     found = {file.path: sorted(set(file.schema.names) - columns) for file, columns in known}
     return {path: columns for path, columns in found.items() if columns}
@@ -293,12 +285,11 @@ def check_posting_columns(file: IndexFile) -> None:
     CorruptFileError
         A column is of another type.
     """
-    present = frozenset(file.schema.names)
     file.check(_max_score=pa.float32(), _length=pa.uint32())
     file.check_lists(_posting=pa.large_binary())
-    if "_impacts" in present:
+    if "_impacts" in file.schema.names:
         file.check_lists(_impacts=pa.large_binary())
-    if not present.isdisjoint(("_compressed_position", "_position_block_offset")):
+    if position_columns(file) == SHARED_POSITIONS:
         file.check(_compressed_position=pa.large_binary())
         file.check_lists(_position_block_offset=pa.uint32())
 
@@ -321,9 +312,7 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
 def read_postings(
     file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, documents: int
 ) -> tuple[UInt32s, UInt32s]:
-    """Documents and frequencies of some rows of a file.
-
-    Memory: eight bytes for each posting, and a window of them as :data:`WINDOW` says.
+    """Documents and frequencies of some rows of a file. Memory: eight bytes for each posting.
 
     Parameters
     ----------
@@ -338,31 +327,30 @@ def read_postings(
         A list has other blocks than its length says, or a document that does not exist.
     """
     of_list, array = lists_of(rows, "_posting", file)
-    blocks = blocks_of(starts, layout.block)
     elements = elements_of(array, "_posting", file)
-    if (np.diff(of_list) != blocks.of_list).any():
+    if (np.diff(of_list) != -(-np.diff(starts) // layout.block)).any():
         raise wrong_lists(file, "_posting")
-    found = np.empty(int(starts[-1]), np.uint32)
-    frequencies = np.empty(int(starts[-1]), np.uint32)
-    for some, within in blocks.windows():
-        here = slice(*np.searchsorted(starts, (within.start, within.stop)).tolist())
-        own = np.concatenate(([within.start], starts[here], [within.stop])) - within.start
-        part = elements.between(some.start, some.stop)
-        postings = decode_postings(part, own, layout, file.path)
-        read = postings.documents
-        goes_on = within.start > 0 and starts[here.start] != within.start
-        if goes_on and read[0] <= found[within.start - 1]:
-            raise wrong_lists(file, "_posting")
-        if not ((read >= 0) & (read < documents)).all():
-            raise wrong_lists(file, "_posting")
-        found[within], frequencies[within] = read, postings.frequencies
-    return found, frequencies
+    return decode_lists(
+        elements.data, elements.offsets, starts, block=layout.block, fixed_tail=layout.fixed_tail,
+        limit=documents, where=file.path,
+    )  # fmt: skip
+
+
+OWN_POSITIONS: Final = ("_position",)
+SHARED_POSITIONS: Final = ("_compressed_position", "_position_block_offset")
+
+
+def position_columns(file: IndexFile) -> tuple[str, ...]:
+    """The columns of positions that a file has, if any."""
+    names = frozenset(file.schema.names)
+    known = (OWN_POSITIONS, SHARED_POSITIONS)
+    return next((columns for columns in known if not names.isdisjoint(columns)), ())
 
 
 def read_positions(
     file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, frequencies: UInt32s
-) -> Iterator[tuple[slice, UInt32s]]:
-    """Positions that are one stream for each list; of some postings at a time.
+) -> tuple[Int64s, UInt32s]:
+    """Where the positions of each document of some rows begin, with the end; and the positions.
 
     Parameters
     ----------
@@ -372,48 +360,38 @@ def read_positions(
     Raises
     ------
     CorruptFileError
-        A stream has another number of positions, or all have more than the file can hold.
+        A list has another number of positions, or all have more than the file can hold.
     """
     check_positions(frequencies, file)
-    column = "_position_block_offset"
-    stream = "_compressed_position"
+    if position_columns(file) == OWN_POSITIONS:
+        return _own_positions(file, rows, starts, frequencies.astype(np.int64))
+    stream, column = SHARED_POSITIONS
     streams = elements_of(one_array(rows[stream]), stream, file)
     of_list, array = lists_of(rows, column, file)
-    blocks = blocks_of(starts, layout.block)
-    if array.null_count or (np.diff(of_list) != blocks.of_list).any():
+    blocks = -(-np.diff(starts) // layout.block)
+    if array.null_count or (np.diff(of_list) != blocks).any():
         raise wrong_lists(file, column)
     within = as_numpy(array).astype(np.int64)
-    offsets = np.append(within + np.repeat(streams.offsets[:-1], blocks.of_list), 0)
-    offsets[-1] = streams.offsets[-1]
-    list_begins = np.cumsum(blocks.of_list) - blocks.of_list
-    if (offsets[1:] < offsets[:-1]).any() or within[list_begins[blocks.of_list > 0]].any():
+    offsets = np.append(within + np.repeat(streams.offsets[:-1], blocks), streams.offsets[-1])
+    if (offsets[1:] < offsets[:-1]).any() or within[of_list[:-1][blocks > 0]].any():
         raise wrong_lists(file, column)
-    elements = Elements(offsets, streams.data)
-    counts = occurrences(blocks, frequencies)
-    postings = np.append(blocks.begins, starts[-1])
-    for first, last in batches(np.concatenate(([0], np.cumsum(counts))), WINDOW):
-        some, of = elements.between(first, last), counts[first:last]
-        owners = slice(int(postings[first]), int(postings[last]))
-        often = frequencies[owners]
-        if of[0] > WINDOW:  # of one block
-            yield (
-                owners,
-                decode_list_positions(
-                    some.data, some.offsets, often, block=layout.block, where=file.path
-                )[1],
-            )
-        else:
-            steps = decode_positions(some, of, file.path)
-            yield owners, _absolute(steps, often.astype(np.int64))
+    return decode_positions(
+        streams.data, offsets, starts, frequencies, block=layout.block, where=file.path
+    )
 
 
-def _absolute(steps: Int64s, frequencies: Int64s) -> UInt32s:
-    """Positions from the first and the steps of each document."""
-    sums = np.concatenate([[0], np.cumsum(steps)])
-    before = sums[np.cumsum(frequencies) - frequencies]
-    # What damage made too large comes back as another number.
-    positions: UInt32s = (sums[1:] - np.repeat(before, frequencies)).astype(np.uint32)
-    return positions
+def _own_positions(
+    file: IndexFile, rows: pa.Table, starts: Int64s, frequencies: Int64s
+) -> tuple[Int64s, UInt32s]:
+    """The same of format version 1, with elements for each document."""
+    (column,) = OWN_POSITIONS
+    found, documents = lists_of(rows, column, file)
+    if (found != starts).any():
+        raise wrong_lists(file, column)
+    begins, values = lists_of(pa.table({column: documents}), column, file)
+    elements = elements_of(values, column, file)
+    positions = decode_document_positions(elements, np.diff(begins), frequencies, file.path)
+    return np.concatenate(([0], np.cumsum(frequencies))), positions
 
 
 def wrong_lists(file: IndexFile, column: str) -> CorruptFileError:

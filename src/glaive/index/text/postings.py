@@ -86,23 +86,6 @@ MAX_VARINT: Final = 5
 """Bytes of the largest varint of 32 bits."""
 
 
-def decode_varints(data: UInt8s) -> tuple[Int64s, Int64s] | None:
-    """All integers and where each ends; ``None`` if the last is cut off or one is too long."""
-    last = np.flatnonzero(data < 128)
-    ends = last + 1
-    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    if (len(ends) and int(ends[-1]) != len(data)) or (not len(ends) and len(data)):
-        return None
-    sizes = ends - starts
-    if len(sizes) and sizes.max() > MAX_VARINT:
-        return None
-    values = np.zeros(len(ends), np.int64)
-    for at in range(int(sizes.max(initial=0))):
-        more = sizes > at
-        values[more] |= (data[starts[more] + at].astype(np.int64) & 127) << (7 * at)
-    return values, ends
-
-
 def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
     """The bytes of all integers, one after the other, and how many each has."""
     sizes = np.ones(len(values), np.int64)
@@ -175,135 +158,6 @@ def blocks_of(starts: Int64s, block: int) -> Blocks:
     begins = np.repeat(starts[:-1], of_list) + number * block
     sizes = np.minimum(np.repeat(starts[1:], of_list) - begins, block)
     return Blocks(sizes, begins, of_list)
-
-
-def decode_postings(
-    elements: Elements, starts: Int64s, layout: PostingLayout, where: object
-) -> Postings:
-    """Read the blocks of lists of known lengths; some hundred bytes of memory for each posting.
-
-    Raises
-    ------
-    CorruptFileError
-        A block has a wrong size or impossible values.
-    """
-    blocks = blocks_of(starts, layout.block)
-    if len(blocks.sizes) != len(elements.offsets) - 1:
-        raise _corrupt(f"{len(elements.offsets) - 1} blocks for {len(blocks.sizes)}", where)
-    documents = np.zeros(int(starts[-1]), np.int64)
-    frequencies = np.zeros(int(starts[-1]), np.int64)
-    begins, ends = elements.offsets[:-1], elements.offsets[1:]
-    full = np.flatnonzero(blocks.sizes == layout.block)
-    full_blocks = _full(elements.data, begins[full], ends[full], layout, where)
-    at = blocks.begins[full][:, None] + np.arange(layout.block)
-    documents[at], frequencies[at] = full_blocks
-    rest = np.flatnonzero(blocks.sizes < layout.block)
-    sizes = blocks.sizes[rest]
-    prefix = 4 if layout.scored or layout.fixed_tail else 0
-    numbers = _tails(elements.data, begins[rest] + prefix, ends[rest], 2 * sizes, layout, where)
-    # In each block: its documents, then as many frequencies.
-    own = np.cumsum(2 * sizes) - 2 * sizes
-    into = spread(blocks.begins[rest], sizes)
-    read = numbers[spread(own, sizes)]
-    documents[into] = read if layout.fixed_tail else _summed(read, sizes)
-    frequencies[into] = numbers[spread(own + sizes, sizes)]
-    _check(
-        ((frequencies > 0) & (frequencies <= _MAX_FREQUENCY)).all(),
-        "frequencies out of range",
-        where,
-    )
-    ascends = np.diff(documents, prepend=-1) > 0
-    ascends[starts[:-1][np.diff(starts) > 0]] = True
-    _check(ascends.all(), "documents out of order", where)
-    return Postings(starts, documents, frequencies)
-
-
-def _full(
-    data: UInt8s, begins: Int64s, ends: Int64s, layout: PostingLayout, where: object
-) -> tuple[Int64s, Int64s]:
-    """Documents and frequencies of full blocks."""
-    at = begins + (4 if layout.scored else 0)
-    unit = 4 * layout.lanes
-    _check((at + 5 <= ends).all(), "a block without documents", where)
-    first = data[at[:, None] + np.arange(4)].view("<u4").reshape(-1).astype(np.int64)
-    bits = data[at + 4].astype(np.int64)
-    packed = at + 5
-    at = packed + bits * unit
-    _check(
-        (bits <= MAX_BITS).all() and (at + 2 <= ends).all(),
-        "documents that exceed the block",
-        where,
-    )
-    documents = first[:, None] + np.cumsum(unpack(data, packed, bits, layout.lanes), axis=1)
-    bits = data[at].astype(np.int64)
-    exceptions = np.zeros(len(at), np.int64) if layout.scored else data[at + 1].astype(np.int64)
-    packed = at + (1 if layout.scored else 2)
-    at = packed + bits * unit
-    _check(
-        (bits <= MAX_BITS).all() and (at <= ends).all(), "frequencies that exceed the block", where
-    )
-    frequencies = unpack(data, packed, bits, layout.lanes)
-    for number in range(int(exceptions.max(initial=0))):
-        blocks = np.flatnonzero(exceptions > number)
-        at = _exception(data, at, ends, blocks, frequencies, bits, where)
-    _check((at == ends).all(), "bytes after a block", where)
-    return documents, frequencies
-
-
-def _exception(
-    data: UInt8s,
-    at: Int64s,
-    ends: Int64s,
-    blocks: Int64s,
-    frequencies: Int64s,
-    bits: Int64s,
-    where: object,
-) -> Int64s:
-    """Add the upper bits of one frequency in each of some blocks; returns the next positions."""
-    _check((at[blocks] + 2 <= ends[blocks]).all(), "exceptions that exceed the block", where)
-    index = data[at[blocks]].astype(np.int64)
-    value, at = np.zeros(len(blocks), np.int64), at.copy()
-    at[blocks] += 1
-    more = np.ones(len(blocks), np.bool_)
-    for byte in range(5):
-        unfinished = blocks[more]
-        _check((at[unfinished] < ends[unfinished]).all(), "exceptions that exceed the block", where)
-        read = data[at[unfinished]].astype(np.int64)
-        value[more] |= (read & 127) << (7 * byte)
-        at[unfinished] += 1
-        more[more] = read > 127
-    _check(not more.any(), "exceptions that are too long", where)
-    frequencies[blocks, index] |= value << bits[blocks]
-    return at
-
-
-def _tails(
-    data: UInt8s, begins: Int64s, ends: Int64s, counts: Int64s, layout: PostingLayout, where: object
-) -> Int64s:
-    """The integers of the last blocks, one block after the other."""
-    _check((begins <= ends).all(), "a block without documents", where)
-    if layout.fixed_tail:
-        _check((ends - begins == 4 * counts).all(), "a last block of another size", where)
-        return data[spread(begins, ends - begins)].view("<u4").astype(np.int64)
-    sizes = ends - begins
-    _check((sizes <= MAX_VARINT * counts).all(), "a last block of another size", where)
-    decoded = decode_varints(data[spread(begins, sizes)])
-    if decoded is None:
-        raise _corrupt("varints that are not terminated", where)
-    numbers, stops = decoded
-    # Every block ends with the last of its integers.
-    good = len(numbers) == int(counts.sum())
-    _check(good and (stops[np.cumsum(counts) - 1] == np.cumsum(sizes)).all(), "other counts", where)
-    return numbers
-
-
-def _summed(deltas: Int64s, sizes: Int64s) -> Int64s:
-    """Running sums that restart after each of ``sizes`` values."""
-    sums = np.cumsum(deltas)
-    ends = np.cumsum(sizes)
-    before = np.concatenate([[0], sums])[ends - sizes]
-    running_sums: Int64s = sums - np.repeat(before, sizes)
-    return running_sums
 
 
 def encode_postings(postings: Postings, best: Float32s, layout: PostingLayout) -> Elements:
@@ -417,15 +271,6 @@ def _bytes(values: NDArray[np.generic], dtype: str) -> UInt8s:
     return values.astype(dtype).view(np.uint8).reshape(-1, 4)
 
 
-def _check(good: object, found: str, where: object) -> None:
-    if not good:
-        raise _corrupt(found, where)
-
-
-def _corrupt(found: str, where: object) -> CorruptFileError:
-    return CorruptFileError("postings of an index", expected="blocks", found=found, where=where)
-
-
 # --- Columns of byte strings, and of lists of them, to offsets and bytes, and back ------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
@@ -516,52 +361,6 @@ def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
         return np.zeros(0, np.int64)
     counts: Int64s = np.add.reduceat(frequencies, blocks.begins, dtype=np.int64)
     return counts
-
-
-def decode_positions(elements: Elements, counts: Int64s, where: object) -> Int64s:
-    """The integers of all blocks, one block after the other, as they are stored.
-
-    Some hundred bytes of memory for each of them.
-
-    Parameters
-    ----------
-    elements
-        The bytes of each block.
-    counts
-        The number of integers of each block.
-
-    Raises
-    ------
-    CorruptFileError
-        A block has another number of integers.
-    """
-    data = elements.data
-    at, ends = elements.offsets[:-1].copy(), elements.offsets[1:]
-    begins = np.cumsum(counts) - counts
-    groups = counts // GROUP
-    _check_positions((groups <= ends - at).all(), "more integers than bytes", where)
-    values = np.zeros(int(counts.sum()), np.int64)
-    for group in range(int(groups.max(initial=0))):
-        blocks = np.flatnonzero(groups > group)
-        _check_positions((at[blocks] < ends[blocks]).all(), "integers that exceed the block", where)
-        bits = data[at[blocks]].astype(np.int64)
-        packed = at[blocks] + 1
-        at[blocks] = packed + bits * _UNIT
-        _check_positions(
-            (bits <= MAX_BITS).all() and (at <= ends).all(), "integers that exceed the block", where
-        )
-        into = (begins[blocks] + group * GROUP)[:, None] + np.arange(GROUP)
-        values[into] = unpack(data, packed, bits, _LANES)
-    rest = counts - groups * GROUP
-    sizes = ends - at
-    _check_positions((sizes <= MAX_VARINT * rest).all(), "more bytes than integers", where)
-    decoded = decode_varints(data[spread(at, sizes)])
-    if decoded is None or len(decoded[0]) != int(rest.sum()):
-        raise _corrupt_positions("other counts", where)
-    last = np.concatenate([[0], decoded[1]])
-    _check_positions((last[np.cumsum(rest)] == np.cumsum(sizes)).all(), "other counts", where)
-    values[spread(begins + groups * GROUP, rest)] = decoded[0]
-    return values
 
 
 def encode_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:

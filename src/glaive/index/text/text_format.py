@@ -465,6 +465,10 @@ class TextFormat:
         metadata: Any = self.postings_metadata()
         return pa.schema(fields, metadata)
 
+    def schemas(self) -> tuple[pa.Schema, pa.Schema, pa.Schema]:
+        """Columns of the files of documents, tokens and postings."""
+        return self.document_schema(), self.token_schema(), self.posting_schema()
+
     def built(self) -> BuiltSegment:
         """What the entry of the segment says."""
         params = self.params

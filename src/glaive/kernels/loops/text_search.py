@@ -166,7 +166,7 @@ def full_block(at: int, stop: int, lanes: int, documents: int, frequencies: int)
 
 
 @kernel
-def postings(
+def one_list(
     data: int, offsets: int, blocks: int, length: int, block: int, fixed_tail: int, limit: int,
     documents: int, frequencies: int,
 ) -> int:  # fmt: skip
@@ -209,11 +209,33 @@ def postings(
 
 
 @kernel
-def positions(
-    data: int, offsets: int, blocks: int, length: int, block: int, group: int, frequencies: int,
-    into: int,
+def postings(
+    data: int, offsets: int, starts: int, lists: int, block: int, fixed_tail: int, limit: int,
+    documents: int, frequencies: int,
 ) -> int:  # fmt: skip
-    """Decode the positions of one list. Returns the bad block, or ``blocks``.
+    """Decode lists whose documents begin and end at ``starts``. Returns the bad list, or ``lists``.
+
+    The wrapper has counted the blocks. Others are as for :func:`one_list`.
+    """
+    for one in range(lists):
+        first = load_i64(starts + one * 8)
+        length = load_i64(starts + one * 8 + 8) - first
+        blocks = (length + block - 1) // block
+        bad = one_list(
+            data, offsets, blocks, length, block, fixed_tail, limit, documents + first * 4,
+            frequencies + first * 4,
+        )  # fmt: skip
+        if bad != blocks:
+            return one
+        offsets += blocks * 8
+    return lists
+
+
+@kernel
+def positions(
+    data: int, offsets: int, counts: int, blocks: int, group: int, frequencies: int, into: int
+) -> int:
+    """Decode the positions of blocks of so many documents. Returns the bad block, or ``blocks``.
 
     ``frequencies`` and ``into`` are ``uint32`` arrays. The wrapper has summed the frequencies,
     which is the memory there is.
@@ -223,9 +245,10 @@ def positions(
     for number in range(blocks):
         at = data + load_i64(offsets + number * 8)
         stop = data + load_i64(offsets + number * 8 + 8)
+        count = load_i64(counts + number * 8)
         left = 0
-        for i in range(min(block, length - number * block)):
-            left += np.int64(load_u32(frequencies + (number * block + i) * 4))
+        for i in range(count):
+            left += np.int64(load_u32(frequencies + (document + i) * 4))
         begin = target
         while left >= group:
             if at >= stop:
@@ -240,7 +263,7 @@ def positions(
         target += left * 4
         # Steps within each document become positions.
         here = begin
-        for _ in range(min(block, length - number * block)):
+        for _ in range(count):
             position = 0
             for _ in range(np.int64(load_u32(frequencies + document * 4))):
                 position += np.int64(load_u32(here))
