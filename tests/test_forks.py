@@ -279,7 +279,7 @@ def test_a_child_that_leaves_the_calls_of_its_parent_changes_none_of_their_files
 LEFT_SINK = """
 import os, sys
 import tests.distant
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 store = open_store(f"fsspec+distant://{sys.argv[1]}")
 sink = store.create("x")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError, StoreError
-from glaive.io.ranges import coalesce
+from glaive.io.remote import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.kernels.native import Tier, force_tier

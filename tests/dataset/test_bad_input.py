@@ -32,7 +32,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.manifest import Feature
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.index_coverage import has_covering_fields
 
 TABLE = pa.table(

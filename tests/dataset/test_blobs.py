@@ -31,7 +31,7 @@ from glaive.errors import (
 )
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore, Fault
 

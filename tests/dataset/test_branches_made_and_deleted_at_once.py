@@ -22,9 +22,9 @@ from glaive.errors import (
     RefExistsError,
     StoreError,
 )
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.copying import begin_clone
 from glaive.table.load import open_latest, open_version

@@ -15,7 +15,7 @@ from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import CommitConflictError, CorruptFileError, OptionError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 KEY = "lance-schema:unenforced-primary-key"
 

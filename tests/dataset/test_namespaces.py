@@ -17,8 +17,8 @@ import glaive
 import glaive.file
 from glaive import config
 from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError, StoreError
+from glaive.io import access as io_catalogue
 from glaive.io import checksums
-from glaive.io import credentials as io_catalogue
 
 ROWS = pa.table({"a": [1, 2, 3]})
 TABLE = ["sales", "orders"]

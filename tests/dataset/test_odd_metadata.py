@@ -22,7 +22,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.format.pb import table_pb2
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.process import Clock, replaced_clock
 from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest

@@ -21,7 +21,7 @@ import glaive
 from glaive.cli.main import cli
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import AccessError, OptionError, StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.namespace import connect
 from glaive.pipeline import load
 from glaive.pipeline.run import dataset_facts

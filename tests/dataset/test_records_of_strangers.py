@@ -28,7 +28,7 @@ from glaive.format.fragment import packed_fragments
 from glaive.format.pb import table_pb2
 from glaive.hf import HuggingFaceConverter
 from glaive.ingestion.task import JOBS, IngestedPieces, Journal
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.operations.overwrite import PUBLISHED, Published
 
 pd = pytest.importorskip("pandas")

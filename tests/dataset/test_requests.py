@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore
 

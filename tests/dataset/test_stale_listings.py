@@ -18,8 +18,8 @@ from glaive.dataset.versions import cleanup, refs
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
+from glaive.io.access import open_store
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import folders
 from glaive.spark.options import StreamOptions

@@ -24,7 +24,7 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest, read_transaction
 from glaive.testing import CountingStore, Fault
 

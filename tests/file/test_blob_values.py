@@ -17,7 +17,7 @@ from glaive.file.blobs import BlobValues
 from glaive.file.files import LanceFileWriter
 from glaive.format.paths import blob_file_path
 from glaive.io.local import LocalStore
-from glaive.io.sink import AlignedSink
+from glaive.io.wrapped import AlignedSink
 
 SIZES = st.lists(st.sampled_from([0, 1, 63, 64, 65, 5000, 32_768, 32_769, 100_000]), max_size=12)
 

@@ -21,10 +21,10 @@ from glaive.file.files import compare_file
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import FileChecksums
+from glaive.io.access import open_store
 from glaive.io.checksums import Expected, VerifyingReader, checksum_function
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore

@@ -14,7 +14,7 @@ from tests.file_messages import BOTH, column_messages, descriptor_of, layout_of,
 from glaive.errors import CorruptFileError
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.file.open import open_reader
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.testing import CountingStore
 
 VERSIONS = pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])

@@ -34,8 +34,8 @@ from glaive.errors import (
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
 
 ROWS = 1100

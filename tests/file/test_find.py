@@ -20,8 +20,8 @@ from glaive.file.v2.arrays import ArraysWriter
 from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import V2_0, V2_1
 from glaive.format.fields import LanceSchema
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
 
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")

@@ -18,9 +18,9 @@ import glaive
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.file.files import compare_file
 from glaive.file.open import open_reader
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 

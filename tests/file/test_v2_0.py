@@ -21,9 +21,9 @@ from glaive.file.v2.arrays import ArraysWriter
 from glaive.file.versions import V2_0
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import encodings20_pb2
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
 
 ROWS = 1100

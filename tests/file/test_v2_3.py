@@ -18,9 +18,9 @@ from tests.trials import trials
 
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import Tier, force_tier
 
 SPARSE = {"lance-encoding:structural-encoding": "sparse"}

@@ -10,7 +10,7 @@ from tests.golden.assemble import assemble
 from tests.golden.vectors import Vector
 
 from glaive.file.open import open_reader
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 __all__ = ["check_page", "read", "take"]
 

@@ -14,7 +14,7 @@ from tests.golden.assemble import Page, assemble
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file import LanceFileWriter
 from glaive.file.open import open_reader
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.kernels.bitpack import BLOCK, pack_out_of_line
 from glaive.kernels.fsst import SymbolTable
 

@@ -14,7 +14,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.blobs import described
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import encodings21_pb2
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 FIELD = pa.field("c", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 

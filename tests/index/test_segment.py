@@ -19,8 +19,8 @@ import glaive
 from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError, LimitError
 from glaive.format.pb import table_pb2
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, file_version_of
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 
 V2 = FormatVersion(2, 1)
@@ -122,7 +122,7 @@ READ_OF_FEW_BYTES = """
 import sys, numpy
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.segment import IndexFile
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 file = IndexFile(open_store(sys.argv[1]), sys.argv[2])
 assert len(file.read(stop=2)) == 2

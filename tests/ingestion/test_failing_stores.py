@@ -17,7 +17,7 @@ from pyarrow import orc, parquet
 import glaive
 from glaive.errors import FormatError, StoreError
 from glaive.ingestion.sources import BAD_RECORDS, RangeFile, Rejects, list_sources
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 ROWS = 20_000
 

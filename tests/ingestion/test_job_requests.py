@@ -14,7 +14,7 @@ from tests.kit.crashes import killed_at_step
 import glaive
 from glaive.ingestion import IngestResult, ingest, job
 from glaive.ingestion.sources import BAD_RECORDS
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.named_jobs import MOST, NamedJob
 from glaive.testing import CountingStore
 

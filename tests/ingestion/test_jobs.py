@@ -34,7 +34,7 @@ from glaive.format.pb import table_pb2
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.job import Driver
 from glaive.ingestion.task import IngestedPieces, Journal
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.named_jobs import MOST, NamedJob
 
 FILES = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import glaive
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 
 def test_the_files_of_a_bucket_are_ingested_by_its_name(tmp_path: Path) -> None:

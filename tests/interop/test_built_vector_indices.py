@@ -14,7 +14,7 @@ import glaive
 from glaive.dataset.lance_operation import Index, IndexFile
 from glaive.index.segment import SegmentWriter
 from glaive.index.vector.vector_index import VectorIndex
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

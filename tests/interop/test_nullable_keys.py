@@ -11,7 +11,7 @@ from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import SchemaError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

@@ -18,8 +18,8 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.v2.planes_writer import PlanesWriter
 from glaive.file.versions import PROFILES
 from glaive.format.fields import LanceSchema
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
-from glaive.io.uri import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

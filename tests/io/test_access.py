@@ -13,10 +13,16 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.strangers import listening
 
 from glaive.errors import AccessError, OptionError
-from glaive.io.access import NOTHING, AccessPolicy, allow_copies, open_external, open_named
+from glaive.io.access import (
+    NOTHING,
+    AccessPolicy,
+    allow_copies,
+    open_external,
+    open_named,
+    open_store,
+)
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 
 SECRET = {
     "aws_access_key_id": "id",

@@ -17,9 +17,9 @@ import pytest
 from tests.distant import DISTANT
 
 from glaive.errors import CorruptFileError, OptionError, StoreError
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.testing import CountingStore
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.testing import CountingStore, Fault, Request
 from glaive.types import ByteRange
 

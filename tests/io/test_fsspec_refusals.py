@@ -10,7 +10,7 @@ import pytest
 
 import glaive
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 from tests.distant import Distant  # noqa: E402  # once fsspec is known to be there

@@ -24,8 +24,8 @@ from wsgidav.wsgidav_app import WsgiDAVApp
 
 import glaive
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.io.access import open_store
 from glaive.io.fsspec import _read_only, creates, failed
-from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: E402  # once fsspec is known to be there

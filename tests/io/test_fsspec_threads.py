@@ -14,7 +14,7 @@ import pytest
 
 import glaive
 from glaive.errors import ObjectExistsError, StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.types import ByteRange
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.io.access import open_store
 from glaive.io.confined import describe
-from glaive.io.uri import open_store
 
 SECONDS = (300_000_000_000, -100_000_000_000)
 """Since 1970, of the years 11476 and -1199."""

@@ -13,7 +13,7 @@ import pytest
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.io import local_sink
 from glaive.io.local import LocalStore
-from glaive.io.sink import FLUSH_BYTES, NewFiles
+from glaive.io.wrapped import FLUSH_BYTES, NewFiles
 from glaive.testing import CountingStore
 
 PIECES = [b"abc", memoryview(b"defg"), pa.py_buffer(b"h" * 100), bytearray(b"i")]

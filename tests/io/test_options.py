@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import GlaiveError, OptionError, StoreError
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.remote import RequestLimit, is_transient, repeating
 from glaive.io.storage_options import MAX_RETRIES, StoreKind, normalise_options, read_options
 from glaive.io.store import IoCounters, IOStats
-from glaive.io.uri import open_store
 from glaive.namespace.rest import refusal_of_options
 from glaive.process import Clock, replaced_clock
 from glaive.testing import CountingStore

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.io.ranges import coalesce, split
+from glaive.io.remote import coalesce, split
 from glaive.types import ByteRange
 
 RANGES = st.lists(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glaive.io.credentials import ExpiringOptions, RenewedStore
-from glaive.io.uri import open_store
+from glaive.io.access import ExpiringOptions, RenewedStore, open_store
 from glaive.process import now_ns
 
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}

@@ -20,7 +20,7 @@ from glaive.file import LanceFileWriter
 from glaive.io import local_sink
 from glaive.io.cache import ByteCache
 from glaive.io.local import LocalStore
-from glaive.io.sink import AlignedSink
+from glaive.io.wrapped import AlignedSink
 from glaive.types import ByteRange
 
 

@@ -20,9 +20,9 @@ from glaive.errors import (
     ObjectNotFoundError,
     StoreError,
 )
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore, RangeReader, Sink
-from glaive.io.uri import open_store
 from glaive.testing import CountingStore
 from glaive.types import ByteRange
 

@@ -13,8 +13,8 @@ import pytest
 import glaive
 from glaive import DatasetBasePath
 from glaive.errors import OptionError, StoreError
+from glaive.io.access import open_object, open_store
 from glaive.io.local import LocalStore
-from glaive.io.uri import open_object, open_store
 from glaive.io.wrapped import WrappedStore
 
 

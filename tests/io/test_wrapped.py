@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import IOStats, ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 from glaive.table.root import RootStore, open_beside

@@ -28,8 +28,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.paths import VERSIONS
-from glaive.io.access import open_named
-from glaive.io.credentials import ExpiringOptions, RenewedStore, ask_for_table
+from glaive.io.access import ExpiringOptions, RenewedStore, ask_for_table, open_named
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect, manifest_table

@@ -27,7 +27,7 @@ from tests.damaged_tables import Trial, trials
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.testing import open_on
 
 ADDRESS_SPACE = 8 << 30

@@ -24,7 +24,7 @@ from glaive.errors import GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.index.segment import IndexFile
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.kernels.native import force_tier
 
 __all__ = ["a_value_in_an_index", "an_index_entry", "an_index_file"]

@@ -14,8 +14,8 @@ from tests.kit.model import made_rows, sorted_rows
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitError
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.testing import KINDS, CountingStore, Fault, Kind, each_request, open_on
 
 from .changes import CHANGES, Change

@@ -16,8 +16,8 @@ from tests.kit.observe import coverage
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.testing import KINDS, Kind, each_request, open_on
 
 os.environ.setdefault("LANCE_LOG", "error")

@@ -30,7 +30,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.format.paths import manifest_path
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest
 
 ROWS = pa.table({"id": [1, 2, 3]})

@@ -22,7 +22,7 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.scan.options import ScanStatistics
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore

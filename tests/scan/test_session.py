@@ -20,8 +20,8 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
+from glaive.io.access import open_store
 from glaive.io.cache import ByteCache
-from glaive.io.uri import open_store
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.stream import rebatch
 from glaive.testing import CountingStore, open_on

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.kernels.native import force_tier
 from glaive.scan.take import take_ids
 from glaive.scan.views import Views

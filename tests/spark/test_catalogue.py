@@ -14,7 +14,7 @@ from tests.namespace.calls import call
 import glaive
 import glaive.spark
 from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
-from glaive.io.credentials import EXPIRES, ExpiringOptions
+from glaive.io.access import EXPIRES, ExpiringOptions
 from glaive.namespace import connect
 from glaive.spark.options import from_spark, with_location
 from glaive.table.root import open_root

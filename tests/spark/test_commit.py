@@ -29,7 +29,7 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.spark.options import Options
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, plan_job
 from glaive.table.load import open_latest, read_transaction

@@ -21,7 +21,7 @@ from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, NotLanceError
 from glaive.format.manifest import Manifest
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.spark import LanceTable
 from glaive.table.load import open_latest
 from glaive.testing import CountingStore

@@ -21,7 +21,7 @@ from glaive.dataset.tasks import FragmentRange, InProcess, Job
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import MissingDependencyError, SchemaError
 from glaive.format.manifest import Manifest
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.spark import LanceTable
 from glaive.spark.runner import (
     MAX_TASKS,

@@ -31,9 +31,9 @@ from glaive.dataset.writing.plan import WriteOptions
 from glaive.ingestion.formats import format_named
 from glaive.ingestion.plan import Reconciled, Sources, plan_ingest
 from glaive.ingestion.sources import SourceFile
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.spark.files import divided
 from glaive.spark.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results

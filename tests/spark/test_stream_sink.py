@@ -27,7 +27,7 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.spark.options import StreamOptions, stream_options
 from glaive.spark.source import LanceDataSource
 from glaive.testing import KINDS as FAULTS

@@ -32,7 +32,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.manifest import Feature
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.spark.options import Options
 from glaive.spark.writer import LanceArrowWriter, WriteJob, plan_frame
 

@@ -13,8 +13,8 @@ import pytest
 
 import glaive
 from glaive.errors import StoreError
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
 OBJECT = b"".join(number.to_bytes(4, "big") for number in range(250_000))

@@ -24,7 +24,7 @@ from tests.distant import Distant
 
 import glaive
 from glaive.errors import GlaiveError, StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.namespace import DirectoryNamespace, RestAdapter
 from glaive.namespace.manifest_table import DirectorySettings
 from glaive.optimize import Compaction

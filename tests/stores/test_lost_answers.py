@@ -7,7 +7,7 @@ import pytest
 
 import glaive
 from glaive.errors import CommitError, ObjectNotFoundError, RefExistsError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 from .server import Failing, Kind, Server
 

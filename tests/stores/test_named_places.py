@@ -13,7 +13,7 @@ from tests.strangers import CONTENT, Stranger, listening
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import AccessError, StoreError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 from .server import Server
 

@@ -33,7 +33,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.format.paths import DETACHED, manifest_path, parse_manifest_name
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 from .server import Failing, Kind, Server
 

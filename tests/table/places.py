@@ -13,9 +13,9 @@ from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import VERSIONS, manifest_path, new_data_file_name
 from glaive.format.transaction import Transaction
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest

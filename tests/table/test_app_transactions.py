@@ -10,7 +10,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import AppTransaction, last_applied
 from glaive.testing import CountingStore

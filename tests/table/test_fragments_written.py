@@ -15,7 +15,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.file.open import open_reader
 from glaive.format.pb import table_pb2
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 ROWS = pa.table({"a": range(100), "b": [f"text {at}" for at in range(100)]})
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
 from glaive.testing import CountingStore

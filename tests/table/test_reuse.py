@@ -14,7 +14,7 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import WireOperation
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.table.index_coverage import (
     MAX_RELOCATED_ROWS,
     REUSE_INDEX,

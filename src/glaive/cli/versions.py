@@ -375,7 +375,7 @@ def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
     """Names of folders with versions, in order."""
     from glaive.errors import StoreError
     from glaive.format.paths import VERSIONS
-    from glaive.io.uri import open_store
+    from glaive.io.access import open_store
 
     store = open_store(folder, storage)
     if store.is_local and not Path(store.uri).is_dir():

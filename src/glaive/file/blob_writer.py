@@ -28,8 +28,8 @@ from glaive.format.field import Field
 from glaive.format.paths import blob_file_path, blob_folder, is_blob_file_name
 from glaive.format.wire import is_file_name
 from glaive.io.location import LOCAL_SCHEMES, path_of_file_uri
-from glaive.io.sink import AlignedSink, NewFiles
 from glaive.io.store import ObjectStore, Sink
+from glaive.io.wrapped import AlignedSink, NewFiles
 from glaive.process import Origin
 from glaive.types import ByteRange, Flags, Int64s, as_buffer
 

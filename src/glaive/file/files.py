@@ -46,12 +46,11 @@ from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import profile_of, resolve_version
 from glaive.format.fields import LanceSchema
+from glaive.io.access import catalogued_options, open_object, open_store
 from glaive.io.checksums import VerifyingReader, checksum_function
 from glaive.io.confined import is_downloaded, real_path
-from glaive.io.credentials import catalogued_options
 from glaive.io.failures import as_store_errors
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_object, open_store
 from glaive.kernels.compact import DeletionMask
 from glaive.types import ByteRange, Int64s, RowRange
 

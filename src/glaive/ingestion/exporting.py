@@ -29,9 +29,9 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.ingestion.sources import known_options, option
+from glaive.io.access import open_store
 from glaive.io.local_sink import final_name
 from glaive.io.store import ObjectStore, Sink
-from glaive.io.uri import open_store
 from glaive.process import random_bytes
 
 # --- Arrow values as JSON texts, column by column ---------------------------------------

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import FormatError, GlaiveError, ObjectNotFoundError, OptionError, StoreError
+from glaive.io.access import open_object, open_store
 from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.location import with_secret
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
-from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]

@@ -51,14 +51,16 @@ from glaive.io.failures import (
 from glaive.io.local_sink import is_temporary, temporary_path
 from glaive.io.location import check_object_path, split_secret, with_secret
 from glaive.io.pool import side_by_side
-from glaive.io.ranges import aligned, coalesce, split
 from glaive.io.remote import (
     RemoteReader,
     RemoteSink,
     RequestLimit,
+    aligned,
+    coalesce,
     described,
     is_transient,
     repeating,
+    split,
 )
 from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views

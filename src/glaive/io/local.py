@@ -40,8 +40,7 @@ from glaive.io.failures import check_ranges, from_system, not_a_file
 from glaive.io.local_sink import LocalSink, joined_if_small, put_small, remove_unfinished, write_new
 from glaive.io.location import ALWAYS_CHECKED, absolute_path, check_object_path, check_root
 from glaive.io.mapped import READING, MappedReader
-from glaive.io.ranges import MAX_REQUEST, aligned_memory, coalesce, split
-from glaive.io.remote import RemoteReader
+from glaive.io.remote import MAX_REQUEST, RemoteReader, aligned_memory, coalesce, split
 from glaive.io.storage_options import read_switch
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, RangeReader
 from glaive.types import ByteRange

@@ -29,15 +29,18 @@ from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreEr
 from glaive.io.failures import PANIC, check_ranges, first_line_of, from_object_store
 from glaive.io.location import check_object_path
 from glaive.io.pool import side_by_side
-from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
 from glaive.io.remote import (
+    MAX_REQUEST,
     RemoteReader,
     RemoteSink,
     RequestLimit,
+    aligned,
+    coalesce,
     described,
     is_transient,
     pause,
     repeating,
+    split,
 )
 from glaive.io.storage_options import Connection, StoreKind, read_options
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views

@@ -1,4 +1,4 @@
-"""A store or reader around another one: base classes of those that change its behaviour."""
+"""Stores, readers and sinks around others, which change their behaviour."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from glaive.errors import ObjectExistsError, ObjectNotFoundError
 from glaive.io.failures import beyond_end
 from glaive.io.mapped import Advice
-from glaive.io.store import ObjectStore, RangeReader
+from glaive.io.store import BytesLike, ObjectStore, RangeReader, Sink
 from glaive.types import ByteRange
 
 # ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
@@ -122,3 +123,173 @@ class HeldReader:
 
     def close(self) -> None:
         """Leave the memory to those who hold it."""
+
+
+# --- Write aligned buffers: the data buffers of a Lance file begin on 64-byte offsets ---
+
+# --- Create an object, and recognise it where the answer to the request was lost --------
+
+
+def create_own(store: ObjectStore, path: str, content: bytes) -> bool:
+    """Create an object with a content that no other writer gives it; ``False`` if there is another.
+
+    A client or a proxy may have repeated the request, and got the answer to the second one: then
+    the object is there with this content. One request, and another one if there is an object.
+    """
+    try:
+        store.put(path, [content], mode="create")
+    except ObjectExistsError:
+        try:
+            return store.get(path).to_pybytes() == content
+        except ObjectNotFoundError:
+            return False
+    return True
+
+
+ALIGNMENT = 64
+"""Bytes; buffers begin on multiples of it."""
+
+PAD = b"\x48"
+"""The byte between buffers."""
+
+_PADDING = PAD * ALIGNMENT
+
+FLUSH_BYTES = 4 * 1024 * 1024
+"""Bytes that are collected before they are passed to the inner sink with one call."""
+
+
+class AlignedSink:
+    """A sink that aligns buffers and writes many with one call.
+
+    Padding is written before a buffer, not after it: the last buffer is followed by unaligned
+    data. Buffers are kept until some MiB are collected, so their memory must not change after
+    they were passed.
+    """
+
+    __slots__ = ("_pending", "_position", "_sink", "_waiting")
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._position = sink.position
+        self._pending: list[BytesLike] = []
+        self._waiting = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, including those still kept."""
+        return self._position
+
+    def pad(self) -> int:
+        """Write padding up to the next multiple of 64; returns the position then."""
+        gap = -self._position % ALIGNMENT
+        if gap:
+            self._put(_PADDING[:gap], gap)
+        return self._position
+
+    def write(self, data: Sequence[BytesLike]) -> ByteRange:
+        """Append parts without padding; returns their range."""
+        start = self._position
+        for part in data:
+            self._put(part, memoryview(part).nbytes)
+        self._flush_some()
+        return ByteRange(start, self._position - start)
+
+    def write_aligned(
+        self, buffers: Sequence[BytesLike | tuple[BytesLike, ...]]
+    ) -> list[ByteRange]:
+        """Append buffers, each on a 64-byte offset; returns their ranges.
+
+        A tuple has the parts of a buffer, which lie back to back.
+        """
+        ranges: list[ByteRange] = []
+        for buffer in buffers:
+            position = self.pad()
+            if isinstance(buffer, bytes):
+                self._put(buffer, len(buffer))
+            else:
+                for part in buffer if isinstance(buffer, tuple) else (buffer,):
+                    self._put(part, memoryview(part).nbytes)
+            ranges.append(ByteRange(position, self._position - position))
+        self._flush_some()
+        return ranges
+
+    def finish(self) -> int:
+        """Make the object visible; returns its size in bytes."""
+        self._flush()
+        return self._sink.finish()
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._pending, self._waiting = [], 0
+        self._sink.abort()
+
+    def _put(self, part: BytesLike, size: int) -> None:
+        if size:
+            self._pending.append(part)
+            self._position += size
+            self._waiting += size
+
+    def _flush_some(self) -> None:
+        if self._waiting >= FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            pending, self._pending, self._waiting = self._pending, [], 0
+            self._sink.write(pending)
+
+
+# --- Files with new random names: small ones need no temporary name ---------------------
+# A data file has a random name, and nothing refers to it before the manifest does. So it may be
+# visible in its directory before it is complete, and a writer that is stopped leaves a file that
+# no version has, as it would with a temporary name.
+
+
+class NewFiles(WrappedStore):
+    """A store in which every object that is created has a new name."""
+
+    __slots__ = ()
+
+    def create(self, path: str) -> Sink:
+        """Start writing; in a directory, a small file is created when it is finished."""
+        inner = self.inner
+        return _NewFile(inner, path) if inner.is_local else inner.create(path)
+
+
+class _NewFile:
+    """A file that is created when more is written than one call takes, or else at its end."""
+
+    __slots__ = ("_path", "_pending", "_sink", "_store", "position")
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self._store, self._path = store, path
+        self._sink: Sink | None = None
+        self._pending: list[BytesLike] = []
+        self.position = 0
+
+    def write(self, data: Sequence[BytesLike]) -> None:
+        """Append parts; the first ones are kept, so their memory must not change afterwards."""
+        if self._sink is None:
+            size = sum([memoryview(part).nbytes for part in data])
+            if self.position + size < FLUSH_BYTES:
+                self._pending += data
+                self.position += size
+                return
+            self._sink = self._store.create(self._path)
+            self._sink.write(self._pending)
+            self._pending = []
+        self._sink.write(data)
+        self.position = self._sink.position
+
+    def finish(self) -> int:
+        """Make the file visible; returns its size in bytes."""
+        if self._sink is not None:
+            return self._sink.finish()
+        self._store.put_new(self._path, self._pending)
+        return self.position
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._pending = []
+        if self._sink is not None:
+            self._sink.abort()

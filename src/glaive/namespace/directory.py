@@ -13,8 +13,8 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
 from glaive.errors import GlaiveError
+from glaive.io.access import open_store
 from glaive.io.storage_options import PERMISSIONS
-from glaive.io.uri import open_store
 from glaive.namespace import folders
 from glaive.namespace.errors import (
     InvalidInputError,

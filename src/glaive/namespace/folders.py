@@ -15,9 +15,9 @@ from glaive.dataset.versions.cleanup import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.format.paths import VERSIONS
 from glaive.format.wire import is_file_name
+from glaive.io.access import open_store
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     InternalError,
     InvalidInputError,

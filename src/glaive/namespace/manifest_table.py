@@ -31,9 +31,9 @@ from glaive.errors import (
     DatasetNotFoundError,
     GlaiveError,
 )
+from glaive.io.access import open_store
 from glaive.io.location import Location, split_secret
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     ConcurrentModificationError,
     InternalError,

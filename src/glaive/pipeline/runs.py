@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from glaive.dataclass import dataclass
 from glaive.errors import NotFoundError, ObjectExistsError, ObjectNotFoundError, OptionError
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.pipeline.step import Step
 
 # --- A pipeline that was read and checked: its steps, and which has to be done before which

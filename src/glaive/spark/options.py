@@ -24,8 +24,7 @@ import pyarrow as pa
 from glaive.config import memory_size
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
-from glaive.io.access import AccessPolicy
-from glaive.io.credentials import ExpiringOptions
+from glaive.io.access import AccessPolicy, ExpiringOptions
 from glaive.io.location import path_of_file_uri, with_slashes
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.options import (

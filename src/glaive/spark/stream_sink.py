@@ -49,7 +49,7 @@ from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames

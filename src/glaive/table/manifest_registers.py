@@ -23,10 +23,9 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.paths import VERSIONS
-from glaive.io.credentials import answer_field, ask_for_table, check_kind, said_by
+from glaive.io.access import answer_field, ask_for_table, check_kind, open_store, said_by
 from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
-from glaive.io.uri import open_store
 from glaive.process import renewed
 from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
@@ -571,7 +570,7 @@ def find_table(
     Parameters
     ----------
     client, table_id, storage_options, create
-        As for :func:`glaive.io.credentials.ask_for_table`.
+        As for :func:`glaive.io.access.ask_for_table`.
     uri, manifest_store
         Must be ``None``: the namespace has them.
 
@@ -580,7 +579,7 @@ def find_table(
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError, StoreError
-        As for :func:`glaive.io.credentials.ask_for_table`.
+        As for :func:`glaive.io.access.ask_for_table`.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")
@@ -613,7 +612,7 @@ def reach_table(
     Raises
     ------
     OptionError, DatasetNotFoundError, StoreError
-        As for :func:`find_table`, and :func:`glaive.io.credentials.check_kind`.
+        As for :func:`find_table`, and :func:`glaive.io.access.check_kind`.
     """
     if (client is None and table_id is None) or not isinstance(place, str | os.PathLike):
         return FoundTable(place, storage_options, None)

@@ -34,8 +34,8 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
-from glaive.io.sink import create_own
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.wrapped import create_own
 from glaive.table.load import is_same, open_latest, open_version, replaced
 from glaive.table.root import open_beside
 from glaive.types import integer_of

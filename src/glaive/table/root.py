@@ -18,13 +18,11 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA, data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.wire import check_ending, check_file_name
-from glaive.io.access import NOTHING, AccessPolicy, open_named
-from glaive.io.credentials import open_renewed
+from glaive.io.access import NOTHING, AccessPolicy, open_named, open_renewed, open_sibling
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_sibling
 from glaive.io.wrapped import WrappedStore
 from glaive.table.manifest_store import ManifestStore
 
@@ -124,7 +122,7 @@ def open_root(
     Parameters
     ----------
     uri
-        As for :func:`glaive.io.uri.open_store`, or ``s3+ddb://bucket/path?ddbTableName=T``.
+        As for :func:`glaive.io.access.open_store`, or ``s3+ddb://bucket/path?ddbTableName=T``.
     storage_options
         Options of the store; the option ``manifest_store`` specifies a register, and
         ``allow_external_blobs`` and ``base_store_params`` what ``access`` leaves open.
@@ -138,7 +136,7 @@ def open_root(
     Raises
     ------
     OptionError
-        As for :func:`glaive.io.uri.open_store`; or the lock or register is invalid.
+        As for :func:`glaive.io.access.open_store`; or the lock or register is invalid.
     """
     location: Any = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     from_uri: ManifestStore | str | None = None

@@ -16,9 +16,9 @@ from glaive.file.legacy.reader import LegacyFile
 from glaive.file.legacy.writer import LegacyFileWriter
 from glaive.file.open import open_reader
 from glaive.format.fields import LanceSchema
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
 
 ROWS = 1100

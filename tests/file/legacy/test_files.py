@@ -20,9 +20,9 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.kernels.native import force_tier
 from glaive.testing import CountingStore
 

@@ -16,7 +16,7 @@ from glaive.index.segment import IndexFile
 from glaive.index.text.text_format import TextParams
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.index.text.tokens import read_fst
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytestmark = pytest.mark.interop

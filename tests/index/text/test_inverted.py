@@ -20,7 +20,7 @@ from glaive.index.text.inverted import Inverted
 from glaive.index.text.postings import Postings, bytes_array, encode_postings
 from glaive.index.text.text_format import PostingLayout, read_posting_layout
 from glaive.index.text.tokens import write_fst
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.kernels.text_search import decode_lists
 from glaive.types import FormatVersion
 

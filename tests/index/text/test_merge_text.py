@@ -26,7 +26,7 @@ from glaive.index.text.postings import (
     lists_array,
 )
 from glaive.index.text.text_format import PostingLayout
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.types import FormatVersion
 
 STORE = open_store("memory://merged-text")

@@ -20,7 +20,7 @@ from glaive.index.segment import Segment
 from glaive.index.text.inverted import Inverted
 from glaive.index.text.opened import TextStatistics, length_shares, weights_of
 from glaive.index.text.tokens import Fst, near_tokens, write_fst
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 words = st.lists(st.binary(min_size=0, max_size=6), unique=True, max_size=60)
 

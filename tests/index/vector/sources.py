@@ -12,7 +12,7 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import ValueBatch
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.vector_index import VectorIndex
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.types import FormatVersion
 
 VERSION = FormatVersion(2, 1)

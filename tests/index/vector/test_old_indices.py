@@ -13,7 +13,7 @@ from glaive.format.pb import index_pb2, table_pb2
 from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.opened import remap_legacy
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.types import FormatVersion
 
 

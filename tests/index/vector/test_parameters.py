@@ -15,7 +15,7 @@ from glaive.errors import OptionError
 from glaive.index.segment import SegmentWriter
 from glaive.index.vector.parameters import KINDS, parse_parameters
 from glaive.index.vector.vector_index import VectorIndex
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 FLOATS = pa.field("v", pa.list_(pa.float32(), 12))
 CENTROIDS = np.ones((3, 12), np.float32)

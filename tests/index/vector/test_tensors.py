@@ -16,7 +16,7 @@ import glaive
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFile
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 from .test_largest_numbers import indexed, nearest
 

@@ -20,7 +20,7 @@ from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.index.vector.vector_index import VectorIndex
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.types import FormatVersion
 
 VERSION = FormatVersion(2, 1)

@@ -17,7 +17,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.pb import index_pb2
 from glaive.index.row_sets import ROWSETS, TREEMAPS
 from glaive.index.segment import IndexFile
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 
 __all__ = ["GrownFile"]
 

@@ -19,9 +19,9 @@ import glaive
 from glaive.file import LanceFileReader
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumns
+from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 
 __all__ = ["Taken", "Way", "measured", "ways"]
 

@@ -22,10 +22,10 @@ from glaive.dataset.writing.source import refuse_objects
 from glaive.errors import CapacityError, ObjectNotFoundError, OptionError, SchemaError, StoreError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
+from glaive.io.access import open_store
 from glaive.io.failures import as_store_errors
 from glaive.io.location import check_root
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 
 # --- The file in which results of functions are kept: a database of SQLite --------------
 

@@ -27,9 +27,9 @@ from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.format.paths import blob_folder, is_blob_file_name, new_data_file_name
-from glaive.io.sink import NewFiles
+from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.io.wrapped import NewFiles
 from glaive.process import FILES, Origin, emit
 
 # --- Progress of writes: what is called when a data file is started and finished --------

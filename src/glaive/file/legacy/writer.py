@@ -36,8 +36,8 @@ from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.manifest import WRITER
 from glaive.format.pb import file_pb2, table_pb2
-from glaive.io.sink import PAD, AlignedSink
 from glaive.io.store import BytesLike, ObjectStore
+from glaive.io.wrapped import PAD, AlignedSink
 from glaive.types import Int64s, items_of
 
 # --- Which types files of format 0.1 can hold -------------------------------------------

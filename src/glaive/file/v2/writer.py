@@ -41,8 +41,8 @@ from glaive.format.pb import file2_pb2, file_pb2
 from glaive.format.wire import seal
 from glaive.io.checksums import checksum_function
 from glaive.io.pool import ordered_map
-from glaive.io.sink import AlignedSink
 from glaive.io.store import BytesLike, ObjectStore
+from glaive.io.wrapped import AlignedSink
 from glaive.types import ByteRange
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from glaive.format.wire import parse
 from glaive.index.protocol import IndexSource
 from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import IndexFile
-from glaive.io.uri import open_store
+from glaive.io.access import open_store
 from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
 from glaive.kernels.products import ROUNDS, rotate
 from glaive.types import Flags, Float32s, Int64s, UInt8s
