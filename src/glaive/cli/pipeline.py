@@ -268,7 +268,7 @@ def _report_place(pipeline: Pipeline, record: RunRecord) -> str:
 
 
 def _print_plan(pipeline: Pipeline, record: RunRecord | None, *, as_json: bool) -> None:
-    from glaive.pipeline import run as plan
+    from glaive.pipeline import plan
 
     try:
         planned = plan(pipeline, record)
