@@ -47,7 +47,8 @@ def test_the_guide_names_every_function() -> None:
 
 
 def test_the_guide_names_the_functions_that_need_a_package() -> None:
-    section = GUIDE.read_text("utf-8").split("## ")[1].split("Some calls")[0]
+    text = GUIDE.read_text("utf-8")
+    section = text.split("## Functions of the package")[1].split("Some calls")[0]
     named = {name for name in re.findall("`([a-z_0-9]+)`", section) if name in functions()}
     by_package = {f.name for f in functions().values() if f.compute.__module__ == library.__name__}
     typed = {"map", "nvl", "nvl2", "arrow_cast", "arrow_try_cast", "cast_to_type"}
