@@ -138,7 +138,7 @@ def test_changes_of_every_fragment_are_few_and_small_partitions(
         assert not parts
         return
     check(parts, count, MAX_PARTITIONS)
-    assert len({task.fragment_id for task in tasks if not task.after}) == count
+    assert len({task.fragment_id for task in tasks if not task.side.after}) == count
 
 
 def test_the_files_of_a_table_are_described_a_few_at_a_time(count: int, tmp_path: Path) -> None:

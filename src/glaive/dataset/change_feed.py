@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +15,8 @@ from glaive.arrow.chunked import in_parts
 from glaive.arrow.widths import total_width
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.dataset.change_plan import (
+    ChangedSide,
     ChangeTask,
-    ChangeTasks,
     Commit,
     CommitSummary,
     RewrittenRows,
@@ -469,16 +469,16 @@ class ChangeReader:
 
     def read(self, task: ChangeTask) -> Iterator[pa.RecordBatch]:
         """The changed rows of a task in batches, in the order of the fragment."""
-        here = self._version(task.read_version)
-        there = None if task.compared_version is None else self._version(task.compared_version)
+        here, compared = self._version(task.side.read_version), task.side.compared_version
+        there = None if compared is None else self._version(compared)
         other = None if there is None else there.snapshot
         rows, updated = changed_rows(task, here.snapshot, other)
-        if not task.after and not self._preimages:
+        if not task.side.after and not self._preimages:
             rows, updated = rows[~updated], updated[~updated]
         if not len(rows):
             return
         manifest = here.manifest
-        stored = self._sources_of(manifest, task.others)
+        stored = self._sources_of(manifest, task.side.others)
         view = here.views.take(
             tuple(dict.fromkeys(one.name for one in stored if one.name is not None))
         )
@@ -523,7 +523,7 @@ class ChangeFeed:
     other processes, where :class:`ChangeReader` reads them.
     """
 
-    def __init__(self, reader: ChangeReader, tasks: ChangeTasks) -> None:
+    def __init__(self, reader: ChangeReader, tasks: Sequence[ChangeTask]) -> None:
         self._reader = reader
         self.tasks = tasks
         """The parts that can be read apart, in order."""
@@ -549,7 +549,7 @@ class ChangeFeed:
     @cached_property
     def estimated_rows(self) -> int:
         """Number of changed rows, from the manifests: exact for whole fragments, else a bound."""
-        return self.tasks.rows
+        return sum(task.rows for task in self.tasks)
 
 
 def _column(schema: LanceSchema, name: str) -> str:
@@ -596,7 +596,7 @@ def change_feed(
     check_not_replaced(dataset.store, newest)
     first: Manifest | None = None
     last = newest
-    planned: list[ChangeTasks] = []
+    tasks: list[ChangeTask] = []
     passed: list[CommitSummary] = []
     columns = ColumnHistory()
     for commit in commits(dataset.store, newest, start, end):
@@ -607,26 +607,31 @@ def change_feed(
         passed.append(commit.summary)
         columns.add(commit)
         if not net:
-            planned.append(plan_commit(commit, columns.replaced(commit.before, commit.after)))
+            tasks += plan_commit(commit, columns.replaced(commit.before, commit.after))
     reference = dataset if end == newest.version else dataset.at(last)
     reader = ChangeReader(reference, preimages=preimages, **reading)
     if net:
         tasks = plan_net(first, last, passed, columns.replaced(first, last))
-    else:
-        tasks = ChangeTasks.joined(planned)
-    return ChangeFeed(reader, tasks.knowing_fields(partial(columns.others, reference=last.version)))
+    known: dict[ChangedSide, ChangedSide] = {}
+    for at, task in enumerate(tasks):
+        side = task.side
+        if side not in known:
+            others = columns.others(side.read_version, last.version)
+            known[side] = replace(side, others=others)
+        tasks[at] = replace(task, side=known[side])
+    return ChangeFeed(reader, tasks)
 
 
 def _described(task: ChangeTask, updated: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Any]:
     """The columns that say what became of the rows of one batch."""
-    kinds = ("insert", "update_postimage") if task.after else ("delete", "update_preimage")
+    kinds = ("insert", "update_postimage") if task.side.after else ("delete", "update_preimage")
     indices: Any = pa.array(updated.view(np.int8))
     types = pa.DictionaryArray.from_arrays(indices, pa.array(kinds)).cast(pa.string())
     rows = len(updated)
     return [
         types,
-        _repeated(task.commit_version, 1, rows),
-        _repeated(task.commit_timestamp, 2, rows),
+        _repeated(task.side.commit_version, 1, rows),
+        _repeated(task.side.commit_timestamp, 2, rows),
     ]
 
 

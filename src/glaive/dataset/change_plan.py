@@ -7,15 +7,12 @@ rows, change none: only their transactions say so.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
 from operator import ne
-from typing import Any, Final, Self, overload
+from typing import Any, Final
 
 import numpy as np
 
@@ -59,8 +56,8 @@ class RewrittenRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTask:
-    """The changed rows in a part of one fragment, as they were before or after a commit.
+class ChangedSide:
+    """The rows before or after a commit; its tasks share this.
 
     Parameters
     ----------
@@ -74,18 +71,6 @@ class ChangeTask:
     compared_version
         The version on the other side of the commit, if its rows matter: ``None`` if no row of the
         fragment can be there as well.
-    fragment_id
-        The fragment, in ``read_version``.
-    shared
-        Whether the other version has the fragment, too: only some rows of it changed.
-    rewritten
-        Which rows of a shared fragment have values that were rewritten in place, if any.
-    start, stop
-        The physical rows to look at.
-    rows
-        Number of changed rows, about.
-    file_bytes
-        Bytes of the data files for these rows, about.
     others
         Field ids that mean other columns in ``read_version`` than in the version whose schema the
         feed has; ``None`` if that is not known.
@@ -96,6 +81,32 @@ class ChangeTask:
     after: bool
     read_version: int
     compared_version: int | None
+    others: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTask:
+    """The changed rows in a part of one fragment, as they were before or after a commit.
+
+    Parameters
+    ----------
+    side
+        The commit, and the versions.
+    fragment_id
+        The fragment, in the version that is read.
+    shared
+        Whether the other version has the fragment, too: only some rows of it changed.
+    rewritten
+        Which rows of a shared fragment have values that were rewritten in place, if any.
+    start, stop
+        The physical rows to look at.
+    rows
+        Number of changed rows, about.
+    file_bytes
+        Bytes of the data files for these rows, about.
+    """
+
+    side: ChangedSide
     fragment_id: int
     shared: bool = False
     rewritten: RewrittenRows | None = None
@@ -103,7 +114,6 @@ class ChangeTask:
     stop: int
     rows: int
     file_bytes: int = 0
-    others: frozenset[int] | None = frozenset()
 
     def part(self, start: int, stop: int) -> ChangeTask:
         """The same task for the physical rows from ``start`` to ``stop``."""
@@ -116,186 +126,18 @@ class ChangeTask:
             file_bytes=round(self.file_bytes * share),
         )
 
+    def cut(self, step: int) -> Iterator[ChangeTask]:
+        """The same task in parts of at most ``step`` physical rows."""
+        if 0 < self.stop - self.start <= step:
+            yield self
+            return
+        for start in range(self.start, self.stop, step):
+            yield self.part(start, min(start + step, self.stop))
+
     @property
     def complete(self) -> bool:
         """Whether all live rows from ``start`` to ``stop`` may have changed."""
         return not self.shared
-
-
-# --- Lists of tasks of a change feed: a million need a tenth of the memory of their values
-# Nearly all tasks of a commit differ only in their fragment and its rows. So a list has what they
-# share once, and numbers of each; a :class:`ChangeTask` is made when one is asked for.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TaskGroup:
-    """Tasks that differ only in their fragment and its rows.
-
-    Parameters
-    ----------
-    template
-        One of them; its fragment and rows mean nothing.
-    places
-        ``fragment_id``, ``start``, ``stop``, ``rows`` and ``file_bytes`` of each; shape
-        ``(tasks, 5)``.
-    offsets
-        Of each, ``offsets`` of its rewritten rows; ``None`` if these are those of ``template``.
-    """
-
-    template: ChangeTask
-    places: Int64s
-    offsets: Sequence[bytes | None] | None = None
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __iter__(self) -> Iterator[ChangeTask]:
-        return map(self.task, range(len(self)))
-
-    def __getitem__(self, at: slice) -> TaskGroup:
-        offsets = None if self.offsets is None else self.offsets[at]
-        return TaskGroup(self.template, self.places[at], offsets)
-
-    def task(self, at: int) -> ChangeTask:
-        """The task with this number."""
-        rewritten = self.template.rewritten
-        if self.offsets is not None:
-            rewritten = RewrittenRows(offsets=self.offsets[at])
-        number, start, stop, rows, file_bytes = self.places[at].tolist()
-        return replace(
-            self.template,
-            fragment_id=number,
-            start=start,
-            stop=stop,
-            rows=rows,
-            file_bytes=file_bytes,
-            rewritten=rewritten,
-        )
-
-    def cut(self, steps: Int64s) -> TaskGroup:
-        """The same rows in tasks for so many physical rows each, by the task, at most."""
-        length = self.places[:, 2] - self.places[:, 1]
-        counts = -(-length // steps)
-        if len(counts) and counts.min() == counts.max() == 1:
-            return self
-        whole = np.repeat(np.arange(len(self)), counts)
-        parts, step, length = self.places[whole], steps[whole], length[whole]
-        parts[:, 1] += (np.arange(len(whole)) - (np.cumsum(counts) - counts)[whole]) * step
-        parts[:, 2] = np.minimum(parts[:, 1] + step, parts[:, 2])
-        share = (parts[:, 2] - parts[:, 1]) / length
-        parts[:, 3:] = np.rint(parts[:, 3:] * share[:, None])
-        given = self.offsets
-        offsets = None if given is None else [given[number] for number in whole.tolist()]
-        return TaskGroup(self.template, parts, offsets)
-
-
-class ChangeTasks(Sequence[ChangeTask]):
-    """Tasks in order, a sequence of values; can be pickled.
-
-    Parameters
-    ----------
-    groups
-        Neighbouring tasks that differ only in their fragment and its rows.
-    """
-
-    def __init__(self, groups: Iterable[TaskGroup] = ()) -> None:
-        self.groups = tuple(group for group in groups if len(group))
-        """The tasks, without empty groups."""
-        self._ends = list(accumulate(map(len, self.groups)))
-
-    @classmethod
-    def of(cls, tasks: Iterable[ChangeTask]) -> Self:
-        """A list of few tasks, each a group of its own."""
-        return cls(
-            TaskGroup(
-                task,
-                np.array(
-                    [[task.fragment_id, task.start, task.stop, task.rows, task.file_bytes]],
-                    np.int64,
-                ),
-            )
-            for task in tasks
-        )
-
-    @classmethod
-    def joined(cls, parts: Iterable[ChangeTasks]) -> Self:
-        """The tasks of several lists."""
-        return cls(group for part in parts for group in part.groups)
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __iter__(self) -> Iterator[ChangeTask]:
-        for group in self.groups:
-            yield from group
-
-    @overload
-    def __getitem__(self, at: int) -> ChangeTask: ...
-    @overload
-    def __getitem__(self, at: slice) -> ChangeTasks: ...
-    def __getitem__(self, at: int | slice) -> ChangeTask | ChangeTasks:
-        if isinstance(at, slice):
-            first, last, step = at.indices(len(self))
-            if step != 1:
-                return ChangeTasks.of(self[number] for number in range(first, last, step))
-            return ChangeTasks(self._between(first, last))
-        number = at + len(self) if at < 0 else at
-        if not 0 <= number < len(self):
-            raise IndexError(at)
-        holder = self._group_of(number)
-        group = self.groups[holder]
-        return group.task(number - self._ends[holder] + len(group))
-
-    def _between(self, first: int, last: int) -> Iterator[TaskGroup]:
-        for at in range(self._group_of(first), len(self.groups)):
-            group, end = self.groups[at], self._ends[at]
-            start = end - len(group)
-            if start >= last:
-                return
-            yield group[max(0, first - start) : min(end, last) - start]
-
-    def _group_of(self, number: int) -> int:
-        """Which group has this task: a stream of many versions has many."""
-        return bisect_right(self._ends, number)
-
-    def __repr__(self) -> str:
-        return f"ChangeTasks(<{len(self)} tasks>)"
-
-    @property
-    def rows(self) -> int:
-        """Changed rows of all tasks, about."""
-        return sum(int(group.places[:, 3].sum()) for group in self.groups)
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of the data files for these rows, about."""
-        return int(self.sizes.sum())
-
-    @property
-    def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Bytes of the data files for the rows of each task, about."""
-        parts = [group.places[:, 4].astype(np.float64) for group in self.groups]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def knowing_fields(self, others: Callable[[int], frozenset[int] | None] | None) -> ChangeTasks:
-        """Tasks that know which fields mean other columns.
-
-        Parameters
-        ----------
-        others
-            Gives their ids in a version; ``None``, or if it gives ``None``: they are not known.
-        """
-        return ChangeTasks(
-            TaskGroup(
-                replace(
-                    group.template,
-                    others=None if others is None else others(group.template.read_version),
-                ),
-                group.places,
-                group.offsets,
-            )
-            for group in self.groups
-        )
 
 
 # --- The versions between which rows changed, in pairs of neighbours --------------------
@@ -404,19 +246,19 @@ def _missing(store: ObjectStore, version: int) -> VersionNotFoundError:
     )
 
 
-_MAX_TASKS: Final = 1 << 21
-"""Tasks of a group, about: fragments of some bytes may say to have 2^32 rows."""
+_MAX_TASKS: Final = 1 << 18
+"""Tasks of a version, about: fragments of some bytes may say to have 2^32 rows."""
 
 _MAX_BYTES: Final = 2.0**62
 """Of files, as manifests may say anything."""
 
 
-def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> ChangeTasks:
+def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> list[ChangeTask]:
     """The tasks that read what one commit changed; reads no file. ``others``: :func:`plan_net`."""
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
     if commit.operation == "rewrite" and _has_as_many(commit.before, commit.after):
-        return ChangeTasks()  # what others say of themselves, the fragments tell
+        return []  # what others say of themselves, the fragments tell
     return _Comparison(commit.before, commit.after, commit, others).tasks()
 
 
@@ -425,7 +267,7 @@ def plan_net(
     after: Manifest,
     between: Sequence[CommitSummary],
     others: frozenset[int] = frozenset(),
-) -> ChangeTasks:
+) -> list[ChangeTask]:
     """The tasks that read the difference of two versions, whatever happened in between.
 
     Parameters
@@ -456,7 +298,7 @@ def plan_net(
     return _Comparison(before, after, None, others).tasks()
 
 
-def plan_snapshot(manifest: Manifest) -> ChangeTasks:
+def plan_snapshot(manifest: Manifest) -> list[ChangeTask]:
     """The tasks that read all rows of a version, as inserted."""
     return _replaced(None, manifest)
 
@@ -467,49 +309,20 @@ def _has_as_many(before: Manifest, after: Manifest) -> bool:
     return None in counts or counts[0] == counts[1]
 
 
-def _replaced(before: Manifest | None, after: Manifest) -> ChangeTasks:
+def _replaced(before: Manifest | None, after: Manifest) -> list[ChangeTask]:
     """All rows of one version deleted, all of the other inserted."""
-    groups = []
+    sides = [_Side(after, after, is_after=True, compared=None)]
     if before is not None:
-        old = _Side(before, after, is_after=False, compared=None)
-        groups.append(old.whole_fragments(np.arange(before.num_fragments)))
-    new = _Side(after, after, is_after=True, compared=None)
-    groups.append(new.whole_fragments(np.arange(after.num_fragments)))
-    return ChangeTasks(groups)
+        sides.insert(0, _Side(before, after, is_after=False, compared=None))
+    return [
+        task
+        for side in sides
+        for task in side.whole_fragments(np.arange(side.manifest.num_fragments))
+    ]
 
 
-@dataclass(slots=True)
-class _Parts:
-    """Fragments that both versions have: their positions, and what of them changed.
-
-    Parameters
-    ----------
-    positions, rows
-        Of each fragment, and how many of its rows changed at most.
-    kinds
-        Of each, how it is known which columns were rewritten in place: 0: none were, 1: by the
-        versions of the rows, 2: by ``offsets``.
-    offsets
-        Of each of kind 2.
-    """
-
-    positions: array[int] = field(default_factory=lambda: array("q"))
-    rows: array[int] = field(default_factory=lambda: array("q"))
-    kinds: array[int] = field(default_factory=lambda: array("b"))
-    offsets: list[bytes | None] = field(default_factory=list)
-
-    def add(self, position: int, rows: int, rewritten: RewrittenRows | None = None) -> None:
-        """Add a fragment."""
-        self.positions.append(position)
-        self.rows.append(rows)
-        if rewritten is None or rewritten.by_version:
-            self.kinds.append(0 if rewritten is None else 1)
-        else:
-            self.kinds.append(2)
-            self.offsets.append(rewritten.offsets)
-
-    def __len__(self) -> int:
-        return len(self.positions)
+_Part = tuple[int, int, RewrittenRows | None]
+"""A fragment that both versions have: its position, changed rows at most, and rewritten ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,62 +334,49 @@ class _Side:
     is_after: bool
     compared: int | None
 
-    def whole_fragments(self, positions: Int64s) -> TaskGroup:
+    def whole_fragments(self, positions: Int64s) -> Iterator[ChangeTask]:
         """Fragments that only this version has."""
         deleted = self.manifest.deleted_rows[positions]
         live = self.manifest.physical_rows[positions] - np.maximum(deleted, 0)
-        return self._cut(self._template(), positions, live)
+        return self._tasks(positions, live)
 
-    def some_rows(self, parts: _Parts) -> Iterator[TaskGroup]:
-        """Changed rows of fragments that both versions have; neighbours alike are a group."""
-        if not len(parts):
-            return
-        positions = np.frombuffer(parts.positions, np.int64)
-        rows = np.frombuffer(parts.rows, np.int64)
-        kinds = np.frombuffer(parts.kinds, np.int8)
-        starts = np.flatnonzero(np.diff(kinds, prepend=-1)).tolist()
-        stated = 0
-        for start, stop in zip(starts, [*starts[1:], len(parts)], strict=True):
-            kind = int(kinds[start])
-            template = replace(
-                self._template(),
-                shared=True,
-                rewritten=RewrittenRows(by_version=kind == 1) if kind else None,
-            )
-            offsets = None
-            if kind == 2:
-                offsets = parts.offsets[stated : stated + stop - start]
-                stated += stop - start
-            yield self._cut(template, positions[start:stop], rows[start:stop], offsets)
+    def some_rows(self, parts: Sequence[_Part]) -> Iterator[ChangeTask]:
+        """Changed rows of fragments that both versions have."""
+        if not parts:
+            return iter(())
+        positions, rows, rewritten = zip(*parts, strict=True)
+        return self._tasks(np.array(positions), np.array(rows), rewritten)
 
-    def _template(self) -> ChangeTask:
-        return ChangeTask(
+    def _tasks(
+        self,
+        positions: Int64s,
+        rows: Int64s,
+        rewritten: Sequence[RewrittenRows | None] | None = None,
+    ) -> Iterator[ChangeTask]:
+        physical = self.manifest.physical_rows[positions]
+        share = rows / np.maximum(physical, 1)
+        size = np.minimum(self.manifest.columns.data_bytes[positions] * share, _MAX_BYTES)
+        wanted = int((-(-physical // TASK_ROWS)).sum())
+        step = TASK_ROWS * max(1, -(-wanted // _MAX_TASKS))
+        ids, sizes = self.manifest.fragment_ids[positions], size.astype(np.int64)
+        side = ChangedSide(
             commit_version=self.commit.version,
             commit_timestamp=self.commit.timestamp,
             after=self.is_after,
             read_version=self.manifest.version,
             compared_version=self.compared,
-            fragment_id=0,
-            stop=0,
-            rows=0,
         )
-
-    def _cut(
-        self,
-        template: ChangeTask,
-        positions: Int64s,
-        rows: Int64s,
-        offsets: Sequence[bytes | None] | None = None,
-    ) -> TaskGroup:
-        physical = self.manifest.physical_rows[positions]
-        share = rows / np.maximum(physical, 1)
-        size = np.minimum(self.manifest.columns.data_bytes[positions] * share, _MAX_BYTES)
-        places = np.empty((len(positions), 5), np.int64)
-        places[:, 0] = self.manifest.fragment_ids[positions]
-        places[:, 1], places[:, 2], places[:, 3], places[:, 4] = 0, physical, rows, size
-        wanted = int((-(-physical // TASK_ROWS)).sum())
-        step = TASK_ROWS * max(1, -(-wanted // _MAX_TASKS))
-        return TaskGroup(template, places, offsets).cut(np.full(len(places), step))
+        places = zip(*(one.tolist() for one in (ids, physical, rows, sizes)), strict=True)
+        for at, (number, stop, count, file_bytes) in enumerate(places):
+            yield from ChangeTask(
+                side=side,
+                fragment_id=number,
+                shared=rewritten is not None,
+                rewritten=None if rewritten is None else rewritten[at],
+                stop=stop,
+                rows=count,
+                file_bytes=file_bytes,
+            ).cut(step)
 
 
 class _Comparison:
@@ -598,18 +398,18 @@ class _Comparison:
         both = set(before.schema.field_ids()) & set(after.schema.field_ids())
         self._fields = both - others
 
-    def tasks(self) -> ChangeTasks:
+    def tasks(self) -> list[ChangeTask]:
         """Those of the rows before, then those of the rows after."""
         lost, gained = self._changes()
         # Rows can only have moved or been updated if there are some on both sides.
         both = bool((len(lost) or len(self._removed)) and (len(gained) or len(self._added)))
         old = self._side(is_after=False, compare=both)
         new = self._side(is_after=True, compare=both)
-        groups: list[TaskGroup] = []
+        tasks: list[ChangeTask] = []
         for side, parts, whole in ((old, lost, self._removed), (new, gained, self._added)):
-            groups += side.some_rows(parts)
-            groups.append(side.whole_fragments(whole))
-        return ChangeTasks(groups)
+            tasks += side.some_rows(parts)
+            tasks += side.whole_fragments(whole)
+        return tasks
 
     def _side(self, *, is_after: bool, compare: bool) -> _Side:
         here, there = (self._after, self._before) if is_after else (self._before, self._after)
@@ -617,9 +417,10 @@ class _Comparison:
         matters = compare or bool(len(self._shared[0]))
         return _Side(here, self._after, is_after, there.version if matters else None)
 
-    def _changes(self) -> tuple[_Parts, _Parts]:
+    def _changes(self) -> tuple[list[_Part], list[_Part]]:
         """Changed parts of the shared fragments, on both sides."""
-        lost, gained = _Parts(), _Parts()
+        lost: list[_Part] = []
+        gained: list[_Part] = []
         others: list[tuple[int, int]] = []
         # Only these operations are sure to keep what was deleted before.
         only_more = self._commit is not None and self._commit.operation in ("delete", "update")
@@ -631,17 +432,18 @@ class _Comparison:
                 continue
             if old.files != new.files and self._homes(old) != self._homes(new):
                 rewritten = self._rewritten(old, new)
-                lost.add(at_before, old.physical_rows, rewritten)
-                gained.add(at_after, new.physical_rows, rewritten)
+                lost.append((at_before, old.physical_rows, rewritten))
+                gained.append((at_after, new.physical_rows, rewritten))
                 continue
             had, has = old.HasField("deletion_file"), new.HasField("deletion_file")
             if had != has or _deletions(old) != _deletions(new):
                 earlier = old.deletion_file.num_deleted_rows
                 later = new.deletion_file.num_deleted_rows
                 if has:
-                    lost.add(at_before, max(later - earlier, 0) if only_more else later)
+                    rows = max(later - earlier, 0) if only_more else later
+                    lost.append((at_before, rows, None))
                 if had and not only_more:
-                    gained.add(at_after, earlier)
+                    gained.append((at_after, earlier, None))
         if others:
             before, after = np.array(others, np.int64).T
             self._removed = np.union1d(self._removed, before)

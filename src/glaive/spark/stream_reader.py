@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -24,9 +23,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.change_feed import CHANGE_COLUMNS, ChangeReader, change_feed
 from glaive.dataset.change_plan import (
     ChangeTask,
-    ChangeTasks,
     Commit,
-    TaskGroup,
     load_for_changes,
     plan_commit,
     plan_snapshot,
@@ -217,7 +214,9 @@ def _not_ours(offset: object) -> OptionError:
     )
 
 
-def between(tasks: ChangeTasks, start: Position, end: Position | None) -> ChangeTasks:
+def between(
+    tasks: Sequence[ChangeTask], start: Position, end: Position | None
+) -> Sequence[ChangeTask]:
     """Tasks of one version from a position up to another one; ``None`` for all others.
 
     Raises
@@ -230,7 +229,7 @@ def between(tasks: ChangeTasks, start: Position, end: Position | None) -> Change
             raise _not_there(place)
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
     if stop <= start.index:
-        return ChangeTasks()
+        return []
     first, last = tasks[start.index], tasks[stop - 1]
     low = max(first.start, start.row)
     high = min(last.stop, end.row) if end is not None and end.index == stop - 1 else last.stop
@@ -238,10 +237,9 @@ def between(tasks: ChangeTasks, start: Position, end: Position | None) -> Change
     if low > (high if alone else first.stop) or high < last.start:
         raise _not_there(start)
     if alone:
-        return ChangeTasks.of([_within(first, low, high)])
+        return [_within(first, low, high)]
     inner = tasks[start.index + 1 : stop - 1]
-    ends = _within(first, low, first.stop), _within(last, last.start, high)
-    return ChangeTasks.joined([ChangeTasks.of(ends[:1]), inner, ChangeTasks.of(ends[1:])])
+    return [_within(first, low, first.stop), *inner, _within(last, last.start, high)]
 
 
 def _not_there(place: Position) -> OptionError:
@@ -304,7 +302,7 @@ class Budget:
         """Whether there is no limit."""
         return min(self.files, self.rows, self.file_bytes) >= _UNLIMITED
 
-    def admit(self, tasks: ChangeTasks, start: Position) -> Position | None:
+    def admit(self, tasks: Sequence[ChangeTask], start: Position) -> Position | None:
         """Take tasks of one version from a position on.
 
         Returns
@@ -363,7 +361,7 @@ class Timeline:
         self._options = options
         self._newest: Manifest | None = None
         self._before: Manifest | None = None
-        self._plans: dict[tuple[int, bool], ChangeTasks] = {}
+        self._plans: dict[tuple[int, bool], list[ChangeTask]] = {}
 
     def newest(self, known: int = 0) -> int:
         """Number of the newest version, none before ``known``. One or two requests."""
@@ -397,7 +395,7 @@ class Timeline:
         except ObjectNotFoundError:
             return None
 
-    def tasks(self, position: Position) -> ChangeTasks:
+    def tasks(self, position: Position) -> list[ChangeTask]:
         """The tasks of the version of a position.
 
         Raises
@@ -411,18 +409,16 @@ class Timeline:
         found = self._plans.get(key)
         if found is None:
             found = self._snapshot(key[0]) if position.snapshot else self._changes(key[0])
-            # Whether columns were replaced since is not known without reading more versions.
-            found = found.knowing_fields(None)
             while len(self._plans) >= _KEPT_PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = found
         return found
 
-    def _snapshot(self, version: int) -> ChangeTasks:
+    def _snapshot(self, version: int) -> list[ChangeTask]:
         self._before = self._load(version)
         return plan_snapshot(self._before)
 
-    def _changes(self, version: int) -> ChangeTasks:
+    def _changes(self, version: int) -> list[ChangeTask]:
         before = self._before
         if version > 1 and (before is None or before.version != version - 1):
             before = self._load(version - 1)
@@ -432,17 +428,17 @@ class Timeline:
         self._before = after
         return self._selected(commit, plan_commit(commit))
 
-    def _selected(self, commit: Commit, tasks: ChangeTasks) -> ChangeTasks:
+    def _selected(self, commit: Commit, tasks: list[ChangeTask]) -> list[ChangeTask]:
         """The tasks of a commit that belong to the stream."""
         options = self._options
-        sides = {group.template.after for group in tasks.groups}
+        sides = {task.side.after for task in tasks}
         if options.read_change_feed or False not in sides:
             return tasks
         if options.skip_change_commits:
-            return ChangeTasks()
+            return []
         if True not in sides:
             if options.ignore_deletes:
-                return ChangeTasks()
+                return []
             what, remedy = ("deletes", "ignoreDeletes or skipChangeCommits to leave them out")
         else:
             what, remedy = "updates or deletes", "skipChangeCommits to leave them out"
@@ -512,10 +508,11 @@ MAX_PARTITIONS = 10_000
 """Of one batch; each holds the schema."""
 
 
+_PARTS: Final = [entry.name for entry in fields(ChangeTask)]
+
+
 class ChangePartition(InputPartition):
     """Tasks that one Spark task reads, and the schema of their feed.
-
-    The value has a few bytes for each of many fragments that are read in the same way.
 
     Parameters
     ----------
@@ -525,16 +522,16 @@ class ChangePartition(InputPartition):
         The tasks.
     """
 
-    def __init__(self, schema: bytes, tasks: ChangeTasks) -> None:
-        # Without rows and bytes, which only planning needs.
-        groups = [(one.template, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
-        super().__init__((schema, _packed(groups)))
+    def __init__(self, schema: bytes, tasks: Sequence[ChangeTask]) -> None:
+        # By columns: pickles of values remember each of them.
+        columns = [[getattr(task, name) for task in tasks] for name in _PARTS]
+        super().__init__((schema, _packed(columns)))
 
 
-def tasks_in(partition: InputPartition) -> Iterator[ChangeTask]:
+def tasks_in(partition: InputPartition) -> list[ChangeTask]:
     """The tasks of a :class:`ChangePartition`."""
-    for template, places, offsets in _unpacked(partition.value[1]):
-        yield from TaskGroup(template, np.pad(places, ((0, 0), (0, 2))), offsets)
+    rows = zip(*_unpacked(partition.value[1]), strict=True)
+    return [ChangeTask(**dict(zip(_PARTS, row, strict=True))) for row in rows]
 
 
 def _packed(value: object) -> bytes:
@@ -547,32 +544,33 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def partitions_of(
-    tasks: ChangeTasks, schema: LanceSchema, options: Options
+    tasks: Sequence[ChangeTask], schema: LanceSchema, options: Options
 ) -> list[InputPartition]:
     """Group tasks in order, so that each group has about the same bytes."""
-    total = tasks.file_bytes
+    total = sum(task.file_bytes for task in tasks)
     target = options.split_bytes or int(task_bytes(total, options.parallelism))
     target = max(target, -(-total // MAX_PARTITIONS))
-    parts = ChangeTasks(_cut(group, target) for group in tasks.groups)
     described = _packed(schema)
-    ends = np.cumsum(parts.sizes)
     found: list[InputPartition] = []
-    start = 0
-    while start < len(parts):
-        wanted = (float(ends[start - 1]) if start else 0.0) + target
-        stop = min(int(np.searchsorted(ends, wanted)) + 1, len(parts))
-        found.append(ChangePartition(described, parts[start:stop]))
-        start = stop
+    held: list[ChangeTask] = []
+    left = target
+    for part in (part for task in tasks for part in _cut(task, target)):
+        held.append(part)
+        left -= part.file_bytes
+        if left <= 0:
+            found.append(ChangePartition(described, held))
+            held, left = [], target
+    if held:
+        found.append(ChangePartition(described, held))
     return found
 
 
-def _cut(group: TaskGroup, target: int) -> TaskGroup:
-    """Tasks in parts of about ``target`` bytes, if all their rows are read."""
-    if not group.template.complete:
-        return group
-    _, start, stop, _, size = group.places.T
-    parts = np.maximum(-(-size // target), 1)
-    return group.cut(np.maximum(SPLIT_ROWS, -(-(stop - start) // parts)))
+def _cut(task: ChangeTask, target: int) -> Iterable[ChangeTask]:
+    """A task in parts of about ``target`` bytes, if all its rows are read."""
+    if not task.complete:
+        return [task]
+    parts = max(-(-task.file_bytes // target), 1)
+    return task.cut(max(SPLIT_ROWS, -(-(task.stop - task.start) // parts)))
 
 
 def read_partition(
@@ -875,9 +873,9 @@ class _StreamPlan:
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
         """The tasks from one position to another."""
-        parts = []
+        parts: list[ChangeTask] = []
         while start < end:
             same = start.version == end.version
-            parts.append(between(self._timeline.tasks(start), start, end if same else None))
+            parts += between(self._timeline.tasks(start), start, end if same else None)
             start = end if same else start.next_version
-        return partitions_of(ChangeTasks.joined(parts), self._schema, self._options)
+        return partitions_of(parts, self._schema, self._options)
