@@ -1,6 +1,7 @@
 """The public names of pylance, module by module, and what glaive has for each.
 
-``python -m tests.interop.pylance_names`` writes ``docs/guide/names.md``.
+``python -m tests.interop.pylance_names`` prints a table, which the site adds to
+``docs/guide/names.md`` (``tools/site_pages.py``).
 """
 
 from __future__ import annotations
@@ -17,21 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 from glaive.compat.absent import AbsentName
 from glaive.errors import UnsupportedFeatureError
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "guide" / "names.md"
-
 READ_ONLY = ("torch", "vector")
 """Modules that need packages which the tests do without: their source is read, not run."""
 
 NO_MODULES = ("conftest",)
 """Files of pylance that belong to its tests."""
-
-HEAD = """# Names of pylance
-
-Every public name of pylance {version}, by module, with its state in glaive. *works* says that it
-does what pylance's does; the others can be imported, and raise `UnsupportedFeatureError` with this
-reason when they are used. `python -m tests.interop.pylance_names` writes this page; a test compares
-it with both libraries.
-"""
 
 
 class Name(NamedTuple):
@@ -154,11 +145,11 @@ def state(one: Name) -> str:
     return "missing" if one.mine is NOWHERE else "works"
 
 
-def page() -> str:
-    """The text of ``docs/guide/names.md``."""
-    import lance
-
-    lines = [HEAD.format(version=lance.__version__), "| module | name | state |", "|---|---|---|"]
+def table() -> str:
+    """Return the names and their states as a table in Markdown."""
+    # First: it fails where another library has registered its extension types.
+    importlib.import_module("lance.arrow")
+    lines = ["| module | name | state |", "|---|---|---|"]
     lines += [
         f"| `{'.'.join(filter(None, ('lance', one.module)))}` | `{one.name}` | {state(one)} |"
         for one in names()
@@ -166,12 +157,5 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Write the page."""
-    # First: it fails where another library has registered its extension types.
-    importlib.import_module("lance.arrow")
-    PAGE.write_text(page(), "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    print(table())
