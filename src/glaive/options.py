@@ -162,7 +162,9 @@ def listed(item: Kind) -> Kind:
     """Lists; one value is a list of one. In texts: with commas between values, or JSON."""
 
     def text(given: str) -> Any:
-        return _json(given) if given.startswith("[") else [one.strip() for one in given.split(",")]
+        if given.startswith("["):
+            return _json(given)
+        return [item.text(one) if one else one for one in map(str.strip, given.split(","))]
 
     def of(given: Any) -> tuple[Any, ...]:
         values = given if isinstance(given, list | tuple) else [given]
@@ -263,6 +265,20 @@ def kinds_of(made: type, special: Mapping[Any, Kind] = _PLAIN) -> dict[str, Kind
     known = {entry.name: entry.metadata.get("kind") for entry in fields(made)}
     hints = {} if all(known.values()) else get_type_hints(made)
     return {name: kind or kind_of(hints[name], special) for name, kind in known.items()}
+
+
+def check_fields(made: Any) -> None:
+    """Check the options of a set that have a kind; ``None`` where that is the default.
+
+    Raises
+    ------
+    OptionError
+        One has another value.
+    """
+    for entry in fields(made):
+        value, kind = getattr(made, entry.name), entry.metadata.get("kind")
+        if kind is not None and (value is not None or entry.default is not None):
+            kind.check(entry.name, value)
 
 
 def read_table(

@@ -490,6 +490,9 @@ class Compaction:
         return metrics
 
 
+_NO_OPTIONS: Final = ("self", "progress")
+
+
 class DatasetOptimizer:
     """Maintenance of a dataset; returned by ``dataset.optimize``."""
 
@@ -550,23 +553,7 @@ class DatasetOptimizer:
         what a run takes, or another writer commits meanwhile. Each pass makes two versions; there
         is a second one where what the first wrote can be merged once more.
         """
-        given = {
-            "target_rows_per_fragment": target_rows_per_fragment,
-            "max_rows_per_group": max_rows_per_group,
-            "max_bytes_per_file": max_bytes_per_file,
-            "materialize_deletions": materialize_deletions,
-            "materialize_deletions_threshold": materialize_deletions_threshold,
-            "defer_index_remap": defer_index_remap,
-            "num_threads": num_threads,
-            "batch_size": batch_size,
-            "compaction_mode": compaction_mode,
-            "binary_copy_read_batch_bytes": binary_copy_read_batch_bytes,
-            "max_source_fragments": max_source_fragments,
-            "max_source_rows": max_source_rows,
-            "max_source_bytes": max_source_bytes,
-            "excluded_fragment_ids": excluded_fragment_ids,
-            "data_storage_version": data_storage_version,
-        }
+        given = {name: value for name, value in locals().items() if name not in _NO_OPTIONS}
         with showing(progress, "compact"):
             return Compaction.execute(self._dataset, given)
 

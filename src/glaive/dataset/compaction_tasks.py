@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import asdict, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -17,7 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.fragment_metadata import FragmentMetadata, checked_integer, stored_fragments
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.plan import COMPRESSION, WriteOptions, plan_write
 from glaive.errors import OptionError
 from glaive.file.files import has_checksums
 from glaive.format.fragment import Fragment
@@ -31,6 +30,18 @@ from glaive.format.rowids import (
     version_runs,
 )
 from glaive.index.remap import any_holds_addresses
+from glaive.options import (
+    ANYTHING,
+    SWITCH,
+    TEXT,
+    Kind,
+    check_fields,
+    integer,
+    kinds_of,
+    listed,
+    number,
+    option,
+)
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.snapshot import Snapshot
@@ -52,11 +63,26 @@ _LEAST: Final = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_pe
 """Of a configuration: it may be a stranger's, and want a file, a page or a step for every row of
 billions that take few bytes."""
 
-_REQUIRED: Final = ("target_rows_per_fragment", "max_rows_per_group", "max_bytes_per_file")
-
 _LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
 _MODES = ("reencode", "try_binary_copy", "force_binary_copy")
+
+
+def _mode(given: Any) -> str:
+    if given not in _MODES:
+        raise OptionError(
+            f"Invalid compaction mode {given!r:.60}: compaction_mode: expected one of "
+            f"{', '.join(_MODES)}"
+        )
+    if given == "force_binary_copy":
+        raise OptionError(
+            "compaction_mode 'force_binary_copy' is not supported: pages are always re-encoded. "
+            "Choose 'try_binary_copy' or 'reencode'"
+        )
+    return str(given)
+
+
+_COUNT: Final = integer(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,49 +121,26 @@ class CompactionOptions:
         :func:`glaive.write_dataset`.
     """
 
-    target_rows_per_fragment: int = 1024 * 1024
-    max_rows_per_group: int = 1024
-    max_bytes_per_file: int = 90 * 1024**3
-    materialize_deletions: bool = True
-    materialize_deletions_threshold: float = 0.1
-    defer_index_remap: bool = False
-    num_threads: int | None = None
-    batch_size: int | None = None
-    io_buffer_size: int | None = None
-    compaction_mode: str = "reencode"
-    binary_copy_read_batch_bytes: int | None = None
-    max_source_fragments: int | None = None
-    max_source_rows: int | None = None
-    max_source_bytes: int | None = None
-    excluded_fragment_ids: tuple[int, ...] = ()
-    data_storage_version: str | None = None
-    compression: Literal["automatic", "balanced"] = "automatic"
+    target_rows_per_fragment: int = option(_COUNT, 1024 * 1024)
+    max_rows_per_group: int = option(_COUNT, 1024)
+    max_bytes_per_file: int = option(_COUNT, 90 * 1024**3)
+    materialize_deletions: bool = option(SWITCH, True)
+    materialize_deletions_threshold: float = option(number(0, 1), 0.1)
+    defer_index_remap: bool = option(SWITCH, False)
+    num_threads: int | None = option(ANYTHING)
+    batch_size: int | None = option(_COUNT)
+    io_buffer_size: int | None = option(ANYTHING)
+    compaction_mode: str = option(Kind("a mode", _mode), "reencode")
+    binary_copy_read_batch_bytes: int | None = option(ANYTHING)
+    max_source_fragments: int | None = option(_COUNT)
+    max_source_rows: int | None = option(_COUNT)
+    max_source_bytes: int | None = option(_COUNT)
+    excluded_fragment_ids: tuple[int, ...] = option(listed(integer(0)), ())
+    data_storage_version: str | None = option(TEXT)
+    compression: Literal["automatic", "balanced"] = option(COMPRESSION, "automatic")
 
     def __post_init__(self) -> None:
-        for name in (*_REQUIRED, "batch_size", *_LIMITS):
-            value = getattr(self, name)
-            missing = value is None and name not in _REQUIRED
-            if not missing and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r:.60}")
-        if self.compression not in ("automatic", "balanced"):
-            raise OptionError(
-                f"compression: expected automatic or balanced, found {self.compression!r:.60}"
-            )
-        if not 0 <= self.materialize_deletions_threshold <= 1:
-            raise OptionError(
-                "materialize_deletions_threshold: expected a share from 0 to 1, found "
-                f"{self.materialize_deletions_threshold!r}"
-            )
-        if self.compaction_mode not in _MODES:
-            raise OptionError(
-                f"Invalid compaction mode {self.compaction_mode!r:.60}: compaction_mode: expected "
-                f"one of {', '.join(_MODES)}"
-            )
-        if self.compaction_mode == "force_binary_copy":
-            raise OptionError(
-                "compaction_mode 'force_binary_copy' is not supported: pages are always "
-                "re-encoded. Choose 'try_binary_copy' or 'reencode'"
-            )
+        check_fields(self)
 
     @property
     def limits_source(self) -> bool:
@@ -156,44 +159,27 @@ class CompactionOptions:
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"compaction: expected a dict of options, found {given!r:.60}")
         given = given or {}
-        known = {field.name: field for field in fields(cls)}
+        known = kinds_of(cls)
         kept: dict[str, Any] = {}
         for key, text in config.items():
             name = key.removeprefix(CONFIG_PREFIX)
-            if key.startswith(CONFIG_PREFIX) and name in known and given.get(name) is None:
-                kept[name] = _from_text(name, text)
+            if key == name or name not in known or given.get(name) is not None or not text.strip():
+                continue
+            kept[name] = known[name].parse(key, text)
+            if name in _LEAST and kept[name] < _LEAST[name]:
+                raise OptionError(
+                    f"{key}: expected {_LEAST[name]} at least in a configuration, found "
+                    f"{text!r:.60}. Change it, or give {name} with the call"
+                )
         for name, value in given.items():
             if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else "."
                 raise OptionError(
-                    f"Invalid compaction option: {name}: compaction: unknown option {name!r}{hint} "
-                    f"Known: {', '.join(known)}"
+                    f"Invalid compaction option: {name}: compaction: unknown option {name!r}"
+                    f"{OptionError.did_you_mean(name, known)}"
                 )
             if value is not None:
-                kept[name] = tuple(value) if name == "excluded_fragment_ids" else value
+                kept[name] = known[name].check(name, value)
         return cls(**kept)
-
-
-def _from_text(name: str, text: str) -> Any:
-    if name in ("materialize_deletions", "defer_index_remap"):
-        if text.lower() not in ("true", "false"):
-            raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r:.60}")
-        return text.lower() == "true"
-    if name in ("compaction_mode", "compression", "data_storage_version"):
-        return text
-    try:
-        if name == "excluded_fragment_ids":
-            return tuple(int(number) for number in text.split(",") if number.strip())
-        value = float(text) if name.endswith("threshold") else int(text)
-    except ValueError:
-        raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r:.60}") from None
-    if value < (least := _LEAST.get(name, 0)):
-        raise OptionError(
-            f"{CONFIG_PREFIX}{name}: expected {least} at least in a configuration, "
-            f"found {text!r:.60}. Change it, or give {name} with the call"
-        )
-    return value
 
 
 # --- The uncommitted result of a compaction task ----------------------------------------

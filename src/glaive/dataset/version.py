@@ -270,16 +270,11 @@ def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) ->
     OptionError
         An option does not exist.
     """
-    from difflib import get_close_matches
-
     for name in given:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            known_names = ", ".join(known)
             raise OptionError(
-                f"{function}() got an unexpected keyword argument {name!r}{hint} "
-                f"Known: {known_names}"
+                f"{function}() got an unexpected keyword argument {name!r}"
+                f"{OptionError.did_you_mean(name, known)}"
             )
 
 

@@ -28,7 +28,6 @@ from glaive.errors import (
     DatasetNotFoundError,
     GlaiveError,
     OptionError,
-    OptionRangeError,
 )
 from glaive.file.blobs import BlobOptions
 from glaive.file.open import check_columns
@@ -42,9 +41,10 @@ from glaive.format.pb import table_pb2
 from glaive.format.wire import MAX_BASE_PATH
 from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
+from glaive.options import SWITCH, TEXT, Kind, check_fields, integer, listed, one_of, option
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.configuration import INTERVAL, OLDER_THAN, span_text, wants_checksums
+from glaive.table.configuration import INTERVAL, OLDER_THAN, span_text, string_map, wants_checksums
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.operations.overwrite import Overwrite
@@ -236,15 +236,22 @@ def find_locations(
 
 Mode = Literal["create", "append", "overwrite"]
 
-_NUMBERS = (
-    "max_rows_per_file",
-    "max_rows_per_group",
-    "max_bytes_per_file",
-    "max_page_bytes",
-    "data_cache_bytes",
-)
+
+def _mode(given: Any) -> str:
+    if given not in ("create", "append", "overwrite"):
+        raise OptionError(f"Invalid mode {given!s:.60}: expected 'create', 'append' or 'overwrite'")
+    return str(given)
 
 
+def _base(given: Any) -> DatasetBasePath:
+    if not isinstance(given, DatasetBasePath):
+        raise TypeError(given)
+    return given
+
+
+_COUNT: Final = integer(1)
+
+COMPRESSION: Final = one_of("automatic", "balanced")
 DEFAULT_MAX_BYTES_PER_FILE: Final = 90 * 1024**3
 """Bytes of a data file at most, unless ``max_bytes_per_file`` says otherwise."""
 
@@ -275,53 +282,35 @@ class WriteOptions:
         How blob values are stored, from three keywords.
     """
 
-    mode: Mode = "create"
-    max_rows_per_file: int = 1024 * 1024
-    max_rows_per_group: int = 1024
-    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
-    max_page_bytes: int | None = None
-    data_cache_bytes: int | None = None
+    mode: Mode = option(Kind("a mode", _mode), "create")
+    max_rows_per_file: int = option(_COUNT, 1024 * 1024)
+    max_rows_per_group: int = option(_COUNT, 1024)
+    max_bytes_per_file: int = option(_COUNT, DEFAULT_MAX_BYTES_PER_FILE)
+    max_page_bytes: int | None = option(_COUNT)
+    data_cache_bytes: int | None = option(_COUNT)
     data_storage_version: str | None = None
-    enable_stable_row_ids: bool = False
-    enable_v2_manifest_paths: bool = True
+    enable_stable_row_ids: bool = option(SWITCH, False)
+    enable_v2_manifest_paths: bool = option(SWITCH, True)
     transaction_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
-    commit_message: str | None = None
-    initial_bases: tuple[DatasetBasePath, ...] = ()
+    commit_message: str | None = option(TEXT)
+    initial_bases: tuple[DatasetBasePath, ...] = option(
+        listed(Kind("a glaive.DatasetBasePath", _base)), ()
+    )
     auto_cleanup: Mapping[str, object] | None = field(default=None, hash=False)
-    target_bases: tuple[str, ...] = ()
+    target_bases: tuple[str, ...] = option(listed(TEXT), ())
     target_all_bases: bool = False
     progress: Any = None
     shows_progress: bool = False
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
-    compression: Literal["automatic", "balanced"] = "automatic"
+    compression: Literal["automatic", "balanced"] = option(COMPRESSION, "automatic")
     blobs: BlobOptions = field(default_factory=BlobOptions)
     full_files: int | None = None
     expected_version: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("create", "append", "overwrite"):
-            raise OptionError(
-                f"Invalid mode {self.mode!s:.60}: expected 'create', 'append' or 'overwrite'"
-            )
-        if self.compression not in ("automatic", "balanced"):
-            raise OptionError(
-                f"compression: expected 'automatic' or 'balanced', found {self.compression!r:.60}. "
-                "Give others for columns: encoding_options={'*': {'compression': 'zstd'}}"
-            )
-        self._check_numbers()
-        for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        check_fields(self)
         if self.target_bases and self.target_all_bases:
             raise OptionError("target_bases and target_all_bases: choose one of the two")
-        for target in self.target_bases:
-            if not isinstance(target, str):
-                raise OptionError(f"target_bases: expected names or paths, found {target!r}")
-        for base in self.initial_bases:
-            if not isinstance(base, DatasetBasePath):
-                raise OptionError(
-                    f"initial_bases: expected glaive.DatasetBasePath objects, found {base!r}"
-                )
         if self.initial_bases and self.mode == "overwrite":
             raise OptionError(
                 "initial_bases: only possible for a new dataset; an overwritten one keeps its base "
@@ -329,25 +318,7 @@ class WriteOptions:
             )
         if self.auto_cleanup is not None:
             self.cleanup_config()
-        entries: list[tuple[object, object]] = [
-            *self.transaction_properties.items(),
-            ("commit_message", self.commit_message or ""),
-        ]
-        for key, text in entries:
-            if not isinstance(key, str) or not isinstance(text, str):
-                raise OptionError(
-                    f"transaction_properties and commit_message: expected strings, found {key!r}: "
-                    f"{text!r}"
-                )
-
-    def _check_numbers(self) -> None:
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if value is None and name in ("max_page_bytes", "data_cache_bytes"):
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                kind = OptionRangeError if isinstance(value, int) else OptionError
-                raise kind(f"{name}: expected an integer ≥ 1, found {value!r}")
+        string_map("transaction_properties", self.transaction_properties)
 
     def page_bytes(self, columns: int) -> int | None:
         """Maximum bytes of values per page, given the number of columns; ``None`` if unset."""
