@@ -5,19 +5,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import field, fields
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-
-__all__ = [
-    "MOST_IMPLIED",
-    "USUAL_RATIO",
-    "Settings",
-    "default_batch_size",
-    "memory_size",
-    "settings",
-]
 
 USUAL_RATIO: Final = 64
 """Times its size in a file up to which data may decode to any number of bytes.
@@ -175,3 +167,41 @@ MOST_IMPLIED: Final = min(2**31, 2 * settings.max_decoded_bytes_per_page)
 Such as of one repeated value, of nulls, of items of a dictionary, or of many pages. Rows that need
 more are read in parts.
 """
+
+
+# --- Find what installed packages add to glaive -----------------------------------------
+# A package names its additions as entry points, for example in its ``pyproject.toml``::
+#
+#     [project.entry-points."glaive.functions"]
+#     twice = "my_package:twice"
+#
+# The groups are ``glaive.encodings``, ``glaive.indices``, ``glaive.functions``, ``glaive.stores``
+# and ``glaive.formats``. glaive looks for entry points where it does not know a name itself, so
+# that
+# they cost nothing else. Source: "Extensions" in ``docs/guide/extensions.md``.
+
+
+@cache
+def added(group: str) -> dict[str, Any]:
+    """Load the entry points of a group, such as ``"stores"``.
+
+    Returns
+    -------
+    dict
+        The objects by the names of the entry points.
+
+    Raises
+    ------
+    Exception
+        An entry point cannot be imported; a note names it.
+    """
+    from importlib.metadata import entry_points
+
+    found = {}
+    for entry in entry_points(group=f"glaive.{group}"):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:
+            error.add_note(f"while loading {entry.name!r} = {entry.value} of glaive.{group}")
+            raise
+    return found

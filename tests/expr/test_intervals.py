@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import FilterError
+from glaive.expr.casts import read_interval
 from glaive.expr.filters import bind_value
-from glaive.expr.parse import read_interval
 from glaive.format.fields import LanceSchema
 
 DAY, HOUR = 86_400 * 10**9, 3600 * 10**9

@@ -160,6 +160,16 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
             ),
         },
     ),
+    "query": (
+        "Queries of full-text search, which ``full_text_query`` takes, and of similar texts.",
+        {
+            "scan.nearest.options": "MinHashQuery",
+            "scan.text_queries": (
+                "BooleanQuery BoostQuery CombinedFieldsQuery DocumentGranularity FullTextOperator "
+                "FullTextQuery FullTextQueryType MatchQuery MultiMatchQuery Occur PhraseQuery"
+            ),
+        },
+    ),
     "schema": (
         "Schemas.",
         {"format.extension": "json_to_schema schema_to_json", "format.fields": "LanceSchema"},

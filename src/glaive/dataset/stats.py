@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
-from glaive import notebook
 from glaive.arrow.conditions import python_values
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.expr.coerce import is_list
+from glaive.format.fields import MOST_SHOWN, HtmlBar, html_table
 from glaive.format.fragment import LEGACY
 from glaive.scan.snapshot import Snapshot
 
@@ -221,7 +221,7 @@ def dataset_html(snapshot: Snapshot, uri: str) -> str:
 
 
 def _columns(title: str, schema: LanceSchema, sizes: Mapping[int, int]) -> str:
-    fields = schema.fields[: notebook.MOST_ROWS]
+    fields = schema.fields[:MOST_SHOWN]
     arrow = schema.logical_schema()
     header = ["column", "type", *(["bytes", ""] if sizes else [])]
     total = max(1, sum(sizes.values()))
@@ -230,9 +230,9 @@ def _columns(title: str, schema: LanceSchema, sizes: Mapping[int, int]) -> str:
         row: list[object] = [field.name, arrow.field(at).type]
         if sizes:
             size = sum(sizes.get(part.id, 0) for part in field.walk())
-            row += [size, notebook.Bar(size / total)]
+            row += [size, HtmlBar(size / total)]
         rows.append(row)
-    return notebook.table(title, header, rows, len(schema.fields))
+    return html_table(title, header, rows, len(schema.fields))
 
 
 def fragment_html(fragment: Any) -> str:
@@ -242,15 +242,15 @@ def fragment_html(fragment: Any) -> str:
         f"fragment {fragment.fragment_id}: {fragment.count_rows():,} rows, "
         f"{fragment.num_deletions:,} deleted"
     )
-    return notebook.table(title, ["file", "fields", "bytes"], rows, len(rows))
+    return html_table(title, ["file", "fields", "bytes"], rows, len(rows))
 
 
 def scanner_html(schema: pa.Schema, plan: str) -> str:
     """The columns of a scan and its plan."""
-    rows = [[field.name, field.type] for field in list(schema)[: notebook.MOST_ROWS]]
-    columns = notebook.table("scan", ["column", "type"], rows, len(schema))
+    rows = [[field.name, field.type] for field in list(schema)[:MOST_SHOWN]]
+    columns = html_table("scan", ["column", "type"], rows, len(schema))
     steps = plan.splitlines()
-    return columns + notebook.table("plan", ["step"], [[one] for one in steps], len(steps))
+    return columns + html_table("plan", ["step"], [[one] for one in steps], len(steps))
 
 
 class VersionList(list[dict[str, Any]]):
@@ -259,7 +259,7 @@ class VersionList(list[dict[str, Any]]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        newest = self[: -notebook.MOST_ROWS - 1 : -1]
+        newest = self[: -MOST_SHOWN - 1 : -1]
         rows = [
             [
                 one["version"],
@@ -268,4 +268,4 @@ class VersionList(list[dict[str, Any]]):
             ]
             for one in newest
         ]
-        return notebook.table("versions", ["version", "time", "totals"], rows, len(self))
+        return html_table("versions", ["version", "time", "totals"], rows, len(self))

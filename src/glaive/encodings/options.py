@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from glaive.config import added
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.errors import OptionError
-from glaive.plugins import added
 
 PREFIX = "lance-encoding:"
 

@@ -18,12 +18,11 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary, too_large, wi
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
-from glaive.expr.casts import cast
+from glaive.expr.casts import add_interval, cast
 from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct, like, list_spans
 from glaive.expr.constants import ConstantList
 from glaive.expr.functions import registry
-from glaive.expr.parse import add_interval
 from glaive.expr.rows import (
     broadcast,
     bytes_of,

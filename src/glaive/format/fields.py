@@ -228,10 +228,8 @@ class LanceSchema:
         return LanceSchema, (self.fields, self.metadata)  # hashes differ between processes
 
     def _repr_html_(self) -> str:
-        from glaive import notebook
-
         rows = [[one.id, one.name, one.logical_type, one.nullable] for one in self.walk()]
-        return notebook.table("schema", ["id", "field", "type", "nullable"], rows, len(rows))
+        return html_table("schema", ["id", "field", "type", "nullable"], rows, len(rows))
 
     @cached_property
     def _hash(self) -> int:
@@ -602,3 +600,64 @@ def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
                 "would take its values for those. Nothing was changed. Rename the column "
                 "(alter_columns), drop it (drop_columns), or restore a version without it"
             )
+
+
+# --- Facts as small HTML tables, which notebooks show for ``_repr_html_`` ---------------
+# All that comes from a dataset is escaped: names and paths may be anything.
+
+MOST_SHOWN = 50
+"""Rows that a table shows."""
+
+_MOST_HTML = 200
+
+
+class HtmlBar(float):
+    """A share from 0 to 1, drawn as a bar."""
+
+    __slots__ = ()
+
+
+def html_table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[object]], total: int
+) -> str:
+    """A table with a line above it.
+
+    Parameters
+    ----------
+    title
+        The line.
+    header
+        Names of the columns.
+    rows
+        Cells: texts, numbers, :class:`HtmlBar`; only the first ``MOST_SHOWN`` are shown.
+    total
+        How many rows there are, if ``rows`` are the first of them.
+    """
+    lines = [
+        "".join(f"<td style='text-align:left'>{_html_cell(one)}</td>" for one in row)
+        for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines[:MOST_SHOWN])
+    names = "".join(f"<th style='text-align:left'>{_html_text(one)}</th>" for one in header)
+    hidden = total - min(len(lines), MOST_SHOWN)
+    more = f"<p>and {hidden:,} more</p>" if hidden > 0 else ""
+    return (
+        f"<div><p><b>{_html_text(title)}</b></p><table><thead><tr>{names}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{more}</div>"
+    )
+
+
+def _html_cell(value: object) -> str:
+    if isinstance(value, HtmlBar):
+        width = round(100 * min(max(float(value), 0.0), 1.0))
+        return f"<div style='background:#4c78a8;height:0.8em;width:{width}px'></div>"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return _html_text(str(value))
+
+
+def _html_text(value: str) -> str:
+    from html import escape
+
+    shown = value if len(value) <= _MOST_HTML else f"{value[:_MOST_HTML]}…"
+    return escape(shown)

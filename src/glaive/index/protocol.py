@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
+from glaive.config import added
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.plugins import added
 from glaive.table.index_coverage import kind_name
 
 # --- Queries that scalar indices answer: conditions on values, and tests that need more than that

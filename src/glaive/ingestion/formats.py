@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from glaive.config import added
 from glaive.dataset.blobs import blob_array, blob_field
 from glaive.errors import (
     FormatError,
@@ -34,7 +35,6 @@ from glaive.ingestion.sources import (
     refuse_failure,
 )
 from glaive.io.failures import as_store_errors
-from glaive.plugins import added
 
 _BATCH_ROWS: Final = 64 * 1024
 _BATCH_BYTES: Final = 64 << 20

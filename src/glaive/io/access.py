@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from glaive.config import settings
+from glaive.config import added, settings
 from glaive.dataclass import dataclass
 from glaive.errors import (
     AccessError,
@@ -47,7 +47,6 @@ from glaive.io.location import (
 from glaive.io.storage_options import PERMISSIONS, full_names, normalise_options, read_switch
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.wrapped import WrappedReader, WrappedStore
-from glaive.plugins import added
 from glaive.process import now_ns, renewed
 from glaive.types import ByteRange
 

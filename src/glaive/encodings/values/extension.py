@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from glaive.config import added
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import value_encoding
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.plugins import added
 from glaive.types import Where
 
 

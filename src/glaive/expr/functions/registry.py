@@ -16,10 +16,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Final, TypeVar
 
+from glaive.config import added
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.rows import broadcast, pa
-from glaive.plugins import added
 
 AGGREGATES = frozenset(
     """
