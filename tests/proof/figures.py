@@ -28,10 +28,10 @@ TARGET = "fuzz-"
 Figures = Mapping[str, Any]
 HEAD = """# Figures
 
-What the runs of this project that look for mistakes have done, as they said themselves; what they
-check is on the page on [reliability](reliability.md). `make figures` writes this page from the
-files in `docs/figures`: what no run has measured is said to be missing, and a file that was not
-written by one run says so. Runs of a night are longer (`make nightly`).
+Results of the runs that look for mistakes; [reliability](reliability.md) lists what they check.
+`make figures` writes this page from the files in `docs/figures` and says which runs are missing or
+added up by hand. Nightly runs are longer (`make nightly`). Speed has pages of its own:
+[benchmark](figures-benchmark.md), [vector indices](figures-vectors.md).
 """
 
 
@@ -100,7 +100,7 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         lambda it: f"{it['trials']:,}; {_findings(it)}",
     ),
     (
-        "moments at which a process was killed",
+        "moments at which tests kill a process",
         "points",
         "make coverage",
         lambda it: f"{it['crash points']:,}",
@@ -118,9 +118,9 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         "mutants",
         "make mutants",
         lambda it: (
-            f"{it['killed']:,} of {it['mutants']:,} that were tried "
+            f"{it['killed']:,} of {it['mutants']:,} tried "
             f"({it['killed'] / it['mutants']:.0%}), of a "
-            f"sample of {it['sample']:,}; {it['unreached']:,} of the others no test ran"
+            f"sample of {it['sample']:,}; no test reached {it['unreached']:,} of the others"
         ),
     ),
     (
@@ -138,7 +138,7 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
 
 def _findings(figures: Figures) -> str:
     found = len(figures["found"])
-    return "nothing was found" if not found else f"{found} finding{'s' * (found > 1)}"
+    return "0 findings" if not found else f"{found} finding{'s' * (found > 1)}"
 
 
 def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
@@ -160,10 +160,7 @@ def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
         "",
         "## Fuzzing guided by coverage",
         "",
-        (
-            "Inputs that were tried, and edges between lines of Python that some input took; "
-            "kernels run as NumPy."
-        ),
+        ("Inputs, and edges between lines of Python that they took; kernels run as NumPy."),
         "",
         "| target | executions | edges | seconds | measured |",
         "|---|---|---|---|---|",
