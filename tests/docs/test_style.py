@@ -11,17 +11,7 @@ from tests.docs import style
 LONG = "long"
 BUDGET: dict[str, dict[str, int]] = {
     "decisions": {"long": 104},
-    "format": {
-        "nor": 28,
-        "those of": 53,
-        "one that": 15,
-        "but for": 3,
-        "of which": 20,
-        "is none": 24,
-        "free subject": 18,
-        "behind, beside": 20,
-        "long": 175,
-    },
+    "format": {"those of": 1, "long": 165},
     "docstrings": {
         "nor": 100,
         "those of": 710,
@@ -56,6 +46,7 @@ BUDGET: dict[str, dict[str, int]] = {
 }
 """Findings allowed by kind of text and pattern, 0 where absent. Lower them as texts improve."""
 
+FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
 FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
 LIMITS = {"notices": {"negations": 120, **FEW}, "guides": {"negations": 80, **FEW}}
 """Figures per 10,000 words."""
