@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from functools import cache
+from statistics import median
 
 import pytest
 from tests.docs import style
@@ -96,3 +98,14 @@ def test_the_notices_are_short() -> None:
     ]
     assert lengths[0] <= 700
     assert lengths[1] <= 1800
+
+
+def test_subjects_of_commits_fit_in_a_line() -> None:
+    """Of the last hundred: half have at most 60 characters, and all but a few 72."""
+    log = ["git", "log", "-100", "--no-merges", "--format=%s"]
+    done = subprocess.run(log, cwd=style.ROOT, capture_output=True, text=True, check=False)
+    lengths = [len(subject) for subject in done.stdout.splitlines()]
+    if not lengths:
+        pytest.skip("no history: an archive of the source")
+    assert median(lengths) <= 60
+    assert sum(length > 72 for length in lengths) <= 5
