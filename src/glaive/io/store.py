@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.errors import GlaiveError, StoreError
+from glaive.errors import GlaiveError, ObjectNotFoundError, StoreError
 from glaive.process import renewed
 from glaive.types import ByteRange
 
@@ -505,6 +505,14 @@ class ObjectStore:
 
 _ALIGNMENT = 64
 _ZEROS = bytes(_ALIGNMENT)
+
+
+def find_object(store: ObjectStore, path: str) -> ObjectMeta | None:
+    """Return size and time of an object; None if it is absent. One request."""
+    try:
+        return store.head(path)
+    except ObjectNotFoundError:
+        return None
 
 
 class JoinedObjects(NamedTuple):

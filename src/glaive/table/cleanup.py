@@ -52,7 +52,7 @@ from glaive.format.paths import (
 )
 from glaive.io.confined import LinkTargets
 from glaive.io.local_sink import final_name, is_others_temporary
-from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore, find_object
 from glaive.process import monotonic, now, sleep
 from glaive.table.configuration import INTERVAL, OLDER_THAN, duration
 from glaive.table.load import each_manifest, load_manifest
@@ -378,8 +378,9 @@ def manifest_files(store: ObjectStore, paths: Sequence[str]) -> list[CleanupFile
     sizes = {meta.path: meta.size for meta in store.list(VERSIONS)} if paths else {}
     files = []
     for path in paths:
-        with suppress(ObjectNotFoundError):
-            size = sizes[path] if path in sizes else store.head(path).size
+        there = None if path in sizes else find_object(store, path)
+        size = sizes.get(path) if there is None else there.size
+        if size is not None:
             files.append(CleanupFile(path, "manifest", size, unverified=False))
     return files
 
@@ -412,7 +413,7 @@ def _loaded(
         try:
             return load_manifest(store, location)
         except ObjectNotFoundError:
-            if not _is_missing(store, location.path):
+            if find_object(store, location.path) is not None:
                 raise  # another file is missing, so the files of the version are unknown
             return None
 
@@ -452,14 +453,6 @@ def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
     detached = [location for location, meta in manifests if meta.size and location.is_detached]
     listed = [*detached, *list_versions_past(store, newest)]
     return made_meanwhile(store, listed, range(newest + 1))
-
-
-def _is_missing(store: ObjectStore, path: str) -> bool:
-    try:
-        store.head(path)
-    except ObjectNotFoundError:
-        return True
-    return False
 
 
 def _united(parts: Iterable[pa.Array[Any]]) -> FileSet:

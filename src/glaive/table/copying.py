@@ -36,7 +36,7 @@ from glaive.format.transaction import Transaction
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectStore, find_object
 from glaive.table.configuration import checksum_of_metadata
 from glaive.table.externals import link_to_others
 from glaive.table.load import load_numbered, read_transaction
@@ -197,9 +197,8 @@ def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
     CorruptFileError
         It has another file of this name, which may be of somebody else: the folder may be a link.
     """
-    try:
-        there = target.head(copied.to)
-    except ObjectNotFoundError:
+    there = find_object(target, copied.to)
+    if there is None:
         return False
     same_size = there.size == copied.store.head(copied.path).size
     if same_size and (copied.to in kept or can_be_committed(there)):
@@ -324,9 +323,7 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
         name for number in range(1, _NAMED_IDS) if (name := blob_file_name(number)) not in listed
     )
     for count, name in enumerate(names):
-        try:
-            store.head(f"{folder}/{name}")
-        except ObjectNotFoundError:
+        if find_object(store, f"{folder}/{name}") is None:
             return
         if count == MOST_UNLISTED:
             raise StoreError(

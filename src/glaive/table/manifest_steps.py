@@ -6,7 +6,6 @@ Specification: "External manifest store" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from glaive.errors import (
 )
 from glaive.format.manifest import decode_manifest
 from glaive.format.paths import VERSIONS, is_staged_manifest_name, parse_manifest_name
-from glaive.io.store import BytesLike, ObjectStore
+from glaive.io.store import BytesLike, ObjectStore, find_object
 from glaive.process import new_uuid
 from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
@@ -112,9 +111,9 @@ def finish_staged(
         if entry.path in staged:
             found[entry.version] = _finalised(store, register, entry)
         elif entry.version not in listed:  # finalised since, or cleaned up
-            with suppress(ObjectNotFoundError):
-                if store.head(entry.path).size:
-                    found[entry.version] = entry.path
+            there = find_object(store, entry.path)
+            if there is not None and there.size:
+                found[entry.version] = entry.path
     return {version: path for version, path in found.items() if version not in listed}
 
 
@@ -163,13 +162,10 @@ def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str)
 
     An empty one does not count: its writer was interrupted.
     """
-    try:
-        size = store.head(path).size
-    except ObjectNotFoundError:
+    there = find_object(store, path)
+    if there is None or not there.size:
         return False
-    if not size:
-        return False
-    register.put_if_absent(store.uri, ManifestEntry(version=version, path=path, size=size))
+    register.put_if_absent(store.uri, ManifestEntry(version=version, path=path, size=there.size))
     return True
 
 

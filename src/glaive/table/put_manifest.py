@@ -45,6 +45,7 @@ from glaive.table.load import load_numbered, read_transaction
 from glaive.table.manifest_steps import register
 from glaive.table.protocol import Draft
 from glaive.table.root import locate_data_file, lock_of, register_of
+from glaive.table.versions import is_filled
 
 # --- Finalise a manifest: set version number, time, writer and feature flags ------------
 
@@ -155,7 +156,7 @@ def _put(
     registered = register_of(store)
     if registered is not None and not version & DETACHED:
         return register(store, registered, version, path, data)
-    if locked and _is_taken(store, path):
+    if locked and is_filled(store, path):
         return False
     try:
         _create(store, path, data, locked=locked)
@@ -178,14 +179,6 @@ def _put(
             raise _unknown(store, version, why) from error
         return made_by(store, existing, uuid)
     return True
-
-
-def _is_taken(store: ObjectStore, path: str) -> bool:
-    """Whether there is a manifest. One request."""
-    try:
-        return store.head(path).size > 0
-    except ObjectNotFoundError:
-        return False
 
 
 def _create(store: ObjectStore, path: str, data: Sequence[bytes], *, locked: bool) -> None:

@@ -34,7 +34,7 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
-from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore, find_object
 from glaive.io.wrapped import create_own
 from glaive.table.load import is_same, open_latest, open_version, replaced
 from glaive.table.root import open_beside
@@ -83,11 +83,7 @@ def _has_branch(root: ObjectStore, branch: str) -> bool:
     listed = not Location.parse(root.uri).is_http
     if listed and next(iter(root.list(VERSIONS)), None) is not None:
         return True
-    try:
-        root.head(branch_file(branch))
-    except ObjectNotFoundError:
-        return False
-    return True
+    return find_object(root, branch_file(branch)) is not None
 
 
 def name_in(root: ObjectStore, store: ObjectStore, branch: str | None) -> str | None:
@@ -199,10 +195,8 @@ def _read_listed(root: ObjectStore, read: Callable[[ObjectStore, str], R], name:
 
 def is_unfinished(root: ObjectStore, path: str) -> bool:
     """Whether a ref has an empty file. One request."""
-    try:
-        return not root.head(path).size
-    except ObjectNotFoundError:
-        return False
+    there = find_object(root, path)
+    return there is not None and not there.size
 
 
 def _unfinished(where: str) -> str:

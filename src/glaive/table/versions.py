@@ -31,7 +31,7 @@ from glaive.format.paths import (
     manifest_path,
     parse_manifest_name,
 )
-from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore, find_object
 from glaive.process import now_ns
 from glaive.table.root import register_of
 
@@ -175,10 +175,8 @@ def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
     """
     if location.size is not None or register_of(store) is not None:
         return location.size != 0
-    try:
-        return store.head(location.path).size > 0
-    except ObjectNotFoundError:
-        return True  # reading it will fail
+    there = find_object(store, location.path)
+    return there is None or there.size > 0  # reading what is missing will fail
 
 
 def newest_name(store: ObjectStore) -> ManifestLocation:
@@ -258,10 +256,7 @@ def was_made(
 
 def _exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
     """Whether there is a manifest of a version. One request."""
-    try:
-        return store.head(locate(store, version, scheme).path).size > 0
-    except ObjectNotFoundError:
-        return False
+    return is_filled(store, locate(store, version, scheme).path)
 
 
 def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
@@ -273,7 +268,7 @@ def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
         return True
     if locate(store, manifest.version, "V1").scheme == "V2":  # a register of manifests knows
         return False
-    return _is_there(store, manifest.version, "V1")
+    return is_filled(store, manifest_path(manifest.version, "V1"))
 
 
 def _registered(store: ObjectStore) -> ManifestLocation | None:
@@ -301,14 +296,17 @@ def unlisted(store: ObjectStore) -> ManifestLocation | None:
     server responds to every name.
     """
     version = read_hint(store)
+    if version is None:
+        return None
     schemes: tuple[NamingScheme, ...] = ("V2", "V1")
-    scheme = next((one for one in schemes if version and _is_there(store, version, one)), None)
-    if version is None or scheme is None:
+    named = (one for one in schemes if is_filled(store, manifest_path(version, one)))
+    scheme = next(named, None)
+    if scheme is None:
         return None
     step, ahead = 1, True
     while step:
         later = version + step
-        if later < DETACHED and _is_there(store, later, scheme):
+        if later < DETACHED and is_filled(store, manifest_path(later, scheme)):
             version = later
         else:
             ahead = False
@@ -316,12 +314,10 @@ def unlisted(store: ObjectStore) -> ManifestLocation | None:
     return ManifestLocation(version, manifest_path(version, scheme), scheme)
 
 
-def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
-    """Whether a version has a complete manifest. One request."""
-    try:
-        return store.head(manifest_path(version, scheme)).size > 0
-    except ObjectNotFoundError:
-        return False
+def is_filled(store: ObjectStore, path: str) -> bool:
+    """Whether there is a file that is not empty. One request."""
+    there = find_object(store, path)
+    return there is not None and there.size > 0
 
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:

@@ -30,7 +30,7 @@ from glaive.errors import (
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, parse_manifest_name
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectStore, find_object
 from glaive.process import now_ns, random_bytes
 from glaive.table import refs
 from glaive.table.cleanup import targets_of_others
@@ -114,7 +114,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     listed = chain(store.walk(""), store.unfinished(""))
     files = [meta.path for meta in listed if can_be_deleted(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
-    if _has_ref(root, branch):
+    if find_object(root, branch_file(branch)) is not None:  # a listing may be stale
         return
     paths = _without_targets(root, store, branch, names, _own_files(files, branch, names))
     manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
@@ -194,15 +194,6 @@ def _has_rest(root: ObjectStore, branch: str) -> bool:
         return any(kind_of(path) is not None for path in own)
     except ObjectNotFoundError:  # the manifest store has one whose file was deleted
         return True
-
-
-def _has_ref(root: ObjectStore, branch: str) -> bool:
-    """Whether a branch has a ref by now, by its name: a listing may be stale. One request."""
-    try:
-        root.head(branch_file(branch))
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def _has_versions(root: ObjectStore, branch: str) -> bool:
@@ -682,9 +673,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     )
     if parent is not None:
         _check_parent(root, parent, source, name)
-    try:
-        target.head(manifest_path(version, manifest.scheme))
-    except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
+    if find_object(target, manifest_path(version, manifest.scheme)) is None:
+        # It was deleted by one who found no ref of the branch yet.
         manifest = _begun_branch(root, source, target, clone)
     return Referenced(name, target, manifest)
 

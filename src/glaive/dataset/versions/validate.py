@@ -9,12 +9,13 @@ from uuid import UUID
 import numpy as np
 
 from glaive.dataclass import NamedTuple
-from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
+from glaive.errors import CorruptFileError, DataFileMissingError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Feature
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import RowValues
+from glaive.io.store import find_object
 from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.table.deletions import load_deleted_runs
 from glaive.table.index_coverage import covered_fragments
@@ -220,13 +221,11 @@ def check_index(snapshot: Snapshot, index: table_pb2.IndexMetadata) -> None:
     folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
     for file in index.files:
         path = index_file_path(folder, file.path, where=manifest.where)
-        try:
-            snapshot.store.head(path)
-        except ObjectNotFoundError:
+        if find_object(snapshot.store, path) is None:
             raise DataFileMissingError(
                 f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
                 "Rebuild the index, or restore the file."
-            ) from None
+            )
 
 
 def _wrong(snapshot: Snapshot, subject: str, expected: str, found: str) -> CorruptFileError:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
-    ObjectNotFoundError,
     OptionError,
     SchemaError,
     VersionNotFoundError,
@@ -40,7 +40,7 @@ from glaive.format.paths import data_file_path
 from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.io.access import AccessPolicy
 from glaive.io.pool import ordered_map
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectStore, find_object
 from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
@@ -212,18 +212,11 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
         if file.base_id is None
     )
 
-    def is_missing(name: str) -> bool:
-        try:
-            store.head(name)
-        except ObjectNotFoundError:
-            return True
-        return False
-
     if store.is_local:
         return [name for name in names if store.is_free(name)]
     wanted = list(names)
-    found = ordered_map(is_missing, wanted, workers=_READERS)
-    return [name for name, missing in zip(wanted, found, strict=True) if missing]
+    found = ordered_map(partial(find_object, store), wanted, workers=_READERS)
+    return [name for name, there in zip(wanted, found, strict=True) if there is None]
 
 
 def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
