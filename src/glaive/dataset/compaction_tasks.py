@@ -25,9 +25,8 @@ from glaive.format.rowids import (
     check_at_once,
     concatenate_row_ids,
     encode_row_ids,
-    encode_versions,
+    encode_version_array,
     select_row_ids,
-    version_runs,
 )
 from glaive.index.remap import any_holds_addresses
 from glaive.options import (
@@ -407,10 +406,11 @@ _ROWS_AT_ONCE = 1 << 20
 def _with_lineage(
     dataset: OpenedVersion, old: Sequence[Fragment], new: Sequence[Fragment]
 ) -> list[Fragment]:
-    """New fragments with the row ids and versions of their rows. Memory: those of one fragment."""
+    """New fragments with the row ids and versions of their rows."""
     where = dataset.manifest.where
     ids: list[bytes] = []
-    created, updated = _Runs(new), _Runs(new)
+    created: list[NDArray[np.uint64]] = []
+    updated: list[NDArray[np.uint64]] = []
     for fragment in old:
         parts = [part.astype(np.uint32) for part in _live_parts(dataset, fragment)]
         offsets = np.concatenate([np.empty(0, np.uint32), *parts])
@@ -420,12 +420,13 @@ def _with_lineage(
         else:
             row_ids, rows = fragment.row_ids or b"", fragment.physical_rows
             ids.append(select_row_ids(row_ids, rows, offsets, where=where))
-        created.add(load("created_at").at(offsets))
-        updated.add(load("updated_at").at(offsets))
+        created.append(load("created_at").at(offsets))
+        updated.append(load("updated_at").at(offsets))
     sequence = concatenate_row_ids(ids, where=where)
     total = sum(fragment.physical_rows for fragment in new)
+    first, last = np.concatenate(created), np.concatenate(updated)
     numbered, start = [], 0
-    for at, fragment in enumerate(new):
+    for fragment in new:
         stop = start + fragment.physical_rows
         part = sequence
         if len(new) > 1:
@@ -435,37 +436,12 @@ def _with_lineage(
             replace(
                 fragment,
                 row_ids=part,
-                created_at=encode_versions(created.parts[at]),
-                updated_at=encode_versions(updated.parts[at]),
+                created_at=encode_version_array(first[start:stop]),
+                updated_at=encode_version_array(last[start:stop]),
             )
         )
         start = stop
     return numbered
-
-
-class _Runs:
-    """Versions of rows that come in order, as runs for each of the new fragments."""
-
-    def __init__(self, new: Sequence[Fragment]) -> None:
-        self._missing = [fragment.physical_rows for fragment in new]
-        self.parts: list[list[tuple[int, int]]] = [[] for _ in new]
-        self._at = 0
-
-    def add(self, versions: NDArray[np.uint64]) -> None:
-        """Append the versions of some rows."""
-        for length, version in version_runs(versions):
-            rows = length
-            while rows:
-                while not self._missing[self._at]:
-                    self._at += 1
-                taken = min(rows, self._missing[self._at])
-                runs = self.parts[self._at]
-                if runs and runs[-1][1] == version:
-                    runs[-1] = runs[-1][0] + taken, version
-                else:
-                    runs.append((taken, version))
-                self._missing[self._at] -= taken
-                rows -= taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ from glaive.scan.take import take
 from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
-from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -160,19 +159,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         *,
         uri: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-        session: Session | None = None,
-        scan_defaults: Mapping[str, Any] | None = None,
     ) -> Self:
         """The version that a manifest describes; nothing is read."""
-        opened = OpenedVersion.of(
-            store,
-            manifest,
-            uri=uri,
-            storage_options=storage_options,
-            session=session,
-            scan_defaults=scan_defaults,
-        )
-        return cls.holding(opened)
+        place: Any = {"uri": uri, "storage_options": storage_options}
+        return cls.holding(OpenedVersion.of(store, manifest, **place))
 
     @classmethod
     def holding(cls, opened: OpenedVersion) -> Self:
@@ -253,11 +243,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return self.holding(self._at)
 
     def __reduce__(self) -> tuple[object, ...]:
-        opened = self._at
-        # A number alone could be that of another dataset, made in the place of this one.
-        identity, options = opened.manifest.identity, self.storage_options
-        arguments = (self.store, self.uri, identity, options, opened.scan_defaults)
-        return (_reopen, (type(self), *arguments))
+        return (type(self).holding, (self._at,))
 
     @property
     def schema(self) -> pa.Schema:
@@ -1816,22 +1802,3 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         from glaive.dataset.transactions import recent
 
         return recent(self._at, recent_transactions)
-
-
-def _reopen(
-    kind: type[LanceDataset],
-    store: ObjectStore,
-    uri: str,
-    identity: VersionIdentity,
-    storage_options: Mapping[str, str] | None,
-    scan_defaults: Mapping[str, Any],
-) -> LanceDataset:
-    from glaive.table.load import open_same
-
-    return kind.of(
-        store,
-        open_same(store, identity),
-        uri=uri,
-        storage_options=storage_options,
-        scan_defaults=scan_defaults,
-    )

@@ -36,11 +36,12 @@ from glaive.table.load import (
     describe_versions,
     open_latest,
     open_latest_since,
+    open_same,
     open_version,
 )
 from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock, open_root
-from glaive.types import integer_of
+from glaive.types import VersionIdentity, integer_of
 
 if TYPE_CHECKING:
     from glaive.table.refs import Referenced
@@ -338,6 +339,11 @@ class OpenedVersion:
         location = store.uri if uri is None or uri.rstrip("/") == "memory:" else uri
         return cls(views, location, storage_options, dict(scan_defaults or {}))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A number alone could be that of another dataset, made in the place of this one.
+        place = (self.store, self.manifest.identity)
+        return (_reopened, (*place, self.uri, self.storage_options, self.scan_defaults))
+
     @property
     def snapshot(self) -> Snapshot:
         """The version without cached file metadata."""
@@ -402,6 +408,17 @@ class OpenedVersion:
         if target.store is self.store:
             return self.at(target.manifest)
         return replace(self.at(target.manifest, target.store), uri=target.store.uri)
+
+
+def _reopened(
+    store: ObjectStore,
+    identity: VersionIdentity,
+    uri: str,
+    options: Mapping[str, str] | None,
+    defaults: Mapping[str, Any],
+) -> OpenedVersion:
+    there = open_same(store, identity)
+    return OpenedVersion.of(store, there, uri=uri, storage_options=options, scan_defaults=defaults)
 
 
 @runtime_checkable
