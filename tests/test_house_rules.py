@@ -22,13 +22,8 @@ import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
 from glaive.dataset.pylance_members import ArrowNamed, PylanceMembers
-from glaive.encodings.registry import (
-    array_encodings,
-    page_layouts,
-    structural_planes,
-    value_encodings,
-    value_planes,
-)
+from glaive.encodings.array_encodings import array_encodings
+from glaive.encodings.registry import page_layouts, structural_planes, value_encodings, value_planes
 from glaive.types import FormatVersion
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -182,8 +182,8 @@ print(sum(name.startswith("glaive") for name in sys.modules))
 UNUSED_TO_APPEND = (
     "llvmlite",
     "pyarrow.compute",
-    "glaive.file.legacy.reader",
-    "glaive.encodings.writing.choice",
+    "glaive.file.legacy",
+    "glaive.encodings.writing.page",
     "glaive.encodings.writing.page",
     "glaive.encodings.writing.string_stats",
     "glaive.file.blob_writer",

@@ -22,10 +22,8 @@ from glaive.arrow.chunked import (
     join_column,
     join_large,
     one_array,
-    row_weights,
     take_rows,
     too_large,
-    weight,
 )
 from glaive.errors import CapacityError, SchemaError
 from glaive.types import MAX_OFFSET
@@ -52,22 +50,6 @@ LISTS = pa.ListArray.from_arrays(
 
 LARGE = pa.array(["x" * 2**26])
 """A text of 64 MiB: 32 of them do not fit one array."""
-
-
-@pytest.mark.parametrize("array", NESTED, ids=lambda array: str(array.type))
-def test_the_weight_of_an_array_is_that_of_its_rows(array: Any) -> None:
-    for start in range(len(array)):
-        part = array[start:]
-        weights = np.broadcast_to(row_weights(part), len(part))
-        assert weights.sum() == weight(part)
-        assert [weight(part[at : at + 1]) for at in range(len(part))] == weights.tolist()
-    assert weight(array[:0]) == 0
-
-
-def test_weights_count_bytes_and_items() -> None:
-    assert row_weights(pa.array(["a", None, "Äb"])).tolist() == [1, 0, 3]
-    assert row_weights(pa.array([["ab", "c"], []])).tolist() == [2 + 3, 0]
-    assert row_weights(pa.array([["ab"]], pa.large_list(pa.large_string()))) == 0
 
 
 def test_rows_are_cut_until_they_fit() -> None:

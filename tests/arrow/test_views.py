@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.damaged_views import equal_views
 
-from glaive.arrow.widths import check_views, cut_views, has_views
+from glaive.arrow.chunked import check_views, cut_views, has_views
 from glaive.errors import CapacityError
 
 TEXTS = equal_views(pa.string_view(), 20, 2**26)
@@ -31,7 +31,7 @@ def test_rows_are_cut_where_their_views_have_many_bytes(column: Any) -> None:
 
 
 def test_each_part_has_as_many_rows_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glaive.arrow.widths._PART_BYTES", 80)
+    monkeypatch.setattr("glaive.arrow.chunked._PART_BYTES", 80)
     texts = pa.array(["a" * 20] * 5 + ["b" * 100] + ["c" * 20] * 3, pa.string_view())
     parts = [part["t"].to_pylist() for part in cut_views(pa.table({"t": texts}))]
     assert [len(part) for part in parts] == [2, 2, 1, 1, 2, 1]

@@ -13,8 +13,8 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.options import AUTOMATIC
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
-from glaive.encodings.writing.choice import fixed_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats
+from glaive.encodings.writing.page import fixed_encoding
 
 PRICES = np.random.default_rng(3).integers(0, 10_000_000, 100_000)
 

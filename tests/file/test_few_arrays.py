@@ -16,7 +16,7 @@ from tests.counted_calls import counted_calls
 from tests.damage import page_message, rewritten
 
 import glaive
-from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.arrow.chunked import has_known_width, value_bytes
 from glaive.errors import UnsupportedFeatureError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns

@@ -12,7 +12,7 @@ from glaive.arrow.build import block_from_array
 from glaive.encodings.levels import Layer, Leaf
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.file.v2.columns import column_tree, number_columns, unshred
-from glaive.file.v2.shred import Shredded, shred
+from glaive.file.v2.writer import Shredded, shred
 from glaive.format.fields import LanceSchema
 from glaive.kernels.native import force_tier
 from glaive.types import Where

@@ -14,8 +14,7 @@ from tests.interop.cases import COLUMNS, SIZES, assert_same, table
 
 import glaive
 from glaive.errors import SchemaError
-from glaive.file.legacy.reader import LegacyFile
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFile, LegacyFileWriter
 from glaive.file.open import open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore

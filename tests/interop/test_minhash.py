@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from glaive.indices import IndexConfig
+from glaive.query import MinHashQuery
 
 import glaive
 from glaive.errors import GlaiveError, IndexKindError, OptionError
 from glaive.file import LanceFileReader
-from glaive.query import MinHashQuery
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
-from glaive.arrow.widths import value_bytes
+from glaive.arrow.chunked import value_bytes
 from glaive.dataset.dataset import LanceDataset
 from glaive.scan.filter_search import FragmentSelection, Search
 from glaive.scan.options import ScanOptions

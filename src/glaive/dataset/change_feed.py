@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import in_parts
-from glaive.arrow.widths import total_width
+from glaive.arrow.chunked import in_parts, total_width
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.dataset.change_plan import (
     ChangedSide,

@@ -15,7 +15,6 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, spread_equal
 from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.integer_sequence import read_numbers
 from glaive.encodings.levels import (
     Layer,
     Leaf,
@@ -45,6 +44,7 @@ from glaive.encodings.protocol import (
     wrong_structure,
 )
 from glaive.encodings.registry import read_encoding, structural_plane, value_plane
+from glaive.encodings.values.sequences import read_numbers
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23

@@ -1,9 +1,10 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
 A decorator registers each class: ``@value_encoding`` in ``glaive.encodings.values``,
-``@page_layout`` in ``pages``, ``@array_encoding`` in ``arrays``, ``@structural_plane``
-and ``@value_plane`` in ``plane_encodings``. Importing a module registers its classes. The registry
-first imports the module with the name on the wire, then all modules of the folder.
+``@page_layout`` in ``pages``, ``@array_encoding`` in ``array_encodings`` and
+``compressed_arrays``, ``@structural_plane`` and ``@value_plane`` in ``plane_encodings``. Importing
+a module registers its classes. The registry first imports the module with the name on the wire,
+then all modules of the folder.
 """
 
 from __future__ import annotations
@@ -13,20 +14,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.array_protocol import ArrayEncoding
     from glaive.encodings.protocol import StructuralPlane, ValuePlane
 
 
 _VALUES: dict[str, type[ValueEncoding]] = {}
 _PAGES: dict[str, type[PageReader]] = {}
-_ARRAYS: dict[str, type[ArrayEncoding]] = {}
 _STRUCTURES: dict[str, type[StructuralPlane]] = {}
 _PLANES: dict[str, type[ValuePlane]] = {}
 
@@ -34,7 +31,8 @@ C = TypeVar("C", bound=type[Any])
 K = TypeVar("K")
 
 
-def _register(classes: dict[str, Any], plural: str, cls: C) -> C:
+def register(classes: dict[str, Any], plural: str, cls: C) -> C:
+    """Put a class into a table under its ``wire_name``."""
     if classes.setdefault(cls.wire_name, cls) is not cls:
         raise TypeError(f"two {plural} claim the wire name {cls.wire_name!r}")
     return cls
@@ -42,60 +40,49 @@ def _register(classes: dict[str, Any], plural: str, cls: C) -> C:
 
 def value_encoding(cls: C) -> C:
     """Class decorator: register a value encoding under its ``wire_name``."""
-    return _register(_VALUES, "encodings", cls)
+    return register(_VALUES, "encodings", cls)
 
 
 def page_layout(cls: C) -> C:
     """Class decorator: register a page layout under its ``wire_name``."""
-    return _register(_PAGES, "page layouts", cls)
-
-
-def array_encoding(cls: C) -> C:
-    """Class decorator: register an array encoding under its ``wire_name``."""
-    return _register(_ARRAYS, "array encodings", cls)
+    return register(_PAGES, "page layouts", cls)
 
 
 def structural_plane(cls: C) -> C:
     """Class decorator: register a structural plane under its ``wire_name``."""
-    return _register(_STRUCTURES, "structural planes", cls)
+    return register(_STRUCTURES, "structural planes", cls)
 
 
 def value_plane(cls: C) -> C:
     """Class decorator: register a value plane under its ``wire_name``."""
-    return _register(_PLANES, "value planes", cls)
+    return register(_PLANES, "value planes", cls)
 
 
 @cache
 def value_encodings() -> dict[str, type[ValueEncoding]]:
     """Return all value encodings by wire name."""
-    return _all(_VALUES, "values")
+    return all_classes(_VALUES, "values")
 
 
 @cache
 def page_layouts() -> dict[str, type[PageReader]]:
     """Return all page layouts by wire name."""
-    return _all(_PAGES, "pages")
-
-
-@cache
-def array_encodings() -> dict[str, type[ArrayEncoding]]:
-    """Return all array encodings by wire name."""
-    return _all(_ARRAYS, "arrays")
+    return all_classes(_PAGES, "pages")
 
 
 @cache
 def structural_planes() -> dict[str, type[StructuralPlane]]:
     """Return all structural planes by wire name."""
-    return _all(_STRUCTURES, "plane_encodings")
+    return all_classes(_STRUCTURES, "plane_encodings")
 
 
 @cache
 def value_planes() -> dict[str, type[ValuePlane]]:
     """Return all value planes by wire name."""
-    return _all(_PLANES, "plane_encodings")
+    return all_classes(_PLANES, "plane_encodings")
 
 
-def _all(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
+def all_classes(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
     """Import all modules of a folder, or a module; return the classes of one of its tables."""
     from pkgutil import iter_modules
 
@@ -120,7 +107,7 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
         within one of its own kind.
     """
     name = message.WhichOneof("compression")
-    cls = _VALUES.get(name) or _known(_VALUES, "values", name, "value encoding", where)
+    cls = _VALUES.get(name) or known_class(_VALUES, "values", name, "value encoding", where)
     encoding = cls.from_wire(getattr(message, name), where)
     # Few bytes for each of a chain could multiply what the inner-most stands for, and what it takes
     # to decode that. Lists and structs follow the type.
@@ -149,7 +136,7 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
     if message.DESCRIPTOR.name == "PlanarLayout":
         return _open_planar(message, page)
     name = message.WhichOneof("layout")
-    cls = _PAGES.get(name) or _known(_PAGES, "pages", name, "page layout", page.where)
+    cls = _PAGES.get(name) or known_class(_PAGES, "pages", name, "page layout", page.where)
     return cls.from_wire(getattr(message, name), page)
 
 
@@ -169,30 +156,6 @@ def _open_planar(message: Any, page: PageBytes) -> PageReader:
     )
 
 
-def read_array(
-    message: Any, kind: pa.DataType, count: int | None, page: PageBytes, *, top: bool = False
-) -> ArrayEncoding:
-    """Turn a wire ``ArrayEncoding`` into the encoding of ``count`` values of ``kind``.
-
-    Encodings of the shape of nested columns, without values, are allowed at the ``top`` only.
-
-    Raises
-    ------
-    CorruptFileError
-        The message names no encoding, or one that cannot give such values.
-    UnsupportedFeatureError
-        The encoding is one this reader does not know; the message lists those it knows.
-    """
-    name = message.WhichOneof("array_encoding")
-    folder, kind_of = "arrays", "array encoding"
-    cls = _ARRAYS.get(name) or _known(_ARRAYS, folder, name, kind_of, page.where)
-    if cls.structural and not top:
-        raise CorruptFileError(
-            "array encoding", expected=f"values of type {kind}", found=name, where=page.where
-        )
-    return cls.from_wire(getattr(message, name), kind, count, page)
-
-
 # Modules that do not bear the wire name of their class.
 _MODULES = {
     "inline_bitpacking": "bitpack",
@@ -210,7 +173,7 @@ _MODULES = {
 }
 
 
-def _known(
+def known_class(
     classes: dict[str, type[K]], folder: str, name: str | None, kind: str, where: Where
 ) -> type[K]:
     """Import the class that a message names."""
@@ -222,7 +185,7 @@ def _known(
     home = f"{parent.__name__}.{_MODULES.get(name, name)}"
     if hasattr(parent, "__path__") and find_spec(home) is not None:
         import_module(home)
-    known = classes if name in classes else _all(classes, folder)
+    known = classes if name in classes else all_classes(classes, folder)
     try:
         return known[name]
     except KeyError:

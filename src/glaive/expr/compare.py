@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow import compute as pc
 from glaive.arrow.blocks import integer_array, slice_bits
-from glaive.arrow.chunked import as_numpy
+from glaive.arrow.chunked import as_numpy, row_bytes
 from glaive.arrow.conditions import FALSE, IsOneOf, comparable_decimals, float_order
-from glaive.arrow.widths import row_bytes
 from glaive.errors import FilterError
 from glaive.expr.rows import check_list_items, count_rows, largest, map_constants, repeat
 from glaive.kernels.offsets import contains

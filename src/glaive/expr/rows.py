@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from glaive.arrow.chunked import concat_arrays, dictionary_encoded, weight
+from glaive.arrow.chunked import concat_arrays, dictionary_encoded, row_bytes
 from glaive.arrow.conditions import NO_PYTHON_VALUE
-from glaive.arrow.widths import row_bytes
 from glaive.errors import CapacityError, FilterError, GlaiveError
 from glaive.types import MAX_OFFSET
 
@@ -161,11 +160,13 @@ def bytes_of(argument: Any, rows: int) -> int:
     """Bytes of the values of an array, or of a constant repeated for so many rows."""
     if isinstance(argument, pa.Scalar):
         return scalar_bytes(argument) * rows
-    weighed = weight(argument)
+    size = int(argument.nbytes)
     if not pa.types.is_nested(argument.type):
-        return weighed or int(argument.nbytes)
-    # Offsets count items, of which one may have many bytes, or none.
-    return max(weighed, int(argument.nbytes))
+        return size
+    # Nulls of no type take no memory, but offsets count them.
+    sizes = row_bytes(argument, null=1)
+    counted = sizes * len(argument) if isinstance(sizes, int) else int(sizes.sum())
+    return max(size, counted)
 
 
 def largest(argument: Any) -> int:

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits, offset_bits
 from glaive.dataclass import dataclass
+from glaive.encodings.legacy import plain_bits
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.legacy.reader import LegacyFile, number_ids, plain_bits
+from glaive.file.legacy import LegacyFile, number_ids
 from glaive.file.protocol import FileReader
 from glaive.file.v2.reader import FileV2
 from glaive.format.describe import EncodingNode, describe_encoding

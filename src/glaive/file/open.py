@@ -91,7 +91,7 @@ def open_reader(
     verify = verification(store) if verify is None else verify
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):
-        from glaive.file.legacy.reader import LegacyFile
+        from glaive.file.legacy import LegacyFile
 
         return LegacyFile(reader, tail, profile)  # manifests of Lance up to 13 have another size
     if verify == "always":
@@ -148,7 +148,7 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):
-        from glaive.file.legacy.writer import LegacyFileWriter
+        from glaive.file.legacy import LegacyFileWriter
 
         check_columns(schema, version, encoding_options)
         return LegacyFileWriter(
@@ -207,7 +207,7 @@ def _check(schema: LanceSchema, version: str, encoding_options: GivenOptions | N
         check_types(schema, profile)
         column_options(schema, encoding_options, profile)
         return
-    from glaive.file.legacy.writer import check_legacy_types
+    from glaive.file.legacy import check_legacy_types
 
     check_legacy_types(schema)
     if encoding_options:

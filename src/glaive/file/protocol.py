@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import most_bytes, value_bytes
 from glaive.arrow.conditions import Condition
-from glaive.arrow.widths import most_bytes, value_bytes
 from glaive.config import MOST_IMPLIED, USUAL_RATIO
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.options import PageOptions
@@ -608,7 +608,8 @@ class FileColumns:
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value."""
-        return join([column.plan_take(rows) for column in self.columns], list)
+        checked = self.in_proportion(len(rows))
+        return join([and_then(column.plan_take(rows), checked) for column in self.columns], list)
 
 
 # --- Row positions as users give them ---------------------------------------------------

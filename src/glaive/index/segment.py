@@ -14,7 +14,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.widths import has_known_width, total_width
+from glaive.arrow.chunked import has_known_width, total_width
 from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import join

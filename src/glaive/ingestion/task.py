@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.chunked import cut_views
 from glaive.arrow.conditions import python_rows
-from glaive.arrow.widths import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.conform import conform

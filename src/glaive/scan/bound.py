@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
-from glaive.arrow.widths import has_known_width
+from glaive.arrow.chunked import has_known_width
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable, in_proportion
 from glaive.format.blobs import stored

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.chunked import value_bytes
 from glaive.arrow.conditions import HasText
 from glaive.arrow.geometries import GeometryType
-from glaive.arrow.widths import value_bytes
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.expr import tree

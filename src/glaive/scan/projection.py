@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending, flags_of, integer_array
+from glaive.arrow.chunked import RowSizes
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
-from glaive.arrow.widths import RowSizes
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical

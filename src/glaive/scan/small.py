@@ -17,8 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import integer_array, pack_flags
-from glaive.arrow.chunked import join_batches
-from glaive.arrow.widths import value_bytes
+from glaive.arrow.chunked import join_batches, value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
 from glaive.file.v2.reader import PagedColumns

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from glaive.arrow.widths import total_width
+from glaive.arrow.chunked import total_width
 from glaive.dataclass import NamedTuple
 from glaive.dataset.version import version_as_of
 from glaive.errors import SchemaError

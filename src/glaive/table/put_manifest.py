@@ -280,7 +280,7 @@ def _items(
     dictionaries: dict[int, pa.Array] = {}
     if not fields:
         return dictionaries
-    from glaive.file.legacy.reader import LegacyFile
+    from glaive.file.legacy import LegacyFile
 
     for fragment in fragments:
         for entry in fragment.files:

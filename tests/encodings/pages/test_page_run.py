@@ -24,8 +24,7 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
-from glaive.arrow.build import block_from_array, to_array
-from glaive.encodings.integer_sequence import expand
+from glaive.arrow.build import block_from_array, expand, to_array
 from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.encodings.integer_sequence import read_numbers
 from glaive.encodings.registry import read_encoding
+from glaive.encodings.values.sequences import read_numbers
 from glaive.encodings.values.variable import Variable
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb

@@ -13,14 +13,20 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.integer_sequence import numbers_of, read_numbers
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns
-from glaive.encodings.values.sequences import Constant, Delta, Dictionary, Range
+from glaive.encodings.values.sequences import (
+    Constant,
+    Delta,
+    Dictionary,
+    Range,
+    numbers_of,
+    read_numbers,
+)
 from glaive.encodings.values.variable import SplitStrings
 from glaive.encodings.writing.planes import encode_numbers
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError

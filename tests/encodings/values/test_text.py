@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.integer_sequence import expand
+from glaive.arrow.build import expand
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.flat import Flat

@@ -12,8 +12,7 @@ from tests.interop.cases import COLUMNS, table
 
 from glaive.arrow.conditions import IsOneOf
 from glaive.errors import CorruptFileError, GlaiveError, NotLanceError
-from glaive.file.legacy.reader import LegacyFile
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFile, LegacyFileWriter
 from glaive.file.open import open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.access import open_store

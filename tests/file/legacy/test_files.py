@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import RowIndexError, SchemaError, UnsupportedFeatureError
-from glaive.file.legacy.reader import LegacyFile
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFile, LegacyFileWriter
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import LegacyFooter

@@ -13,7 +13,7 @@ import pytest
 
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.file import protocol
-from glaive.file.legacy.reader import LegacyFile, number_ids
+from glaive.file.legacy import LegacyFile, number_ids
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import FileColumns
 from glaive.format.field import Field

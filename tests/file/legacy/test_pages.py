@@ -15,7 +15,7 @@ import pytest
 from tests.file_messages import BOTH
 
 import glaive
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFileWriter
 from glaive.file.open import open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import file_pb2, table_pb2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFileWriter
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.encodings.legacy import measure_pages
-from glaive.file.legacy.reader import LegacyFile
-from glaive.file.legacy.writer import LegacyFileWriter
+from glaive.file.legacy import LegacyFile, LegacyFileWriter
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 

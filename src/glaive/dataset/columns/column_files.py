@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import integer_array
-from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, weight
+from glaive.arrow.chunked import concat_arrays, has_known_width, in_parts, take_rows
 from glaive.arrow.validation import check_schema
 from glaive.dataclass import dataclass
 from glaive.dataset.blobs import with_blob_type
@@ -375,7 +375,8 @@ def _with_deleted(
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         field = batch.schema.field(name)
         # A large value is not repeated for many deleted rows.
-        large = weight(array) * repeated > _MAX_REPEATED_BYTES
+        varies = not has_known_width(field.type)
+        large = varies and array.nbytes * repeated > _MAX_REPEATED_BYTES
         at = np.where(live, positions, -1) if large and field.nullable else positions
         columns.append(take_rows(pa.Table.from_arrays([array], schema=pa.schema([field])), at)[0])
     yield from pa.Table.from_arrays(columns, schema=batch.schema).to_batches()

@@ -18,13 +18,13 @@ from glaive.arrow.blocks import inverse_permutation, spread
 from glaive.arrow.chunked import (
     BATCH_BYTES,
     coalesced,
+    cut_views,
     decode_large,
     empty_table,
     join_batches,
     take_rows,
 )
 from glaive.arrow.conditions import IsOneOf, python_values
-from glaive.arrow.widths import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform, match_schema
 from glaive.dataset.writing.plan import WriteOptions

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import array_part, in_parts, too_large
+from glaive.arrow.chunked import array_part, check_views, in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
-from glaive.arrow.widths import check_views
 from glaive.dataset.blobs import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows, lost_member
 from glaive.errors import CapacityError, SchemaError

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import null_count
-from glaive.arrow.widths import cut_views
+from glaive.arrow.chunked import cut_views, null_count
 from glaive.dataset.fragment_metadata import DataFile, FragmentMetadata
 from glaive.dataset.progress_line import note_rows
 from glaive.dataset.writing.conform import conform

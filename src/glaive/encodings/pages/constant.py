@@ -37,7 +37,6 @@ import pyarrow as pa
 from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS, Block, Constant, FixedWidth, Variable, spread
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.levels import (
     Layer,
     Leaf,
@@ -59,6 +58,7 @@ from glaive.encodings.protocol import (
     rows_beyond,
 )
 from glaive.encodings.registry import page_layout, read_encoding
+from glaive.encodings.values.sequences import numbers_of
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels

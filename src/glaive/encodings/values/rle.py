@@ -24,7 +24,6 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded, decompress
-from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import (
     EncodedBlocks,
     EncodedChunks,
@@ -35,7 +34,7 @@ from glaive.encodings.protocol import (
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
-from glaive.encodings.values.sequences import Constant
+from glaive.encodings.values.sequences import Constant, Numbers, numbers_of
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb

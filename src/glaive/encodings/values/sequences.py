@@ -1,8 +1,9 @@
-"""Constant: all values of a block are equal; the value is stored in the message.
+"""Encodings of unsigned numbers in blocks, and of blocks that the message describes.
 
-The blocks themselves are empty.
+Format 2.3 stores positions, counts, indices, offsets and runs with the smallest of them.
 
-Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
+Specification: "Constant" to "Dictionary" in ``docs/format/encodings.md``, and "Number sequences"
+in ``docs/format/planes.md``.
 """
 
 from __future__ import annotations
@@ -12,18 +13,80 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.arrow.build import expand
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Int64s, UInt8s, Where, as_array, as_buffer
+
+Numbers = NDArray[np.unsignedinteger[Any]]
+
+_ZERO = np.zeros(1, np.int64)
+_ZERO.setflags(write=False)
+
+
+def numbers_of(block: Block, bits: int, count: int, what: str, where: Where) -> Numbers:
+    """Return the ``count`` numbers of ``bits`` bits that a block holds.
+
+    Raises
+    ------
+    CorruptFileError
+        The block holds something else; ``what`` names it in the message.
+    """
+    if isinstance(block, blocks.Dictionary):
+        if isinstance(block.items, blocks.Constant):
+            block = blocks.Constant(block.items.value, block.count)
+        else:
+            block = expand(block)
+    dtype = np.dtype(f"<u{bits // 8}")
+    if isinstance(block, blocks.Constant):
+        value = block.value
+        if isinstance(value, FixedWidth) and value.bits == bits and block.count == count:
+            return np.full(count, as_array(value.values, dtype)[0])
+    elif isinstance(block, FixedWidth) and block.bits == bits and block.count == count:
+        return as_array(block.values, dtype)[:count]
+    width = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
+    raise CorruptFileError(
+        what,
+        expected=f"{count} numbers of {bits} bits",
+        found=f"{block.count} values of {width}",
+        where=where,
+    )
+
+
+def read_numbers(
+    encoding: ValueEncoding, data: pa.Buffer, count: int, bits: int, what: str, where: Where
+) -> Numbers:
+    """Read a sequence of ``count`` numbers of ``bits`` bits out of its one block.
+
+    ``data`` is empty for an encoding without payload. The caller has bounded ``count``:
+    encodings without payload hold as many numbers as requested. ``what`` names the sequence in
+    errors.
+
+    Raises
+    ------
+    CorruptFileError
+        The block is damaged, or has another number or width of values.
+    """
+    if count == 0:
+        return np.empty(0, f"<u{bits // 8}")
+    sizes, counts = np.array([data.size], np.int64), np.array([count], np.int64)
+    block = encoding.decode_blocks(data, _ZERO, sizes, counts, where)
+    return numbers_of(block, bits, count, what, where)
+
+
+# --- Constant: all values of a block are equal; the value is stored in the message ------
+# The blocks themselves are empty.
+#
+# Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
 
 
 @value_encoding

@@ -24,7 +24,6 @@ import pyarrow as pa
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.dataclass import dataclass
-from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import (
     ChunkBuffers,
     EncodedBlocks,
@@ -34,6 +33,7 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.values.sequences import numbers_of
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges

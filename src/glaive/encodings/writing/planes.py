@@ -35,8 +35,7 @@ from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns, runs_of
 from glaive.encodings.values.sequences import Constant, Delta, Dictionary, Range
 from glaive.encodings.values.variable import Variable as Plain
-from glaive.encodings.writing.choice import zip_text_encoding
-from glaive.encodings.writing.page import encode_page, single_value
+from glaive.encodings.writing.page import encode_page, single_value, zip_text_encoding
 from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, build_dictionary
 from glaive.errors import SchemaError
 from glaive.format.pb import encodings21_pb2, encodings23_pb2

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Struct, join_bits, pack_flags, spread_equal
-from glaive.arrow.build import all_null, list_array, to_array
+from glaive.arrow.build import all_null, expand, list_array, to_array
 from glaive.arrow.chunked import concat_arrays
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.encodings.integer_sequence import expand
 from glaive.encodings.levels import Layer, LayerStep, Leaf, Slots, layer_steps, list_layers
 from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.pages.miniblock import join_mapped

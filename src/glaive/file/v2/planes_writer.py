@@ -19,8 +19,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.planes import SlotLayer, encode_planar_page, encode_sparse_page
 from glaive.errors import GlaiveError
 from glaive.file.v2.columns import Node
-from glaive.file.v2.shred import list_items, refuse_nulls, shred
-from glaive.file.v2.writer import Columns, FileV2Writer, Symbols
+from glaive.file.v2.writer import Columns, FileV2Writer, Symbols, list_items, refuse_nulls, shred
 from glaive.types import Flags
 
 # --- Shredding into leaves with the slots of every layer: sparse structure, no levels ---

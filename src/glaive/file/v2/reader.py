@@ -27,8 +27,7 @@ from glaive.arrow.blocks import (
     join_bits,
 )
 from glaive.arrow.build import is_stored_as
-from glaive.arrow.chunked import concat_arrays, has_dictionary
-from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.arrow.chunked import concat_arrays, has_dictionary, has_known_width, value_bytes
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.chunks import row_shapes

@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
-from glaive.arrow.build import block_from_array, leaf_bits, offset_bits
-from glaive.arrow.chunked import check_column, concat_arrays, decode_dictionary
+from glaive.arrow.build import block_from_array, leaf_bits, offset_bits, validity_flags
+from glaive.arrow.chunked import check_column, concat_arrays, decode_dictionary, tidy_dictionary
 from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
+from glaive.encodings import levels as repdef
 from glaive.encodings.options import AUTOMATIC, EncodingOptions, read_metadata, read_options
 from glaive.encodings.protocol import EncodedPage
 from glaive.errors import CapacityError, GlaiveError, OptionError, SchemaError
@@ -43,12 +44,116 @@ from glaive.io.checksums import checksum_function
 from glaive.io.pool import ordered_map
 from glaive.io.store import BytesLike, ObjectStore
 from glaive.io.wrapped import AlignedSink
-from glaive.types import ByteRange
+from glaive.types import ByteRange, Flags
 
 if TYPE_CHECKING:
     from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
     from glaive.file.blob_writer import BlobWriter
-    from glaive.file.v2.shred import Shredded
+
+
+# --- Writing files of format 2.x --------------------------------------------------------
+
+# --- Shredding: nested Arrow arrays become leaves with levels ---------------------------
+# Shredding goes from the row inward and ends with one :class:`Shredded` per leaf; the reverse is
+# in :mod:`glaive.file.v2.columns`.
+#
+# Specification: "Levels" in ``docs/format/levels.md``.
+
+
+@dataclass(frozen=True, slots=True)
+class Shredded:
+    """One leaf of a shredded array: its visible values and their levels.
+
+    ``rows`` counts entries where fixed-size lists of structs multiply them.
+    """
+
+    node: Node
+    values: pa.Array
+    levels: repdef.Levels
+    rows: int
+
+
+def shred(node: Node, array: pa.Array) -> list[Shredded]:
+    """Shred one top-level array into its leaves, depth first.
+
+    Raises
+    ------
+    SchemaError
+        A struct without members is null.
+    """
+    leaves: list[Shredded] = []
+    if node.kind == "empty":
+        refuse_nulls(node, validity_flags(array))
+    _shred(node, array, repdef.start(len(array)), leaves, len(array))
+    return leaves
+
+
+def _shred(
+    node: Node, array: Any, entries: repdef.Entries, leaves: list[Shredded], rows: int
+) -> None:
+    if node.kind in ("leaf", "empty"):
+        if pa.types.is_dictionary(array.type):
+            array = tidy_dictionary(array)
+        valid = validity_flags(array) if node.kind == "leaf" else None
+        if node.kind == "empty" or pa.types.is_null(array.type):
+            valid = np.zeros(len(array), np.bool_)
+        if entries.layers:
+            levels = repdef.to_levels(repdef.add_items(entries, valid))
+        else:
+            levels = repdef.flat_levels(valid)
+        leaves.append(Shredded(node, array, levels, rows * node.entries_per_row))
+        return
+    inside = entries
+    if node.kind in ("struct", "fixed"):
+        inside = repdef.add_items(entries, validity_flags(array))
+    if node.kind == "fixed":
+        size = node.sizes[0]
+        items = array.values.slice(array.offset * size, len(array) * size)
+        _shred(node.children[0], items, repdef.multiply(inside, size), leaves, rows)
+        return
+    if node.kind == "struct":
+        if all(leaf.kind == "empty" for leaf in node.leaves()):
+            refuse_nulls(node, validity_flags(array))
+        for at, child in enumerate(node.children):
+            member = array.field(at)
+            if child.kind == "empty":
+                flags, outside = validity_flags(member), validity_flags(array)
+                refuse_nulls(child, flags if flags is None or outside is None else flags | ~outside)
+            _shred(child, member, inside, leaves, rows)
+        return
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    lengths = np.diff(offsets)
+    items = list_items(array).slice(offsets[0], offsets[-1] - offsets[0])
+    inside, keep = repdef.add_lists(entries, lengths, validity_flags(array))
+    if keep is not None:
+        items = items.filter(pa.array(np.repeat(keep, lengths)))
+    _shred(node.children[0], items, inside, leaves, rows)
+
+
+def refuse_nulls(node: Node, valid: Flags | None) -> None:
+    """Refuse null structs without a leaf that has values: no column stores their validity.
+
+    Raises
+    ------
+    SchemaError
+        Not all are valid.
+    """
+    if valid is not None and not valid.all():
+        raise SchemaError(
+            f"column {node.name!r} is a struct without members and has "
+            f"{len(valid) - int(np.count_nonzero(valid))} nulls, which files cannot store. "
+            "Drop the column, or give the struct a member."
+        )
+
+
+def list_items(array: Any) -> Any:
+    """The items of all lists of an array, or the entries of its maps; ignores its offset."""
+    if isinstance(array, pa.MapArray):
+        entries = array.type
+        return pa.StructArray.from_arrays(
+            [array.keys, array.items], fields=[entries.key_field, entries.item_field]
+        )
+    return array.values
 
 
 # --- Dictionary-encoded text that stays encoded while it is copied into other pages -----
@@ -134,7 +239,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
     """
     if not is_passed_through(array.type, kind):
         return array
-    from glaive.encodings.writing.choice import SURE_SHARE
+    from glaive.encodings.writing.page import SURE_SHARE
     from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
 
     used = _used_only(array) if wanted == AUTOMATIC and len(array) >= MIN_VALUES else None
@@ -715,8 +820,6 @@ class FileV2Writer:
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
         """Encode an array into one page per leaf, or several where there are too many levels."""
-        from glaive.file.v2.shred import shred
-
         pages = []
         for leaf in shred(node, array):
             page = self._encode_leaf(leaf, symbols.get(leaf.node.field.id))

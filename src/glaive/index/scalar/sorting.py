@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import dictionary_encoded, weight
+from glaive.arrow.chunked import dictionary_encoded
 from glaive.arrow.conditions import comparable_decimals
 from glaive.config import settings
 from glaive.dataclass import NamedTuple, dataclass
@@ -279,17 +279,15 @@ class _Pending:
 
     def __init__(self) -> None:
         self._batches: list[ValueBatch] = []
-        self._weight = self.nbytes = 0
+        self.nbytes = 0
 
     def has_room(self, batch: ValueBatch, limit: int) -> bool:
         """Whether one array can hold a batch, too, and that in so many bytes."""
-        fits = self._weight + weight(batch.values) <= MAX_OFFSET
-        return fits and bool(self.nbytes + batch.values.nbytes <= limit)
+        return bool(self.nbytes + batch.values.nbytes <= min(limit, MAX_OFFSET))
 
     def add(self, batch: ValueBatch) -> None:
         if len(batch.values):
             self._batches.append(batch)
-            self._weight += weight(batch.values)
             self.nbytes += batch.values.nbytes + batch.rows.nbytes
 
     def sorted(self) -> pa.Table:
@@ -393,7 +391,7 @@ def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[
             rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
         elif not window.is_last:
             rest.append(window.after(room))
-    if sum(weight(batch.values) for batch in taken) > MAX_OFFSET:
+    if sum(batch.values.nbytes for batch in taken) > MAX_OFFSET:
         if max(len(window.batch.rows) for window in windows) > 1:
             return _up_to_bound([window.halved() for window in windows], room)
         return _smallest(windows, room)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import in_parts
-from glaive.arrow.widths import has_known_width
+from glaive.arrow.chunked import has_known_width, in_parts
 from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment, PassedPages

@@ -1,52 +1,282 @@
-"""Array encodings that format 2.0 writes: pages are trees of them."""
+"""Array encodings, of which pages of format 2.0 are trees: the contract, and the plain ones."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, ClassVar, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import cache, partial
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.blocks import pack_flags, slice_bits
-from glaive.arrow.build import all_null, check_implied, null_bytes, offset_bits, validity_flags
-from glaive.arrow.chunked import dictionary_encoded, take_values
+from glaive.arrow.build import all_null, null_bytes, offset_bits
+from glaive.arrow.chunked import concat_arrays, take_values
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.encodings.array_protocol import (
-    ArrayEncoding,
-    BufferRange,
-    Outlet,
-    Source,
-    buffer_number,
-    check_size,
-    wrong_type,
-)
-from glaive.encodings.compression import Scheme, compress, decompress
-from glaive.encodings.predicate import (
-    PagePredicate,
-    RowBits,
-    all_or_none,
-    array_matches,
-    match_array,
-)
-from glaive.encodings.protocol import Fetch, Kept, PageBytes, and_then, join
-from glaive.encodings.registry import array_encoding, read_array
+from glaive.encodings.compression import Scheme, check_decoded, compress, decompress
+from glaive.encodings.predicate import PagePredicate, RowBits, all_or_none, array_matches
+from glaive.encodings.protocol import Fetch, Kept, Latest, PageBytes, RowRuns, and_then, join
+from glaive.encodings.registry import C, all_classes, known_class, register
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels._addresses import check_apart
 from glaive.kernels.full_zip import gather_ranges
-from glaive.kernels.match import test_of_flags
 from glaive.kernels.offsets import (
     NullableOffsets,
     Spans,
     decode_end_offsets,
     encode_end_offsets,
-    expand_dictionary,
     pair_end_offsets,
 )
-from glaive.kernels.strings import Strings
-from glaive.types import MAX_OFFSET, MAX_WIDTH, Flags, Int64s, Where, as_array, as_buffer
+from glaive.types import MAX_OFFSET, MAX_WIDTH, ByteRange, Int64s, Where, as_buffer
+
+T = TypeVar("T")
+
+
+class BufferRange(NamedTuple):
+    """``size`` bytes of buffer number ``buffer`` of a page, from byte ``start`` on."""
+
+    buffer: int
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class Source:
+    """The buffers of one page, and the decoded parts that later calls use again."""
+
+    page: PageBytes
+    latest: Latest = field(default_factory=Latest)
+    """What its column keeps of one page only."""
+
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> Where:
+        """The page, for messages."""
+        return self.page.where
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether the buffers are in memory already."""
+        return self.page.at_hand is not None
+
+    def check_implied(self, size: int) -> None:
+        """Check memory for which the page has no bytes against the limit of a page.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            It is more, and more than ``USUAL_RATIO`` times the bytes of the page.
+        """
+        check_decoded(size, sum(part.size for part in self.page.ranges), self.where)
+
+    def fetch(
+        self, wanted: Sequence[BufferRange], then: Callable[[list[pa.Buffer]], Fetch[T] | T]
+    ) -> Fetch[T] | T:
+        """Call ``then`` with the wanted bytes.
+
+        Raises
+        ------
+        CorruptFileError
+            A range does not lie within its buffer.
+        """
+        ranges = self.page.ranges
+        for number, start, size in wanted:
+            if start < 0 or size < 0 or start + size > ranges[number].size:
+                raise CorruptFileError(
+                    f"page buffer {number}",
+                    expected=f"at least {start + size} bytes",
+                    found=f"{ranges[number].size}",
+                    where=self.where,
+                )
+        buffers = None if self.page.unread else self.page.at_hand
+        if buffers is not None:
+            return then([buffers[number].slice(start, size) for number, start, size in wanted])
+        in_file = [ByteRange(ranges[n].offset + start, size) for n, start, size in wanted]
+        return Fetch(in_file, then)
+
+
+def buffer_number(message: Any, page: PageBytes) -> int:
+    """Return the number of the page buffer that a wire ``Buffer`` names."""
+    if message.buffer_type != 0:
+        raise UnsupportedFeatureError(
+            f"values outside of their page (in {page.where}); this reader knows page buffers "
+            "only. The file was probably written by a newer Lance."
+        )
+    number: int = message.buffer_index
+    if number >= len(page.ranges):
+        raise CorruptFileError(
+            "number of a page buffer",
+            expected=f"below {len(page.ranges)} (the buffers of the page)",
+            found=f"{number}",
+            where=page.where,
+        )
+    return number
+
+
+def check_size(number: int, size: int, page: PageBytes) -> None:
+    """Refuse a page whose buffer ``number`` has less than ``size`` bytes."""
+    if page.ranges[number].size < size:
+        raise CorruptFileError(
+            f"page buffer {number}",
+            expected=f"at least {size} bytes",
+            found=f"{page.ranges[number].size}",
+            where=page.where,
+        )
+
+
+def wrong_type(kind: pa.DataType, found: str, where: Where) -> CorruptFileError:
+    """The error for an encoding that cannot give values of a type."""
+    expected = f"values of type {kind}"
+    return CorruptFileError("array encoding", expected=expected, found=found, where=where)
+
+
+@dataclass(slots=True)
+class Outlet:
+    """Collects the buffers of the page that is being written, in file order."""
+
+    buffers: list[Any] = field(default_factory=list)
+
+    def put(self, buffer: Any) -> int:
+        """Append a buffer; returns its number."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+
+_MOST_IMPLIED = 2**20
+"""Bytes that the page does not have, at most, that are made to find rows, or between rows taken."""
+
+
+class ArrayEncoding(ABC):
+    """Arrays ↔ page buffers; subclasses are frozen dataclasses under ``@array_encoding``."""
+
+    wire_name: ClassVar[str]
+    """Name of the field in the wire's ``ArrayEncoding`` oneof."""
+
+    views: ClassVar[bool] = False
+    """Whether reading buffers in memory costs nothing, as the array only views them."""
+
+    @property
+    def dictionary_encoded(self) -> bool:
+        """Whether it gives dictionary arrays."""
+        return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
+
+    def implied_bytes(self, count: int) -> int:
+        """Memory that ``count`` values take for which the page has no bytes; 0, the default."""
+        return 0
+
+    @property
+    def all_equal(self) -> bool:
+        """Whether any values are as good as others, as all of them are equal, or null."""
+        return False
+
+    structural: ClassVar[bool] = False
+    """Whether it gives the shape of a nested column instead of values."""
+
+    @classmethod
+    @abstractmethod
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Read the configuration from the encoding's own wire message; check it.
+
+        Parameters
+        ----------
+        kind
+            Type of the arrays that it is to decode to.
+        count
+            Number of values it holds; None when only other buffers determine it.
+
+        Raises
+        ------
+        CorruptFileError
+            The encoding cannot give such values, or a buffer is too short for ``count``.
+        """
+
+    @abstractmethod
+    def to_wire(self) -> pb.ArrayEncoding:
+        """Write the configuration, wrapped in ``ArrayEncoding``."""
+
+    @abstractmethod
+    def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
+        """Values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
+
+    def find(
+        self, source: Source, predicate: PagePredicate, start: int, stop: int
+    ) -> RowBits | None:
+        """Which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
+
+        None when reading them is the quickest way. The default reads values of fixed width,
+        and those of dictionary columns, when the buffers are in memory.
+        """
+        if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
+            return None
+        if self.implied_bytes(stop - start) > _MOST_IMPLIED:
+            return None
+        return array_matches(self.read(source, start, stop), predicate, source.where)
+
+    def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
+        """The values at these positions, any order, repeats allowed.
+
+        The default reads the span of the positions when the buffers are in memory, else each
+        run of consecutive positions, and selects from that.
+        """
+        if self.all_equal:
+            return self.read(source, 0, len(rows))
+        first, last = int(rows.min()), int(rows.max())
+        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_IMPLIED:
+            return take_values(self.read(source, first, last + 1), rows - first)
+        runs = RowRuns.of(rows)
+        bounds = zip(
+            runs.wanted[runs.first].tolist(), (runs.wanted[runs.last] + 1).tolist(), strict=True
+        )
+        steps = [self.read(source, first, stop) for first, stop in bounds]
+        return and_then(join(steps, concat_arrays), lambda array: take_values(array, runs.order))
+
+
+# --- Array encodings by the name they have on the wire ----------------------------------
+
+_ARRAYS: dict[str, type[ArrayEncoding]] = {}
+
+
+def array_encoding(cls: C) -> C:
+    """Class decorator: register an array encoding under its ``wire_name``."""
+    return register(_ARRAYS, "array encodings", cls)
+
+
+@cache
+def array_encodings() -> dict[str, type[ArrayEncoding]]:
+    """Return all array encodings by wire name."""
+    return all_classes(_ARRAYS, "compressed_arrays")
+
+
+def read_array(
+    message: Any, kind: pa.DataType, count: int | None, page: PageBytes, *, top: bool = False
+) -> ArrayEncoding:
+    """Turn a wire ``ArrayEncoding`` into the encoding of ``count`` values of ``kind``.
+
+    Encodings of the shape of nested columns, without values, are allowed at the ``top`` only.
+
+    Raises
+    ------
+    CorruptFileError
+        The message names no encoding, or one that cannot give such values.
+    UnsupportedFeatureError
+        The encoding is one this reader does not know; the message lists those it knows.
+    """
+    name = message.WhichOneof("array_encoding")
+    home, kind_of = "compressed_arrays", "array encoding"
+    cls = _ARRAYS.get(name) or known_class(_ARRAYS, home, name, kind_of, page.where)
+    if cls.structural and not top:
+        raise CorruptFileError(
+            "array encoding", expected=f"values of type {kind}", found=name, where=page.where
+        )
+    return cls.from_wire(getattr(message, name), kind, count, page)
+
+
+# --- Array encodings that format 2.0 writes: pages are trees of them --------------------
 
 _SCHEMES: dict[str, Scheme] = {"zstd": "zstd", "lz4": "lz4"}
 _PLAIN = "none"
@@ -653,307 +883,3 @@ class FixedSizeBinary(ArrayEncoding):
         offsets = np.arange(count + 1, dtype=f"<i{bits // 8}") * self.width
         buffers = [None, as_buffer(offsets.astype(f"<i{bits // 8}")), data.buffers()[1]]
         return pa.Array.from_buffers(self.kind, count, buffers, 0)
-
-
-# --- Dictionary: indices into the distinct values of a page -----------------------------
-# =================== ========================================= ====================== column type
-# index                                     null ===================
-# ========================================= ====================== string, binary      k > 0 is
-# item k − 1                       index 0 Arrow dictionary    k is item k
-# an item that is null =================== =========================================
-# ======================
-#
-# Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``.
-
-_MAX_DISTINCT = 99
-"""A page of more distinct strings gets no dictionary: indices are one byte."""
-
-_UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
-
-
-@array_encoding
-@dataclass(frozen=True, slots=True)
-class Dictionary(ArrayEncoding):
-    """``indices`` into ``num_items`` ``items``, which are decoded once per page."""
-
-    wire_name: ClassVar[str] = "dictionary"
-
-    kind: Any
-    indices: ArrayEncoding
-    items: ArrayEncoding
-    num_items: int
-
-    @classmethod
-    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``Dictionary``; the type determines which of the two layouts it has."""
-        index: pa.DataType
-        if pa.types.is_dictionary(kind):
-            index, value = kind.index_type, kind.value_type
-        elif offset_bits(kind) is not None:
-            bits = _index_bits(message.indices)
-            if bits not in _UNSIGNED:
-                raise CorruptFileError(
-                    "dictionary indices",
-                    expected="8, 16, 32 or 64 bits",
-                    found=f"{bits} bits",
-                    where=page.where,
-                )
-            index, value = _UNSIGNED[bits], kind
-        else:
-            raise wrong_type(kind, "a dictionary", page.where)
-        number = message.num_dictionary_items
-        return cls(
-            kind,
-            read_array(message.indices, index, count, page),
-            read_array(message.items, value, number, page),
-            number,
-        )
-
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``Dictionary``."""
-        message = pb.Dictionary(
-            indices=self.indices.to_wire(),
-            items=self.items.to_wire(),
-            num_dictionary_items=self.num_items,
-        )
-        return pb.ArrayEncoding(dictionary=message)
-
-    @classmethod
-    def write_text(cls, array: Any, out: Outlet) -> Self | None:
-        """Put strings into the page as one-byte indices; None when too many are distinct."""
-        if len(array.slice(0, 4 * _MAX_DISTINCT).unique()) > _MAX_DISTINCT + 1:
-            return None
-        encoded = dictionary_encoded(array)
-        items = encoded.dictionary
-        if len(items) > _MAX_DISTINCT:
-            return None
-        numbers = pc.fill_null(encoded.indices.cast(pa.int16()), -1)
-        indices = (np.asarray(numbers) + 1).astype(np.uint8)
-        if not len(items):
-            # Readers need an item: a null one, to which no index points.
-            items = pa.nulls(1, array.type)
-        return cls(
-            array.type,
-            Nullable(pa.uint8(), None, Flat.write(pa.uint8(), as_buffer(indices), out)),
-            Binary.write(items, out),
-            len(items),
-        )
-
-    def implied_bytes(self, count: int) -> int:
-        """See the contract."""
-        return self.indices.implied_bytes(count) + self.items.implied_bytes(self.num_items)
-
-    def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read the indices, and the items unless they are kept."""
-        return self._with_items(source, self.indices.read(source, start, stop))
-
-    def take(self, source: Source, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """Take the indices, and read the items unless they are kept."""
-        return self._with_items(source, self.indices.take(source, rows))
-
-    def find(
-        self, source: Source, predicate: PagePredicate, start: int, stop: int
-    ) -> RowBits | None:
-        """Evaluate it once per item, then look for the indices of those that pass."""
-        if not source.at_hand:
-            return None
-        if pa.types.is_dictionary(self.kind) or predicate.every is not None:
-            return array_matches(self.read(source, start, stop), predicate, source.where)
-        evaluated: _Evaluated | None = source.kept.get(_Evaluated)
-        if evaluated is None or not evaluated.predicate.same(predicate):
-            items = self._read_items(source)
-            entries = predicate.test_entries(items)
-            flags = np.append(entries.nulls, entries.flags)
-            evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
-        indices = _of_text(self.indices.read(source, start, stop))
-        test = test_of_flags(indices.type.bit_width, evaluated.flags)
-        return RowBits(match_array(indices, test, source.where))
-
-    def _read_items(self, source: Source) -> Fetch[Any] | Any:
-        """All items: those that the message alone tells have a limit."""
-        source.check_implied(self.items.implied_bytes(self.num_items))
-        return self.items.read(source, 0, self.num_items)
-
-    def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
-        text = not pa.types.is_dictionary(self.kind)
-        kept: Kept[Any] = source.kept.setdefault(self, Kept())
-        items = kept.get()
-        if items is None:
-
-            def keep(read: Any) -> Any:
-                made = _Text.of(read) if text else _Items.of(read)
-                stored = sum(part.size for part in source.page.ranges)
-                return kept.keep(made, read.nbytes, stored)
-
-            items = and_then(self._read_items(source), keep)
-
-        def finish(parts: list[Any]) -> pa.Array:
-            build = self._text if text else self._dictionary
-            return build(parts[0], parts[1], source.where)
-
-        return join([indices, items], finish)
-
-    def _text(self, indices: Any, items: _Text, where: Where) -> pa.Array:
-        indices = _of_text(indices)
-        count, bits = len(indices), indices.type.bit_width
-        values = indices.buffers()[1].slice(indices.offset * bits // 8)
-        try:
-            strings = expand_dictionary(values, bits, count, items.strings)
-        except IndexError as error:
-            raise _beyond(self.num_items + 1, str(error), where) from None
-        flags = items.valid[as_array(values, np.dtype(f"<u{bits // 8}"))[:count]]
-        nulls = count - int(np.count_nonzero(flags))
-        validity = as_buffer(np.packbits(flags, bitorder="little")) if nulls else None
-        wide = offset_bits(self.kind)
-        offsets = strings.offsets
-        if wide == 32 and strings.data.size > MAX_OFFSET:  # a single value
-            what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
-            raise CapacityError.of(strings.data.size, what, where=where, instead=instead)
-        if strings.offset_bits != wide:
-            ends = as_array(offsets, np.dtype(f"<i{strings.offset_bits // 8}"))
-            offsets = as_buffer(ends.astype(f"<i{(wide or 32) // 8}"))
-        return pa.Array.from_buffers(self.kind, count, [validity, offsets, strings.data], nulls)
-
-    def _dictionary(self, indices: Any, items: _Items, where: Where) -> pa.Array:
-        count = len(indices)
-        has_nulls = indices.null_count > 0
-        # Arrow would make floats of integers with nulls.
-        filled = indices.fill_null(0) if has_nulls else indices
-        numbers = np.asarray(filled) if count else np.empty(0, np.int64)
-        if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
-            span = f"indices from {numbers.min()} to {numbers.max()}"
-            raise _beyond(self.num_items, span, where)
-        if items.positions is not None:
-            positions = items.positions[numbers.astype(np.int64)]
-            if has_nulls:
-                positions[np.asarray(indices.is_null())] = -1
-            indices = pa.array(positions, mask=positions < 0).cast(indices.type)
-        return pa.DictionaryArray.from_arrays(
-            indices, items.values, ordered=self.kind.ordered, safe=False
-        )
-
-
-class _Evaluated(NamedTuple):
-    """Which indices pass a predicate: kept, as scans evaluate it range by range."""
-
-    predicate: PagePredicate
-    flags: Flags
-
-
-@dataclass(frozen=True, slots=True)
-class _Items:
-    """Items that are not null, and the position of each stored one among them (-1: null)."""
-
-    values: Any
-    positions: Int64s | None
-
-    @classmethod
-    def of(cls, items: Any) -> Self:
-        valid = validity_flags(items)
-        if valid is None:
-            return cls(items, None)
-        return cls(items.drop_null(), np.where(valid, np.cumsum(valid) - 1, -1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """Items with an empty one in front, the null that index 0 stands for."""
-
-    strings: Strings
-    valid: Any
-
-    @classmethod
-    def of(cls, items: Any) -> Self:
-        bits = offset_bits(items.type) or 32
-        _, offsets, data = items.buffers()
-        ends = as_array(offsets, np.dtype(f"<i{bits // 8}"))[: len(items) + 1]
-        own = validity_flags(items)
-        valid = np.ones(len(items) + 1, np.bool_)
-        valid[0] = False
-        if own is not None:
-            valid[1:] = own
-        return cls(Strings(as_buffer(np.concatenate((ends[:1], ends))), bits, data), valid)
-
-
-def _of_text(indices: Any) -> Any:
-    """Indices into the items of strings: of those that are null the one that stands for a null."""
-    return indices.fill_null(0) if indices.null_count else indices
-
-
-def _index_bits(message: Any) -> int:
-    """Width that the innermost encoding of the indices states."""
-    while (name := message.WhichOneof("array_encoding")) == "nullable":
-        layout = message.nullable.WhichOneof("nullability")
-        if layout not in ("no_nulls", "some_nulls"):
-            return 0
-        message = getattr(message.nullable, layout).values
-    if name == "flat":
-        return int(message.flat.bits_per_value)
-    return int(getattr(getattr(message, name or "flat"), "uncompressed_bits_per_value", 0))
-
-
-def _beyond(number: int, span: str, where: Where) -> CorruptFileError:
-    return CorruptFileError(
-        "dictionary indices", expected=f"numbers below {number}", found=span, where=where
-    )
-
-
-# --- Constant: one value for all rows; read, never written ------------------------------
-# Specification: "Constant" in ``docs/format/arrays.md``; message ``Constant``.
-
-
-@array_encoding
-@dataclass(frozen=True, slots=True)
-class Constant(ArrayEncoding):
-    """The bytes of one value, as a fixed-width number or as a string."""
-
-    wire_name: ClassVar[str] = "constant"
-
-    kind: pa.DataType
-    value: bytes
-
-    @classmethod
-    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``Constant``; a fixed-width value must have the width of the type."""
-        value, bits = message.value, fixed_bits(kind)
-        fits = offset_bits(kind) is not None if bits is None else len(value) == (bits + 7) // 8
-        if not fits:
-            raise wrong_type(kind, f"{len(value)} bytes", page.where)
-        return cls(kind, value)
-
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``Constant``."""
-        return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
-
-    def implied_bytes(self, count: int) -> int:
-        """See the contract."""
-        bits = fixed_bits(self.kind)
-        return count * (8 + len(self.value)) if bits is None else (count * bits + 7) // 8
-
-    @property
-    def all_equal(self) -> bool:
-        """See the contract."""
-        return True
-
-    def read(self, source: Source, start: int, stop: int) -> Any:
-        """Repeat the value."""
-        count, bits = stop - start, offset_bits(self.kind)
-        if bits is None:
-            return self._fixed(count)
-        # Arrow would not notice offsets that wrap around.
-        check_implied(count, 8 * len(self.value), self.kind)
-        offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
-        buffers = [None, offsets, pa.py_buffer(self.value)]
-        value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
-        return take_values(value, np.zeros(count, np.int64))
-
-    def _fixed(self, count: int) -> Any:
-        """A value of fixed width, repeated without positions, which may take far more."""
-        width = fixed_bits(self.kind) or 0
-        check_implied(count, width, self.kind)
-        if width == 1:
-            values = np.full((count + 7) // 8, 255 * (self.value[0] & 1), np.uint8)
-        else:
-            values = np.empty((count, width // 8), np.uint8)
-            values[:] = np.frombuffer(self.value, np.uint8)
-        return pa.Array.from_buffers(self.kind, count, [None, as_buffer(values)], 0)

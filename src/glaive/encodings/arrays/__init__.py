@@ -1,1 +1,0 @@
-"""Array encodings of format 2.0, one module each."""
