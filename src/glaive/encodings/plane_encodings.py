@@ -48,6 +48,7 @@ from glaive.encodings.values.sequences import read_numbers
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
+from glaive.format.wire import copy_fields
 from glaive.types import Flags, Int64s, Where, as_buffer
 
 
@@ -188,12 +189,7 @@ class Chunked(ValuePlane):
             raise wrong_structure("chunked", "levels, since it is dense", "none", page)
         layout = _layout(message, message.num_items)
         layout.layers.extend([pb.RepDefLayer.ValueType(layer) for layer in layers])
-        levels = message.levels
-        if levels.HasField("rep_compression"):
-            layout.rep_compression.CopyFrom(levels.rep_compression)
-        if levels.HasField("def_compression"):
-            layout.def_compression.CopyFrom(levels.def_compression)
-        layout.repetition_index_depth = levels.repetition_index_depth
+        copy_fields(message.levels, layout)
         return MiniBlockPage.from_wire(layout, page)
 
     @classmethod
@@ -209,15 +205,9 @@ class Chunked(ValuePlane):
 
 
 def _layout(message: pb23.ChunkedValues, num_items: int) -> pb.MiniBlockLayout:
-    layout = pb.MiniBlockLayout(
-        value_compression=message.value_compression,
-        num_dictionary_items=message.num_dictionary_items,
-        num_buffers=message.num_buffers,
-        num_items=num_items,
-        has_large_chunk=True,
-    )
-    if message.HasField("dictionary"):
-        layout.dictionary.CopyFrom(message.dictionary)
+    layout = pb.MiniBlockLayout(has_large_chunk=True)
+    copy_fields(message, layout)
+    layout.num_items = num_items
     return layout
 
 
@@ -265,8 +255,7 @@ class Zipped(ValuePlane):
             raise wrong_structure("zipped", "levels, since it is dense", "none", page)
         layout = _full_zip_layout(message, page.where)
         layout.layers.extend([pb.RepDefLayer.ValueType(layer) for layer in layers])
-        layout.bits_rep = message.levels.bits_rep
-        layout.bits_def = message.levels.bits_def
+        copy_fields(message.levels, layout)
         return FullZipPage.from_wire(layout, page)
 
     @classmethod
@@ -295,16 +284,8 @@ def _full_zip_layout(message: pb23.ZippedValues, where: Where) -> pb.FullZipLayo
             found=f"{message.num_items}, {message.num_visible_items} visible",
             where=where,
         )
-    layout = pb.FullZipLayout(
-        num_items=message.num_items,
-        num_visible_items=message.num_visible_items,
-        value_compression=message.value_compression,
-    )
-    width = message.WhichOneof("details")
-    if width == "bits_per_value":
-        layout.bits_per_value = message.bits_per_value
-    elif width == "bits_per_offset":
-        layout.bits_per_offset = message.bits_per_offset
+    layout = pb.FullZipLayout()
+    copy_fields(message, layout)
     return layout
 
 

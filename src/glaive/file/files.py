@@ -34,14 +34,7 @@ from glaive.errors import (
 )
 from glaive.file.layout import BufferLocation, ColumnLayout, FileLayout, PageInfo, file_layout
 from glaive.file.open import create_writer, open_reader
-from glaive.file.protocol import (
-    BoundColumn,
-    BoundColumns,
-    Entries,
-    FileReader,
-    Searchable,
-    positions,
-)
+from glaive.file.protocol import BoundColumn, BoundColumns, Entries, FileReader, positions
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import FileV2Writer
 from glaive.file.versions import profile_of, resolve_version
@@ -123,7 +116,7 @@ class ReaderResults:
 # as text.
 
 
-class ExtensionColumn(Searchable):
+class ExtensionColumn(BoundColumn):
     """One field as an extension type (a ``BoundColumn``)."""
 
     def __init__(self, column: BoundColumn, field: pa.Field) -> None:

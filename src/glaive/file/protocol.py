@@ -90,16 +90,37 @@ Entries = Callable[[pa.Array], pa.BooleanArray]
 """Which of some values pass; called with distinct values of a column, the last of them null."""
 
 
-class Searchable:
-    """What a :class:`BoundColumn` may know beside its values, and what holds where it does not.
+class BoundColumn(ABC):
+    """One top-level field of a file, with all physical columns below it.
 
-    Finds the rows that pass a condition without building an array of their values. By default
-    callers must ``read`` the values and apply the condition's ``mask``.
+    What it may know beside its values has a default: callers must ``read`` the values and apply
+    the condition's ``mask``.
     """
 
     __slots__ = ()
 
     field: pa.Field
+    num_rows: int
+
+    @abstractmethod
+    def cuts(self) -> Int64s:
+        """Row numbers at which pages of this field begin, ascending, both ends included."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
+
+    @abstractmethod
+    def take(self, rows: Int64s) -> pa.Array:
+        """The rows at these positions, in this order, repeats allowed."""
+
+    @abstractmethod
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+
+    @abstractmethod
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
 
     @property
     def value_bytes(self) -> int:
@@ -107,7 +128,7 @@ class Searchable:
         return value_bytes(self.field.type)
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass, ascending.
+        """The rows among ``start`` to ``stop`` that pass, ascending, without an array of them.
 
         Returns
         -------
@@ -151,47 +172,6 @@ class Searchable:
         Reads statistics where the file has them, never values.
         """
         return [RowRange(start, stop)] if start < stop else []
-
-
-class BoundColumn(Protocol):
-    """One top-level field of a file, with all physical columns below it."""
-
-    field: pa.Field
-    num_rows: int
-
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of a decoded value, about; at least 1."""
-
-    def cuts(self) -> Int64s:
-        """Row numbers at which pages of this field begin, ascending, both ends included."""
-
-    def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
-
-    def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order, repeats allowed."""
-
-    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
-
-    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
-
-    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see :class:`Searchable`."""
-
-    def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
-        """``find`` with one bit per row."""
-
-    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value."""
-
-    def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The ranges of ``start`` to ``stop`` in which rows may pass."""
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """``read`` without deleted rows; see :class:`Searchable`."""
 
 
 class BoundColumns(Protocol):
@@ -480,8 +460,8 @@ def _unchecked(array: pa.Array) -> pa.Array:
     return array
 
 
-class BoundField(Searchable, ABC):
-    """A top-level field with all that is stored of it below (a ``BoundColumn``)."""
+class BoundField(BoundColumn):
+    """A top-level field with all that is stored of it below."""
 
     __slots__ = ("_where", "field", "num_rows", "reader")
 
@@ -496,10 +476,6 @@ class BoundField(Searchable, ABC):
     def nbytes(self) -> int:
         """Bytes of memory held after all pages were read from; an estimate."""
 
-    @abstractmethod
-    def cuts(self) -> Int64s:
-        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
-
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
         return run_fetch(self.reader, self.plan_read(start, stop))
@@ -508,14 +484,6 @@ class BoundField(Searchable, ABC):
         """The rows at these positions, in this order."""
         return run_fetch(self.reader, self.plan_take(rows))
 
-    @abstractmethod
-    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
-
-    @abstractmethod
-    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
-
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:
             raise RowIndexError(
@@ -523,7 +491,7 @@ class BoundField(Searchable, ABC):
             )
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        """The rows among ``start`` to ``stop`` that pass; see :class:`BoundColumn`."""
         from glaive.encodings.predicate import page_predicate
 
         return self._search(page_predicate(condition, self.field.type), start, stop)

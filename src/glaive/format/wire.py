@@ -40,6 +40,16 @@ def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: 
     return message
 
 
+def copy_fields(source: Message, target: Message) -> None:
+    """Set the fields of ``target`` that ``source`` has and sets, by name; none is repeated."""
+    names = target.DESCRIPTOR.fields_by_name
+    for field, value in source.ListFields():
+        if field.name in names and isinstance(value, Message):
+            getattr(target, field.name).CopyFrom(value)
+        elif field.name in names:
+            setattr(target, field.name, value)
+
+
 def parse_bitmap(raw: bytes, subject: str, where: object) -> BitMap:
     """Parse a roaring bitmap in the portable layout; raises ``CorruptFileError``."""
     from pyroaring import BitMap

@@ -27,7 +27,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.file.blobs import BlobReference
-from glaive.file.protocol import BoundColumn, Searchable
+from glaive.file.protocol import BoundColumn
 from glaive.format.blobs import (
     DESCRIPTION,
     EXTERNAL,
@@ -397,7 +397,7 @@ _UNKNOWN_BYTES = 1 << 20
 """Taken for the size of a value that is a whole object elsewhere: few are read at a time."""
 
 
-class BlobContentsColumn(Searchable):
+class BlobContentsColumn(BoundColumn):
     """A top-level field with its blobs as values (a ``BoundColumn``)."""
 
     _result = staticmethod(as_binary)

@@ -15,7 +15,7 @@ from glaive.arrow.blocks import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.chunked import has_known_width
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
-from glaive.file.protocol import BoundColumn, BoundColumns, Searchable, in_proportion
+from glaive.file.protocol import BoundColumn, BoundColumns, in_proportion
 from glaive.format.blobs import stored
 from glaive.format.extension import extended
 from glaive.format.field import Field
@@ -305,7 +305,7 @@ def _within(field: Field, homes: dict[int, int], file: int) -> Field:
     return replace(field, children=kept)
 
 
-class _NullColumn(Searchable):
+class _NullColumn(BoundColumn):
     """A column that no file of the fragment has: it was added later."""
 
     def __init__(self, field: pa.Field, rows: int) -> None:
@@ -325,7 +325,7 @@ class _NullColumn(Searchable):
     plan_take = take
 
 
-class _SplitStruct(Searchable):
+class _SplitStruct(BoundColumn):
     """A struct whose members are in several files."""
 
     def __init__(self, field: pa.Field, pieces: Sequence[BoundColumn]) -> None:

@@ -38,9 +38,9 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.page import encode_page, single_value, zip_text_encoding
 from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, build_dictionary
 from glaive.errors import SchemaError
-from glaive.format.pb import encodings21_pb2, encodings23_pb2
 from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
+from glaive.format.wire import copy_fields
 from glaive.kernels._bitpack import out_of_line_sizes
 from glaive.kernels.levels import resolve_lists
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_array, as_buffer
@@ -445,7 +445,7 @@ def encode_planar_page(
         wanted = replace(wanted, structural_encoding=None)
     page = None if sparse else encode_page(array, levels, rows, options, wanted, symbols)
     if page is not None:
-        layout = _page_layout(page)
+        layout = page.layout
         name = layout.WhichOneof("layout")
         if name != "constant_layout":
             return _dense(page, levels.layers)
@@ -480,22 +480,22 @@ def encode_sparse_page(
         Rows, times the dimensions of all fixed-size lists of structs.
     """
     valid = valid_leaves(layers)
-    no_values = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
+    no_values = pb.ValuePlane(no_values=pb.NoValues())
     if not len(array) or (valid is not None and not valid.any()) or _is_empty(array.type):
         return _sparse(no_values, [], layers, rows)
     if wanted.structural_encoding == "sparse":
         wanted = replace(wanted, structural_encoding=None)
     scalar = single_value(array) if options.scalar_constants else None
     if isinstance(scalar, FixedWidth) and not scalar.bits % 8:
-        constant = encodings23_pb2.ConstantValues(scalar=scalar.values.to_pybytes())
+        constant = pb.ConstantValues(scalar=scalar.values.to_pybytes())
         if len(constant.scalar) <= MAX_INLINE:
-            return _sparse(encodings23_pb2.ValuePlane(constant=constant), [], layers, rows)
+            return _sparse(pb.ValuePlane(constant=constant), [], layers, rows)
     count = len(array)
     plain = Levels(None, None, (Layer.ALL_VALID_ITEM,))
     page = encode_page(array, plain, count, options, wanted, symbols)
     if page is None:
         raise SchemaError(f"values of type {array.type} do not fit one page; write fewer rows")
-    layout = _page_layout(page)
+    layout = page.layout
     name = layout.WhichOneof("layout")
     if name == "constant_layout":
         values = _constant(page)
@@ -522,20 +522,19 @@ def encode_sparse_page(
 
 def _indexed(
     array: pa.Array, page: EncodedPage, wanted: EncodingOptions
-) -> tuple[encodings23_pb2.ValuePlane, list[Any]] | None:
+) -> tuple[pb.ValuePlane, list[Any]] | None:
     """The values of a page with a large dictionary as indexed values, if these are smaller."""
-    layout = _page_layout(page).mini_block_layout
+    layout = page.layout.mini_block_layout
     items = layout.num_dictionary_items
     if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < LARGE_ITEMS:
         return None
     encoded = encode_indexed(array, wanted)
     if encoded is None or encoded.size >= sum(map(size_of, page.buffers)):
         return None
-    values = encodings23_pb2.IndexedValues(
-        indices=encoded.indices.encoding.to_wire(),
-        items=_full_zip(_page_layout(encoded.items).full_zip_layout, dense=False),
+    values = pb.IndexedValues(
+        indices=encoded.indices.encoding.to_wire(), items=_zipped(encoded.items, dense=False)
     )
-    return encodings23_pb2.ValuePlane(indexed=values), encoded.buffers
+    return pb.ValuePlane(indexed=values), encoded.buffers
 
 
 def _is_empty(kind: pa.DataType) -> bool:
@@ -546,21 +545,15 @@ def _is_empty(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------- messages
 
 
-def _page_layout(page: EncodedPage) -> encodings21_pb2.PageLayout:
-    if not isinstance(page.layout, encodings21_pb2.PageLayout):
-        raise TypeError("the page already consists of two planes")
-    return page.layout
-
-
-def _constant(page: EncodedPage) -> encodings23_pb2.ValuePlane | None:
+def _constant(page: EncodedPage) -> pb.ValuePlane | None:
     """The value plane of a constant page; None when its value does not fit the message."""
-    layout = _page_layout(page).constant_layout
+    layout = page.layout.constant_layout
     if layout.HasField("inline_value"):
-        constant = encodings23_pb2.ConstantValues(scalar=layout.inline_value)
-        return encodings23_pb2.ValuePlane(constant=constant)
+        constant = pb.ConstantValues(scalar=layout.inline_value)
+        return pb.ValuePlane(constant=constant)
     if len(page.buffers) % 2:
         return None
-    return encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
+    return pb.ValuePlane(no_values=pb.NoValues())
 
 
 def _dense(page: EncodedPage, layers: tuple[Layer, ...]) -> EncodedPage:
@@ -568,75 +561,45 @@ def _dense(page: EncodedPage, layers: tuple[Layer, ...]) -> EncodedPage:
     return _planar(_dense_structure(layers), values, page.buffers, page.rows)
 
 
-def _dense_structure(layers: tuple[Layer, ...]) -> encodings23_pb2.StructuralPlane:
-    numbers = [encodings21_pb2.RepDefLayer.ValueType(layer) for layer in layers]
-    dense = encodings23_pb2.DenseStructure(layers=numbers)
-    return encodings23_pb2.StructuralPlane(dense=dense)
+def _dense_structure(layers: tuple[Layer, ...]) -> pb.StructuralPlane:
+    numbers = [pb21.RepDefLayer.ValueType(layer) for layer in layers]
+    dense = pb.DenseStructure(layers=numbers)
+    return pb.StructuralPlane(dense=dense)
 
 
 def _sparse(
-    values: encodings23_pb2.ValuePlane, buffers: list[Any], layers: Sequence[SlotLayer], rows: int
+    values: pb.ValuePlane, buffers: list[Any], layers: Sequence[SlotLayer], rows: int
 ) -> EncodedPage:
     structure, payloads = write_structure(layers)
-    plane = encodings23_pb2.StructuralPlane(sparse=structure)
+    plane = pb.StructuralPlane(sparse=structure)
     return _planar(plane, values, [*buffers, *payloads], rows)
 
 
 def _planar(
-    structure: encodings23_pb2.StructuralPlane,
-    values: encodings23_pb2.ValuePlane,
-    buffers: list[Any],
-    rows: int,
+    structure: pb.StructuralPlane, values: pb.ValuePlane, buffers: list[Any], rows: int
 ) -> EncodedPage:
-    layout = encodings23_pb2.PlanarLayout(structure=structure, values=values)
+    layout = pb.PlanarLayout(structure=structure, values=values)
     return EncodedPage(layout, buffers, rows)
 
 
-def _value_plane(page: EncodedPage, *, dense: bool) -> encodings23_pb2.ValuePlane:
+def _value_plane(page: EncodedPage, *, dense: bool) -> pb.ValuePlane:
     """The values of a mini-block or full-zip page, with its levels for dense structure."""
-    layout = _page_layout(page)
-    if layout.WhichOneof("layout") == "full_zip_layout":
-        zipped = _full_zip(layout.full_zip_layout, dense=dense)
-        return encodings23_pb2.ValuePlane(zipped=zipped)
-    return encodings23_pb2.ValuePlane(chunked=_chunked(layout.mini_block_layout, dense=dense))
-
-
-def _chunked(
-    layout: encodings21_pb2.MiniBlockLayout, *, dense: bool
-) -> encodings23_pb2.ChunkedValues:
-    chunked = encodings23_pb2.ChunkedValues(
-        value_compression=layout.value_compression,
-        num_dictionary_items=layout.num_dictionary_items,
-        num_buffers=layout.num_buffers,
-    )
-    if layout.HasField("dictionary"):
-        chunked.dictionary.CopyFrom(layout.dictionary)
+    if page.layout.WhichOneof("layout") == "full_zip_layout":
+        return pb.ValuePlane(zipped=_zipped(page, dense=dense))
+    layout, chunked = page.layout.mini_block_layout, pb.ChunkedValues()
+    copy_fields(layout, chunked)
     if dense:
-        chunked.num_items = layout.num_items
-        levels = encodings23_pb2.DenseChunkLevels(
-            repetition_index_depth=layout.repetition_index_depth
-        )
-        if layout.HasField("rep_compression"):
-            levels.rep_compression.CopyFrom(layout.rep_compression)
-        if layout.HasField("def_compression"):
-            levels.def_compression.CopyFrom(layout.def_compression)
-        chunked.levels.CopyFrom(levels)
-    return chunked
-
-
-def _full_zip(
-    layout: encodings21_pb2.FullZipLayout, *, dense: bool
-) -> encodings23_pb2.ZippedValues:
-    zipped = encodings23_pb2.ZippedValues(
-        value_compression=layout.value_compression,
-        num_items=layout.num_items,
-        num_visible_items=layout.num_visible_items,
-    )
-    if layout.WhichOneof("details") == "bits_per_value":
-        zipped.bits_per_value = layout.bits_per_value
+        chunked.levels.SetInParent()
+        copy_fields(layout, chunked.levels)
     else:
-        zipped.bits_per_offset = layout.bits_per_offset
+        chunked.ClearField("num_items")
+    return pb.ValuePlane(chunked=chunked)
+
+
+def _zipped(page: EncodedPage, *, dense: bool) -> pb.ZippedValues:
+    layout, zipped = page.layout.full_zip_layout, pb.ZippedValues()
+    copy_fields(layout, zipped)
     if dense:
-        levels = encodings23_pb2.DenseZipLevels(bits_rep=layout.bits_rep, bits_def=layout.bits_def)
-        zipped.levels.CopyFrom(levels)
+        zipped.levels.SetInParent()
+        copy_fields(layout, zipped.levels)
     return zipped

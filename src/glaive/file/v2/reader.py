@@ -281,7 +281,7 @@ class FieldColumns(BoundField):
         return rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, np.int64), *rows])
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
-        """One bit per row that passes; see ``Searchable``."""
+        """One bit per row that passes; see ``BoundColumn``."""
         from glaive.encodings.predicate import page_predicate
 
         parts = self._matches(page_predicate(condition, self.field.type), start, stop)
@@ -326,7 +326,7 @@ class FieldColumns(BoundField):
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """``read`` without deleted rows, within one page; see ``Searchable``."""
+        """``read`` without deleted rows, within one page; see ``BoundColumn``."""
         self._check_range(start, stop)
         if not self._flat or start == stop:
             return None
