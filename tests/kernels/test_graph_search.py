@@ -14,9 +14,6 @@ from glaive.kernels.graph_search import (
     GraphLevel,
     GraphLevels,
     NodeCodes,
-    ReachedNodes,
-    ReachedRows,
-    RowPlaces,
     Scale,
     compare,
     search_graph,
@@ -156,49 +153,19 @@ def test_where_no_node_is_at_a_distance_none_is_found(tier: Any) -> None:
     assert (found.tolist(), compared.tolist()) == ([], [])
 
 
-def places_of(count: int) -> RowPlaces:
-    number = np.arange(count, dtype=np.int64)
-    return RowPlaces(number % 3, number // 3, (7 * number).astype(np.uint64))
-
-
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("comparison", COMPARISONS)
-def test_nodes_become_rows_where_none_wanted_is_as_far_as_the_next(
-    comparison: str, tier: Any
-) -> None:
+def test_distances_of_nodes_are_scaled(comparison: str, tier: Any) -> None:
     scale = Scale(offset=3, shift=2, factor=-0.5 if comparison in ("product", "bytes") else 0.5)
-    levels, kinds = GraphLevels([level_of(50, 8, 5)]), set()
+    levels = GraphLevels([level_of(50, 8, 5)])
     for seed in range(30):
         nodes = nodes_of(comparison, 50, 6, seed)
         with force_tier(tier):
             found = search_graph(levels, 3, nodes, 12, scale)
-            placed = search_graph(levels, 3, nodes, 12, scale, places=places_of(50), wanted=5)
         compared = compare(nodes.comparison, nodes.codes[found.numbers], nodes.query)
         terms = 0 if nodes.terms is None else nodes.terms[found.numbers]
         expected = 3 + (compared + terms - 2) * np.float32(scale.factor)
         assert found.distances.tolist() == expected.tolist()
-        kinds.add(type(placed))
-        if isinstance(placed, ReachedRows):
-            first = found.numbers[:5].astype(int)
-            assert placed.distance.tolist() == found.distances[:5].tolist()
-            assert placed.next_distance == found.distances[5]
-            assert placed.key.tolist() == (7 * first).tolist()
-            assert placed.fragment.tolist() == (first % 3).tolist()
-            assert placed.row.tolist() == (first // 3).tolist()
-        else:
-            assert placed.numbers.tolist() == found.numbers.tolist()
-            assert (np.diff(found.distances[:6]) == 0).any() or len(found.numbers) < 6
-    assert kinds == {ReachedNodes, ReachedRows}
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_as_many_rows_as_are_kept_come_as_nodes(tier: Any) -> None:
-    nodes = nodes_of("squared", 40, 6, 5)
-    levels = GraphLevels([level_of(40, 6, 5)])
-    with force_tier(tier):
-        found = search_graph(levels, 3, nodes, 8, places=places_of(40), wanted=8)
-    assert isinstance(found, ReachedNodes)
-    assert len(found.numbers) == 8
 
 
 def test_searches_of_one_graph_find_the_same_however_many_were_before() -> None:

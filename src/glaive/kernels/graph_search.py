@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import field
 from struct import pack
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,42 +264,12 @@ class ReachedNodes(NamedTuple):
     distances: Float32s
 
 
-class ReachedRows(NamedTuple):
-    """The rows of the nearest nodes, nearest first, and the distance of the next node."""
-
-    distance: Float32s
-    key: UInt64s
-    fragment: Int64s
-    row: Int64s
-    next_distance: float
-
-
 _AS_COMPARED: Final = Scale()
 
 
-@overload
 def search_graph(
-    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = ...
-) -> ReachedNodes: ...
-
-
-@overload
-def search_graph(
-    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = ..., *,
-    places: RowPlaces | None, wanted: int,
-) -> ReachedNodes | ReachedRows: ...  # fmt: skip
-
-
-def search_graph(
-    levels: GraphLevels,
-    entry: int,
-    nodes: NodeCodes,
-    capacity: int,
-    scale: Scale = _AS_COMPARED,
-    *,
-    places: RowPlaces | None = None,
-    wanted: int = 0,
-) -> ReachedNodes | ReachedRows:
+    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
+) -> ReachedNodes:
     """The nearest nodes that are found; none that is at no distance (NaN) from the query.
 
     Parameters
@@ -310,16 +280,13 @@ def search_graph(
         Nodes to keep on the lowest level, at most :data:`MAX_CAPACITY`.
     scale
         What is compared is scaled by.
-    places
-        Of the nodes. With them the ``wanted`` nearest are returned as rows if there are more, and
-        none of them is as far as the next.
     """
     count = _check(nodes)
     right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
-    if not right or wanted < 0:
+    if not right:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
-    if not levels.fits(count) or not (places is None or places.count == count):
-        raise ValueError(f"levels or rows of other nodes than these {count}")
+    if not levels.fits(count):
+        raise ValueError(f"levels of other nodes than these {count}")
     comparison, codes, query, terms = nodes
     width = codes.shape[1]
     if not use_compiled(capacity * width * 32):
@@ -327,47 +294,20 @@ def search_graph(
         with np.errstate(all="ignore"):
             far = -far if comparison in _PRODUCTS else far
             far = np.float32(scale[0]) + (far - np.float32(scale[1])) * np.float32(scale[2])
-        return _as_rows(found, far, places, wanted) or ReachedNodes(found, far)
-    if places is None or wanted >= capacity:
-        places, wanted = None, 0
+        return ReachedNodes(found, far)
     visited, stamp = levels.visited(count)
-    # Keys, fragments and rows; then distances, nodes, and neighbours of one.
-    begin = 6 * wanted
-    room = np.empty(begin + 2 * capacity + _FRESH, np.int32)
-    floats = room.view(np.float32)
-    table, numbers = levels.located, pack("3d", *scale)
-    placed = b"" if places is None else places.located
-    kept = address(room)
-    first = kept + 4 * begin
-    size, is_sure = graph_loops.search_graph(
+    # Distances, nodes, and neighbours of one.
+    room = np.empty(2 * capacity + _FRESH, np.int32)
+    table, numbers, first = levels.located, pack("3d", *scale), address(room)
+    size = graph_loops.search_graph(
         levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
         visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
         width=width, query=address(query), terms=_place(terms), capacity=capacity,
         distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
-        scale=address(numbers), places=address(placed) if placed else 0, wanted=wanted, kept=kept,
+        scale=address(numbers),
     )  # fmt: skip
     levels.leave(visited, stamp)
-    if is_sure:
-        keys = room[:begin].view(np.uint64)
-        places_of = keys.view(np.int64)
-        return ReachedRows(
-            floats[begin : begin + wanted], keys[:wanted], places_of[wanted : 2 * wanted],
-            places_of[2 * wanted :], floats.item(begin + wanted),
-        )  # fmt: skip
-    begin += capacity
-    return ReachedNodes(room[begin : begin + size], floats[begin - capacity :][:size])
-
-
-def _as_rows(
-    found: NDArray[np.int32], far: Float32s, places: RowPlaces | None, wanted: int
-) -> ReachedRows | None:
-    """The rows of the nearest nodes; None where it is not certain which these are."""
-    if places is None or len(found) <= wanted or not (far[1:][:wanted] > far[:wanted]).all():
-        return None
-    at = found[:wanted]
-    return ReachedRows(
-        far[:wanted], places.key[at], places.fragment[at], places.row[at], far.item(wanted)
-    )
+    return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size])
 
 
 def _search_numpy(

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import index_pb2, table_pb2
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.row_sets import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.vector.coder import encoded_tensor
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.access import open_store
@@ -34,7 +35,9 @@ NODES = [[1, 2], [0], [0, 3], [2, 1], [], [1], [0]]
 
 def model(lengths: list[int]) -> bytes:
     offsets = np.cumsum([0, *lengths])[:-1].tolist()
-    return index_pb2.IVF(offsets=offsets, lengths=lengths).SerializeToString()
+    centroids = encoded_tensor(np.zeros((3, 2), np.float32))
+    made = index_pb2.IVF(offsets=offsets, lengths=lengths, centroids_tensor=centroids)
+    return made.SerializeToString()
 
 
 def codes() -> pa.Table:
@@ -146,8 +149,8 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
     store = open_store("memory://indices")
     out = SegmentWriter(store, VERSION)
     out.put("index.idx", [b"nodes", struct.pack("<qHH4s", 0, 0, 2, b"LANC")])
-    rebuilt = VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
-    assert rebuilt is None
+    with pytest.raises(UnsupportedFeatureError, match="create it again"):
+        VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from glaive.index.vector.coder import (
     ScalarCoder,
     fixed_size_lists,
 )
+from glaive.index.vector.codes import Codes
 from glaive.index.vector.graph import (
     GRAPHS,
     NODE_COLUMNS,
@@ -42,7 +43,7 @@ from glaive.index.vector.graph import (
     without_nodes,
 )
 from glaive.index.vector.model import VectorModel, clusters_of, train_model
-from glaive.index.vector.opened import remap_legacy
+from glaive.index.vector.opened import open_codes, remap_legacy
 from glaive.index.vector.parameters import (
     KINDS,
     TYPE_URL,
@@ -63,7 +64,6 @@ from glaive.index.vector.storage import (
     Partitions,
     Storage,
     VectorColumn,
-    Vectors,
     bytes_of,
     metric_named,
     read_bounds,
@@ -72,6 +72,7 @@ from glaive.index.vector.storage import (
     read_rotation,
     read_tensor,
     row_major,
+    single_precision,
     unpacked,
     with_bytes,
 )
@@ -657,7 +658,7 @@ def remap_vector_index(
         out.copy(segment, index_name)
         _write_codes(storage, new_addresses, kept, out, None, codes_name)
         return RebuiltSegment()
-    graphs = _GraphWriter(Graphs(index, len(storage.partitions)), storage, out, index_name)
+    graphs = _GraphWriter(index, storage, out, index_name)
     _write_codes(storage, new_addresses, kept, out, graphs, codes_name)
     graphs.finish()
     return RebuiltSegment()
@@ -695,10 +696,7 @@ def _write_codes(
             empty = False
         if graphs is not None:
             for partition in range(first, last):
-                own = surviving.rows(partition)
-                begin = int(surviving.bounds[first])
-                codes_here = codes.slice(own.start - begin, own.stop - own.start)
-                graphs.add(partition, kept[storage.partitions.rows(partition)], codes_here)
+                graphs.add(partition, kept[storage.partitions.rows(partition)])
     file.finish()
 
 
@@ -720,21 +718,21 @@ class _GraphWriter:
     """Rebuilds graphs, one partition after the other."""
 
     def __init__(
-        self, graphs: Graphs, storage: Storage, out: SegmentWriter, index_name: str
+        self, index: IndexFile, storage: Storage, out: SegmentWriter, index_name: str
     ) -> None:
-        self._graphs, self._storage, self._out = graphs, storage, out
-        self._index_name = index_name
-        self._vectors: Vectors | None = None
+        self._graphs = Graphs(index, len(storage.partitions))
+        self._storage, self._out, self._index_name = storage, out, index_name
+        self._opened: tuple[Codes, Metric, NDArray[Any]] | None = None
         self._headers: list[str] = []
         self._rows: list[pa.Table] = []
 
-    def add(self, partition: int, kept: Flags, codes: pa.Table) -> None:
-        """Add the graph of a partition; ``codes`` are those of its surviving rows."""
-        header, rows = self._rebuilt(partition, kept, codes)
+    def add(self, partition: int, kept: Flags) -> None:
+        """Add the graph of a partition, of which some rows are kept."""
+        header, rows = self._rebuilt(partition, kept)
         self._headers.append(header)
         self._rows.append(rows)
 
-    def _rebuilt(self, partition: int, kept: Flags, codes: pa.Table) -> tuple[str, pa.Table]:
+    def _rebuilt(self, partition: int, kept: Flags) -> tuple[str, pa.Table]:
         graphs = self._graphs
         rows = graphs.read(partition)
         if not kept.any():
@@ -749,10 +747,18 @@ class _GraphWriter:
                 "a node for each vector",
                 f"{len(rows)} nodes, all of deleted vectors",
             )
-        if self._vectors is None:
-            self._vectors = Vectors(self._storage)
-        vectors = self._vectors.of(codes[self._vectors.column])
-        text, levels = without_nodes(header, levels, kept, vectors, dot=self._vectors.dot)
+        storage = self._storage
+        self._opened = self._opened or open_codes(storage, graphs.file)
+        codes, metric, _ = self._opened
+        dot = metric == "dot" or (metric == "cosine" and storage.column == PLAIN)
+        loaded = codes.load(partition, storage.partitions.rows(partition))[1]
+        with np.errstate(all="ignore"):  # of bounds near the largest number
+            decoded = codes.decoded(partition, loaded, slice(0, len(kept)))
+        vectors = decoded.matrix[kept]
+        if decoded.element == "uint8":
+            vectors = np.unpackbits(vectors, axis=1)
+        wide = single_precision(vectors)
+        text, levels = without_nodes(header, levels, kept, wide, dot=dot)
         return text, rows_of(levels, rows.schema)
 
     def finish(self) -> None:

@@ -59,8 +59,6 @@ from glaive.kernels.graph_search import (
     MAX_WIDTH,
     CodeRows,
     ReachedNodes,
-    ReachedRows,
-    RowPlaces,
     Scale,
     search_graph,
 )
@@ -311,9 +309,7 @@ class OpenedVectorIndex(OpenedIndex):
         partition: LoadedPartition,
         centroid_distance: float,
         capacity: int,
-        places: RowPlaces | None = None,
-        wanted: int = 0,
-    ) -> ReachedNodes | ReachedRows | None:
+    ) -> ReachedNodes | None:
         """Rows of a partition that its graph leads to, the nearest first, with their distances.
 
         None where there is no graph, or comparing all rows is about as quick.
@@ -322,8 +318,6 @@ class OpenedVectorIndex(OpenedIndex):
         ----------
         capacity
             Rows that the search keeps, and returns.
-        places, wanted
-            See :func:`search_graph`.
         """
         graph = partition.graph
         if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
@@ -334,9 +328,7 @@ class OpenedVectorIndex(OpenedIndex):
             return None
         offset, _ = codes.start(prepared, centroid_distance)
         scale = Scale(offset, query[3], query[2])
-        return search_graph(
-            graph.levels, graph.entry, nodes, capacity, scale, places=places, wanted=wanted
-        )
+        return search_graph(graph.levels, graph.entry, nodes, capacity, scale)
 
     def prewarm(self) -> int:
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""
@@ -384,50 +376,99 @@ def read_centroids(
 _TAIL = struct.Struct("<qHH4s")
 _VERSION = (0, 1)
 _LENGTH = struct.Struct("<I")
+_NUMBER_BYTES: Final = 8
+
+
+class LegacyFile:
+    """The file of an IVF-PQ index of an old writer: partitions, then a description of them.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is of another index.
+    CorruptFileError
+        It is damaged.
+    """
+
+    def __init__(self, segment: Segment, name: str) -> None:
+        data = segment.get(name)
+        self.path = segment.store.full(f"{segment.folder}/{name}")
+        index, self.end = self._description(data)
+        if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
+            raise UnsupportedFeatureError(
+                f"{segment.where}: an index of this kind is not read: create it again"
+            )
+        self.index, self.content = index, as_array(data)
+        self.ivf, self.pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
+        self.metric: Metric = METRICS[index.vector_index.metric_type]
+        self.width = width = self.pq.num_sub_vectors * self.pq.num_bits // 8
+        self.lengths = lengths = np.array(self.ivf.lengths, np.int64)
+        offsets = np.array(self.ivf.offsets, np.uint64)
+        good = width > 0 and len(offsets) == len(lengths) and bool((offsets <= self.end).all())
+        self.offsets = offsets.astype(np.int64)
+        room = (self.end - self.offsets) // self.row_bytes if good else lengths
+        # Also together: the same bytes as many partitions would be any number of rows.
+        if not good or (lengths > room).any() or int(lengths.sum()) > self.end // self.row_bytes:
+            raise self.damage(
+                "partitions of an index",
+                f"{len(lengths)} before byte {self.end}",
+                f"{len(offsets)} with codes of {width} bytes, up to {lengths.max(initial=0)} rows",
+            )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row: its codes, and its number."""
+        return self.width + _NUMBER_BYTES
+
+    def damage(self, part: str, expected: str, found: str) -> CorruptFileError:
+        """The error for damage in this file."""
+        return CorruptFileError(part, expected=expected, found=found, where=self.path)
+
+    def partition(self, number: int) -> tuple[RowNumbers, UInt8s]:
+        """The numbers of the rows of a partition, and their codes."""
+        start, rows = int(self.offsets[number]), int(self.lengths[number])
+        codes = self.content[start : start + rows * self.width].reshape(rows, self.width)
+        stored = self.content[start + rows * self.width :][: rows * _NUMBER_BYTES]
+        return np.frombuffer(stored.tobytes(), "<u8").astype(np.uint64), codes
+
+    def _description(self, data: pa.Buffer) -> tuple[index_pb2.Index | None, int]:
+        """The description of an IVF-PQ index (None: of another one), and where it begins."""
+        if data.size < _TAIL.size:
+            raise self.damage("size of an index", f"{_TAIL.size} bytes", f"{data.size}")
+        position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
+        if magic != b"LANC" or (major, minor) != _VERSION:
+            return None, 0
+        if not 0 <= position <= data.size - _TAIL.size - _LENGTH.size:
+            expected = f"a position below {data.size}"
+            raise self.damage("description of an index", expected, f"{position}")
+        (size,) = _LENGTH.unpack(data[position : position + _LENGTH.size])
+        start = position + _LENGTH.size
+        if start + size > data.size - _TAIL.size:
+            expected = f"at most {data.size - _TAIL.size - start} bytes"
+            raise self.damage("description of an index", expected, f"{size}")
+        index = parse(index_pb2.Index(), data[start : start + size], "description", self.path)
+        stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
+        return (index if stages == ["ivf", "pq"] else None), position
 
 
 def remap_legacy(
     segment: Segment, name: str, address_map: AddressMap, out: SegmentWriter
-) -> RebuiltSegment | None:
-    """Remove deleted rows from the partitions of an IVF-PQ index; ``None`` for other indices."""
-    data = segment.get(name)
-    path = segment.store.full(f"{segment.folder}/{name}")
-    index, begin = legacy_description(data, path)
-    if index is None:
-        return None
-    ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
-    width = pq.num_sub_vectors * pq.num_bits // 8
-    lengths = np.array(ivf.lengths, np.int64)
-    offsets = np.array(ivf.offsets, np.uint64)
-    good = width > 0 and len(offsets) == len(lengths) and (offsets <= begin).all()
-    good = good and (lengths <= begin // (width + 8)).all()
-    sizes = lengths * (width + 8 if good else 0)
-    # Also together: the same bytes as many partitions would be any number of rows.
-    if not good or (offsets.astype(np.int64) + sizes > begin).any() or sizes.sum() > begin:
-        found = f"{len(offsets)} with codes of {width} bytes"
-        if good:
-            end = int((offsets.astype(np.int64) + sizes).max(initial=0))
-            found = f"{len(offsets)} of {int(sizes.sum())} bytes, up to byte {end}"
-        raise CorruptFileError(
-            "partitions of an index",
-            expected=f"{len(lengths)} before byte {begin}",
-            found=found,
-            where=path,
-        )
-    content = as_array(data)
+) -> RebuiltSegment:
+    """Remove deleted rows from the partitions of an IVF-PQ index."""
+    file = LegacyFile(segment, name)
     parts: list[UInt8s] = []
-    for at, rows in enumerate(lengths.tolist()):
-        start = int(offsets[at])
-        codes = content[start : start + rows * width].reshape(rows, width)
-        stored = content[start + rows * width :][: rows * 8].copy().view("<u8")
-        new_addresses, kept = address_map.apply(stored.astype(np.uint64, copy=False))
+    lengths = file.lengths.copy()
+    for at in range(len(lengths)):
+        stored, codes = file.partition(at)
+        new_addresses, kept = address_map.apply(stored)
         parts += [codes[kept].reshape(-1), new_addresses[kept].view(np.uint8)]
         lengths[at] = kept.sum()
+    ivf = file.ivf
     del ivf.offsets[:], ivf.lengths[:]
-    ends = np.cumsum(lengths * (width + 8))
-    ivf.offsets.extend((ends - lengths * (width + 8)).tolist())
+    ends = np.cumsum(lengths * file.row_bytes)
+    ivf.offsets.extend((ends - lengths * file.row_bytes).tolist())
     ivf.lengths.extend(lengths.tolist())
-    message = index.SerializeToString()
+    message = file.index.SerializeToString()
     position = int(ends[-1]) if len(ends) else 0
     tail = _TAIL.pack(position, *_VERSION, b"LANC")
     body = np.concatenate(parts).tobytes() if parts else b""
@@ -436,118 +477,37 @@ def remap_legacy(
 
 
 def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
-    """Parameters to build an index like one of one file, by the names of ``create_index``.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        It is not one of product codes.
-    """
-    index, _ = legacy_description(segment.get(name), segment.where)
-    if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
-        raise UnsupportedFeatureError(
-            f"{segment.where}: an index of this kind is not read: create it again"
-        )
-    pq = index.vector_index.stages[1].pq
+    """Parameters to build an index like one of one file, by the names of ``create_index``."""
+    file = LegacyFile(segment, name)
     return {
         "index_type": "IVF_PQ",
-        "metric": METRICS[index.vector_index.metric_type],
-        "num_sub_vectors": pq.num_sub_vectors,
-        "num_bits": pq.num_bits,
+        "metric": file.metric,
+        "num_sub_vectors": file.pq.num_sub_vectors,
+        "num_bits": file.pq.num_bits,
     }
 
 
-def legacy_description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
-    """The description of an IVF-PQ index (None: of another one), and where it begins."""
-    if data.size < _TAIL.size:
-        raise CorruptFileError(
-            "size of an index", expected=f"{_TAIL.size} bytes", found=f"{data.size}", where=path
-        )
-    position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
-    if magic != b"LANC" or (major, minor) != _VERSION:
-        return None, 0
-    if not 0 <= position <= data.size - _TAIL.size - _LENGTH.size:
-        raise CorruptFileError(
-            "description of an index",
-            expected=f"a position below {data.size}",
-            found=f"{position}",
-            where=path,
-        )
-    (size,) = _LENGTH.unpack(data[position : position + _LENGTH.size])
-    start = position + _LENGTH.size
-    if start + size > data.size - _TAIL.size:
-        raise CorruptFileError(
-            "description of an index",
-            expected=f"at most {data.size - _TAIL.size - start} bytes",
-            found=f"{size}",
-            where=path,
-        )
-    index = parse(index_pb2.Index(), data[start : start + size], "description", path)
-    stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
-    return (index if stages == ["ivf", "pq"] else None), position
-
-
-# --- Open vector indices of old writers: product codes in one file ----------------------
-# Specification: "Old indices" in ``docs/format/vector-indices.md``.
-
-_NUMBER_BYTES: Final = 8
-
-
 def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
-    """Read the description of an index of one file, which is read as a whole.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        It is not one of product codes.
-    CorruptFileError
-        It is damaged.
-    """
-    data = segment.get(name)
-    path = segment.store.full(f"{segment.folder}/{name}")
-    index, end = legacy_description(data, path)
-    if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
-        raise UnsupportedFeatureError(
-            f"{segment.where}: an index of this kind is not read: create it again"
-        )
-    metric = METRICS[index.vector_index.metric_type]
-    ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
-
-    def damage(part: str, expected: str, found: str) -> CorruptFileError:
-        return CorruptFileError(part, expected=expected, found=found, where=path)
-
-    lengths, offsets = np.array(ivf.lengths, np.int64), np.array(ivf.offsets, np.uint64)
+    """Read an index of one file, which is read as a whole; errors as of :class:`LegacyFile`."""
+    file = LegacyFile(segment, name)
+    ivf, pq = file.ivf, file.pq
     dimension = int(pq.dimension)
-    width = pq.num_sub_vectors * pq.num_bits // 8
     known = pq.num_bits in (4, 8) and 0 < dimension <= MAX_WIDTH and pq.num_sub_vectors > 0
     if not known or dimension % pq.num_sub_vectors or pq.num_sub_vectors * pq.num_bits % 8:
         found = f"{pq.num_sub_vectors} codes of {pq.num_bits} bits for {dimension} dimensions"
-        raise damage("codes of an index", "codes of 4 or 8 bits", found)
-    row_bytes = width + _NUMBER_BYTES
-    good = len(lengths) == len(offsets) > 0 and bool((offsets <= end).all())
-    good = good and bool((lengths <= (end - offsets.astype(np.int64)) // row_bytes).all())
-    if not good or int(lengths.sum()) > end // row_bytes:  # some bytes would be rows many times
-        raise damage(
-            "partitions of an index",
-            f"partitions before byte {end}",
-            f"{len(offsets)} offsets, {len(lengths)} lengths up to {lengths.max(initial=0)}",
-        )
-    shape = (len(lengths), dimension)
-    centroids = _numbers(ivf.centroids_tensor, ivf.centroids, shape, path)
+        raise file.damage("codes of an index", "codes of 4 or 8 bits", found)
+    if not len(file.lengths):
+        raise file.damage("partitions of an index", "one at least", "none")
+    shape = (len(file.lengths), dimension)
+    centroids = _numbers(ivf.centroids_tensor, ivf.centroids, shape, file.path)
     book_shape = (pq.num_sub_vectors, 1 << pq.num_bits, dimension // pq.num_sub_vectors)
-    book = _numbers(pq.codebook_tensor, pq.codebook, book_shape, path)
-    content = as_array(data)
-
-    def read(number: int, _at: slice) -> tuple[RowNumbers, UInt8s]:
-        start, rows = int(offsets[number]), int(lengths[number])
-        codes = content[start : start + rows * width].reshape(rows, width)
-        stored = content[start + rows * width :][: rows * _NUMBER_BYTES]
-        return np.frombuffer(stored.tobytes(), "<u8").astype(np.uint64), codes.copy()
-
-    partitions = Partitions(ivf, np.concatenate(([0], np.cumsum(lengths))))
-    codes = ProductCodes(read, metric, centroids, book, path)
-    codes.nbytes += len(content)
-    return OpenedVectorIndex(segment, metric, centroids, partitions, codes)
+    book = _numbers(pq.codebook_tensor, pq.codebook, book_shape, file.path)
+    partitions = Partitions(ivf, np.concatenate(([0], np.cumsum(file.lengths))))
+    codes = ProductCodes(
+        lambda number, _at: file.partition(number), file.metric, centroids, book, file.path
+    )
+    codes.nbytes += len(file.content)
+    return OpenedVectorIndex(segment, file.metric, centroids, partitions, codes)
 
 
 def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path: str) -> Float32s:
@@ -584,18 +544,31 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     if not segment.has(codes_name):
         return open_legacy(segment, index_name)
     storage = Storage(segment.open(codes_name))
-    metric = metric_of(storage.metric, storage.file)
     index = segment.open(index_name)
-    model = read_model(index)
-    partitions = storage.partitions
-    centroids = read_centroids(model, len(partitions), metric, index)
+    codes, metric, centroids = open_codes(storage, index)
+    graphs = Graphs(index, len(storage.partitions)) if GRAPHS in index.metadata else None
+    return OpenedVectorIndex(segment, metric, centroids, storage.partitions, codes, graphs=graphs)
+
+
+def open_codes(storage: Storage, index: IndexFile) -> tuple[Codes, Metric, NDArray[Any]]:
+    """What compares the codes of a segment, the distance, and the centroids.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The codes or the distance are not known.
+    CorruptFileError
+        They do not fit the centroids.
+    """
+    metric = metric_of(storage.metric, storage.file)
+    centroids = read_centroids(read_model(index), len(storage.partitions), metric, index)
     dimension = int(centroids.shape[1])
     codes: Codes
     if storage.column == PLAIN:
         codes = PlainCodes(storage, metric, dimension)
     elif metric == "hamming" or dimension > MAX_WIDTH:
         raise UnsupportedFeatureError(
-            f"{segment.where}: codes of {dimension} dimensions are not compared by {metric}"
+            f"{storage.file.path}: codes of {dimension} dimensions are not compared by {metric}"
         )
     elif storage.column == SCALAR:
         codes = ScalarCodes(storage, metric, dimension)
@@ -603,5 +576,4 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
         codes = product_codes(storage, metric, centroids)
     else:
         codes = RabitCodes(storage, metric, centroids)
-    graphs = Graphs(index, len(partitions)) if GRAPHS in index.metadata else None
-    return OpenedVectorIndex(segment, metric, centroids, partitions, codes, graphs=graphs)
+    return codes, metric, centroids

@@ -644,57 +644,6 @@ _FLOATS = {
 }
 
 
-class Vectors:
-    """Turns the codes of one partition into vectors: plain, product or scalar quantised ones.
-
-    Raises
-    ------
-    CorruptFileError
-        The codebook or the bounds are not stored, or do not fit the codes.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self.column = storage.column
-        # For the cosine distance, plain vectors have length one; decoded ones use L2.
-        normalized = storage.metric == "cosine" and self.column == PLAIN
-        self.dot = storage.metric == "dot" or normalized
-        if self.column == PRODUCT:
-            self._codebook = read_codebook(storage)
-        elif self.column == SCALAR:
-            self._start, self._step = read_bounds(storage)
-
-    def of(self, column: pa.ChunkedArray) -> Float32s:
-        """Vectors of all rows of one partition."""
-        if self.column == PRODUCT:
-            codes = bytes_of(column)
-            return self._from_products(row_major(codes) if self._transposed else codes)
-        if self.column == SCALAR:
-            with np.errstate(over="ignore", invalid="ignore"):  # of bounds near the largest number
-                return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
-        array: Any = one_array(column)
-        flat = array.flatten().to_numpy(zero_copy_only=False)
-        if flat.dtype == np.uint8:
-            flat = np.unpackbits(flat)
-        vectors: Float32s = single_precision(flat).reshape(len(column), -1)
-        return vectors
-
-    @property
-    def _transposed(self) -> bool:
-        return bool(self._storage.details.get("transposed"))
-
-    def _from_products(self, codes: UInt8s) -> Float32s:
-        if self._codebook.shape[1] == 16:
-            halves = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
-            halves[:, ::2], halves[:, 1::2] = codes & 15, codes >> 4
-            codes = halves
-        parts, _, width = self._codebook.shape
-        vectors = np.empty((len(codes), parts, width), np.float32)
-        for part in range(parts):
-            vectors[:, part] = self._codebook[part][codes[:, part]]
-        return vectors.reshape(len(codes), -1)
-
-
 def read_codebook(storage: Storage) -> Float32s:
     """The stored codebook, as (parts, entries, elements of a part).
 

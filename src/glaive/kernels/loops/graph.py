@@ -21,12 +21,10 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u32,
-    load_u64,
     prefetch,
     store_f32,
     store_u8,
     store_u32,
-    store_u64,
 )
 
 MAX_EDGES = 1 << 17
@@ -558,34 +556,19 @@ def search_codes(
     return count
 
 
-@kernel
-def keep_rows(places: int, found: int, wanted: int, kept: int) -> None:
-    """Keep where the first nodes are: their keys, fragments and rows, one behind the other."""
-    fragments, rows = load_i64(places + 16), load_i64(places + 24)
-    keys = load_i64(places + 32)
-    for i in range(wanted):
-        node = np.int64(load_i32(found + i * 4))
-        store_u64(kept + i * 8, load_u64(keys + node * 8))
-        store_u64(kept + (wanted + i) * 8, load_u64(fragments + node * 8))
-        store_u64(kept + (2 * wanted + i) * 8, load_u64(rows + node * 8))
-
-
 @kernel_with_sums
 def search_graph(
     levels: int, level_count: int, nodes: int, entry: int, visited: int, stamp: int, kind: int,
     codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
-    fresh: int, scale: int, places: int, wanted: int, kept: int,
-) -> tuple[int, int]:  # fmt: skip
+    fresh: int, scale: int,
+) -> int:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry; returns how many.
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
     ``visited`` has a byte for each node: none is ``stamp`` or, for each further level, one more.
-    ``scale`` has offset, shift and factor, of 64 bits; ``kept`` has room for keys, fragments and
-    rows of those wanted. Neighbours that are no nodes are passed over.
-
-    With ``places``, where the nodes ``wanted`` are is kept, and 1 returned beside, if there
-    are more than these and each is farther than the one before, the first of the others included.
+    ``scale`` has offset, shift and factor, of 64 bits. Neighbours that are no nodes are passed
+    over.
     """
     count = 0
     for number in range(level_count):
@@ -609,10 +592,4 @@ def search_graph(
         if kind in (_PRODUCT, _BYTES):
             far = -far
         store_f32(distances + i * 4, offset + (far - shift) * factor)
-    if not places or count <= wanted:
-        return count, 0
-    for i in range(wanted):
-        if not load_f32(distances + i * 4) < load_f32(distances + i * 4 + 4):
-            return count, 0
-    keep_rows(places, found, wanted, kept)
-    return count, 1
+    return count

@@ -29,14 +29,7 @@ from glaive.kernels.distances import (
     measure_pairs,
     rescore_rows,
 )
-from glaive.kernels.graph_search import (
-    AllowedBits,
-    ReachedNodes,
-    ReachedRows,
-    RowPlaces,
-    ScannedPartition,
-    scan_codes,
-)
+from glaive.kernels.graph_search import AllowedBits, RowPlaces, ScannedPartition, scan_codes
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import (
@@ -369,12 +362,8 @@ class IndexSearch:
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
             reached = None
             if loaded.graph is not None:
-                limit = top.limits.item(number)
-                reached = self._reached(searched, prepared, loaded, distance, places, number, limit)
-            if isinstance(reached, Found):
-                count += len(loaded.rows)
-                top.add(reached, in_order=True)
-            elif reached is not None:
+                reached = self._reached(searched, prepared, loaded, distance, places)
+            if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None and is_plain:
                 offset, weight = start_of(prepared, distance)
@@ -387,11 +376,7 @@ class IndexSearch:
         limit = top.limits.item(number)
         if compared:
             count += sum([part.searched for part in compared])
-            first = self._first(compared[0], number, limit) if len(compared) == 1 else None
-            if first is None:
-                top.add(self._nearest(compared, number, limit))
-            else:
-                top.add(first, in_order=True)
+            top.add(self._nearest(compared, number, limit))
         if scanned and code_query is not None:
             low = self.query.low if self.applies_range else None
             near = scan_codes(
@@ -410,32 +395,19 @@ class IndexSearch:
         loaded: LoadedPartition,
         centroid_distance: float,
         located: RowPlaces,
-        number: int,
-        limit: float,
-    ) -> _Compared | Found | None:
-        """Rows that the graph of a partition leads to; None: too few of them are searched.
-
-        ``Found``: it is certain that these are the nearest of them, none beyond the limit.
-        """
-        share, places = 1.0, None
+    ) -> _Compared | None:
+        """Rows that the graph of a partition leads to; None: too few of them are searched."""
+        share = 1.0
         if self.allowed is not None or located.live is not None:
             some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
             kept = self._kept(located, some)
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
-        elif not self.applies_range or self.query.low is None:
-            places = located
         if not share:
             return None
         # Of the rows that the graph leads to, only those are of use that are searched.
         capacity = ceil(self._capacity / share)
-        found = searched.opened.nearest(
-            prepared, loaded, centroid_distance, capacity, places, self.candidates
-        )
-        if isinstance(found, ReachedRows):
-            if found.next_distance <= limit:
-                return Found(_all(number, self.candidates), *found[:4])
-            found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
-        if not isinstance(found, ReachedNodes):
+        found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
+        if found is None:
             return None
         nodes, distances = found
         kept = self._kept(located, nodes)
@@ -502,19 +474,6 @@ class IndexSearch:
         key = (self.indices.version, segment.stated, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
-
-    def _first(self, part: _Compared, number: int, limit: float) -> Found | None:
-        """The nearest rows of a graph, which come in order; None where two are equally far."""
-        rows, count = part.rows, self.candidates
-        if rows is None or len(rows) <= count:
-            return None
-        # One more than wanted, so that the last is known to be nearer than those behind.
-        far = part.distances[: count + 1]
-        if not bool((far[1:] > far[:-1]).all()) or not far.item(-1) <= limit:
-            return None
-        rows, place = rows[:count], part.places
-        query = _all(number, count)
-        return Found(query, far[:-1], place.key[rows], place.fragment[rows], place.row[rows])
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """The nearest rows of some partitions."""
