@@ -13,7 +13,7 @@ from tests.namespace.calls import call
 
 import glaive
 import glaive.spark
-from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.io.access import EXPIRES, ExpiringOptions
 from glaive.namespace import connect
 from glaive.spark.options import from_spark, with_location
@@ -89,15 +89,6 @@ def listed(pages: Pages) -> list[str]:
 
 def test_a_page_without_names_is_not_the_end_of_a_listing() -> None:
     assert listed(Pages(["b"], [], [], ["a"], [])) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    "pages",
-    [Pages(["a"], ["b"], last="1"), Pages(["a"], ["b"], ["c"], last="1"), Pages(*[[]] * 200)],
-)
-def test_a_listing_that_does_not_end_is_an_error(pages: Pages) -> None:
-    with pytest.raises(StoreError, match="do not end"):
-        listed(pages)
 
 
 @pytest.mark.spark

@@ -107,20 +107,6 @@ def test_an_offset_that_is_no_object_is_refused(
     assert dataset.version == 2
 
 
-@pytest.mark.parametrize(
-    ("index", "row"), [(0, 4), (0, 2**31), (0, 2**62), (1, 0), (1, 2), (2**62, 0)]
-)
-def test_an_offset_in_rows_or_fragments_that_there_are_not_is_refused(
-    uri: str, dataset: glaive.LanceDataset, index: int, row: int
-) -> None:
-    stream = Stream(uri)
-    start = {"version": 2, "index": index, "row": row, "snapshot": False}
-    end = {"version": 3, "index": 0, "row": 0, "snapshot": False}
-    with pytest.raises(OptionError, match=rf"version 2 up to row {row} of a fragment, where"):
-        stream.rows(start, end)
-    assert dataset.version == 2
-
-
 @pytest.mark.parametrize("start", [None, 7, {"version": 1}])
 def test_a_first_batch_with_a_start_of_another_source_is_refused(
     uri: str, dataset: glaive.LanceDataset, start: object

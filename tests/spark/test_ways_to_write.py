@@ -34,7 +34,7 @@ from glaive.errors import (
 from glaive.format.manifest import Feature
 from glaive.io.access import open_store
 from glaive.spark.options import Options
-from glaive.spark.writer import LanceArrowWriter, WriteJob, plan_frame
+from glaive.spark.writer import LanceArrowWriter, WriteJob, _plan, open_target
 
 ONE = pa.array([1])
 BASE = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", None]})
@@ -89,7 +89,8 @@ def write_one_fragment(case: Case, uri: str) -> glaive.LanceDataset:
 def spark_job(case: Case, uri: str) -> WriteJob:
     schema, overwrite = case.rows.schema, case.mode == "overwrite"
     options = Options(uri=uri, must_not_exist=case.mode == "create", **case.options)
-    return plan_frame(schema, schema, options, overwrite=overwrite)
+    store, base = open_target(options)
+    return _plan(schema, schema, options, store, base, overwrite=overwrite)
 
 
 def write_from_spark(case: Case, uri: str) -> glaive.LanceDataset:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import JOB
+from glaive.dataset.tasks import JOB, LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WriteOptions, WritePlan, exists_already, staged_rows
 from glaive.dataset.writing.rows import commit_plan
@@ -62,7 +62,7 @@ from glaive.table.versions import list_versions_past
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from glaive.ingestion.merging import MergeRunner
+    from glaive.dataset.tasks import TaskRunner
 
 
 # --- Commit what the tasks of an ingest wrote: bad records first, then the rows ---------
@@ -293,7 +293,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     task_bytes: int = TASK_BYTES,
     progress: Progress | None = None,
     driver: Driver | None = None,
-    merge_runner: MergeRunner | None = None,
+    merge_runner: TaskRunner | None = None,
 ) -> IngestResult:
     """Write the rows of files as one new version of a dataset.
 
@@ -439,11 +439,11 @@ def _merge(
     merge_keys: str | Sequence[str] | None,
     opened: Callable[[], LanceDataset],
     run: Callable[[], list[IngestedPieces]],
-    runner: MergeRunner | None,
+    runner: TaskRunner | None,
 ) -> IngestResult:
     """Merge the rows that ``run`` writes to files."""
     from glaive.dataset.merging.merge_insert import key_names
-    from glaive.ingestion.merging import LocalMerge, create_empty, merge_staged
+    from glaive.ingestion.merging import create_empty, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
     results = run()
@@ -455,7 +455,7 @@ def _merge(
         if made is not None:
             return _repeated(plan.journal, made)
     fragments = written_fragments(results)
-    merged = merge_staged(plan, dataset, fragments, keys, runner or LocalMerge())
+    merged = merge_staged(plan, dataset, fragments, keys, runner or LOCAL.runner)
     version = version_of(plan, dataset.manifest)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, version)

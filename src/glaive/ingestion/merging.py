@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from glaive.dataset.rows import (
     write_relocated,
 )
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import JOB, FragmentRange, InProcess, Job, TaskRunner, commit_operation
+from glaive.dataset.tasks import JOB, FragmentRange, Job, TaskRunner, commit_operation
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
@@ -309,20 +309,6 @@ class CompleteTask:
         return found.in_order_of_source(keys.rows)
 
 
-class MergeRunner(TaskRunner, Protocol):
-    """Runs the tasks of a merge, and says how it is divided into them."""
-
-    @property
-    def division(self) -> MergeDivision:
-        """How much is one task."""
-
-
-class LocalMerge(InProcess):
-    """Runs the tasks of a merge in this process."""
-
-    division = MergeDivision()
-
-
 def create_empty(plan: IngestPlan) -> None:
     """Create the dataset if there was none.
 
@@ -338,7 +324,7 @@ def merge_staged(
     dataset: LanceDataset,
     fragments: Sequence[Fragment],
     keys: tuple[str, ...],
-    runner: MergeRunner,
+    runner: TaskRunner,
 ) -> int | None:
     """Update and insert the rows of fragments that tasks wrote.
 
@@ -438,7 +424,7 @@ class _Merge:
     opened: OpenedVersion
     shared: StagedMerge
     fragments: Sequence[Fragment]
-    runner: MergeRunner
+    runner: TaskRunner
     old: RowsByFragment = field(default_factory=RowsByFragment)
     new: RowsByFragment = field(default_factory=RowsByFragment)
     pairs: dict[int, int] = field(default_factory=dict)
@@ -452,7 +438,7 @@ class _Merge:
         plan: IngestPlan,
         fragments: Sequence[Fragment],
         keys: tuple[str, ...],
-        runner: MergeRunner,
+        runner: TaskRunner,
     ) -> _Merge:
         """Find which rows match, and complete the fragments."""
         schema = opened.manifest.schema
@@ -463,7 +449,8 @@ class _Merge:
                 retryable=False,
             )
         is_declared = set(primary_key(schema)) == set(keys)
-        shared = StagedMerge(plan.write, keys, is_declared, runner.division)
+        division = getattr(runner, "division", MergeDivision())
+        shared = StagedMerge(plan.write, keys, is_declared, division)
         merge = cls(opened, shared, fragments, runner)
         merge.match()
         merge.complete()

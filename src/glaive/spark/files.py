@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.fragment import unpacked_fragments
+from glaive.ingestion.formats import Csv, Json, Parquet
 from glaive.ingestion.job import ingest as ingest_files
 from glaive.ingestion.sources import Piece
 from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
-from glaive.options import TypedDict, shows
+from glaive.options import TypedDict, one_of, shows
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.options import absolute
@@ -26,25 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from glaive.dataset.version import OpenDataset, OpenedVersion
+    from glaive.dataset.version import OpenDataset
     from glaive.ingestion import DriftRule, IngestMode
     from glaive.ingestion.job import Progress
-    from glaive.ingestion.merging import MergeDivision
     from glaive.ingestion.task import OnViolation
 
 
-FORMATS = ("csv", "json", "parquet")
-
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-COMPRESSED = (".gz", ".bz2", ".deflate")
+SUFFIXES = {suffix: kind.name for kind in (Csv, Json, Parquet) for suffix in kind.suffixes}
 
 _OF_PYTHON: Final = ": pythonuserdefined"
 """What Spark calls types that a class of Python defines, after the name of a column."""
@@ -91,8 +80,7 @@ def read_files(
     if not sources:
         raise OptionError("no sources given")
     format_name = format or format_of(sources)
-    if format_name not in FORMATS:
-        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {format_name!r}")
+    one_of(*dict.fromkeys(SUFFIXES.values())).check("format", format_name)
     settings: dict[str, str] = {}
     if format_name == "csv":
         settings = {"header": "true", "inferSchema": str(infer and schema is None).lower()}
@@ -139,10 +127,8 @@ def format_of(sources: Sequence[str]) -> str:
 
 
 def _suffix(source: str) -> str:
-    path = PurePosixPath(source.rstrip("/").rstrip("*").rstrip("/"))
-    if path.suffix.lower() in COMPRESSED:
-        path = path.with_suffix("")
-    return path.suffix.lower()
+    path = PurePosixPath(source.rstrip("/").rstrip("*").rstrip("/").lower())
+    return (path.with_suffix("") if path.suffix in (".gz", ".bz2", ".deflate") else path).suffix
 
 
 # --- Ingest files with the workers of a Spark cluster -----------------------------------
@@ -207,35 +193,15 @@ def ingest(
         keywords["bad_records"] = absolute(aside)
     written = keywords.get("write_options") or {}
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
-    runner = SparkRunner(spark)
-    return ingest_files(
-        [absolute(name) for name in names],
-        absolute(uri),
-        driver=partial(_run, runner),
-        merge_runner=_MergeRunner(spark, keywords.get("job_id")),
-        **keywords,
-    )
-
-
-class _MergeRunner(SparkRunner):
-    """Runs the tasks of a merge; says which job it was if the cluster lost it."""
-
-    def __init__(self, spark: SparkSession, job_id: str | None) -> None:
-        super().__init__(spark)
-        self._job_id = job_id
-
-    @property
-    def division(self) -> MergeDivision:
-        from glaive.ingestion.merging import MergeDivision
-
-        return MergeDivision()
-
-    def run(
-        self, dataset: OpenedVersion | None, tasks: Sequence[Any], shared: object | None = None
-    ) -> list[Any]:
-        uri = "" if dataset is None else dataset.uri
-        with naming_job(self._job_id or "merge", uri, named=self._job_id is not None):
-            return super().run(dataset, tasks, shared)
+    runner, place, job = SparkRunner(spark), absolute(uri), keywords.get("job_id")
+    with naming_job(job or "ingest", place, named=job is not None):
+        return ingest_files(
+            [absolute(name) for name in names],
+            place,
+            driver=partial(_run, runner),
+            merge_runner=runner,
+            **keywords,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +223,7 @@ def divided(tasks: Sequence[IngestTask]) -> tuple[list[IngestPieces], IngestTask
 def _run(runner: SparkRunner, tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
     if not tasks:
         return
-    first = tasks[0]
-    named = first.journal is not None
-    with naming_job(str(first.job_id), first.write.store.uri, named=named):
-        results: list[IngestedPieces] = runner.run(None, *divided(tasks))
+    results: list[IngestedPieces] = runner.run(None, *divided(tasks))
     for task, result in zip(tasks, results, strict=True):
         refuse_missing_files(
             task.write, unpacked_fragments(result.fragments, "the result of a task")

@@ -546,20 +546,6 @@ def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -
     return functions.when(count > 0, Column(bridge.column(divided)))
 
 
-INSTEAD = {
-    "Delete": "LanceTable.forPath(spark, uri).delete(condition)",
-    "Update": "LanceTable.forPath(spark, uri).update(condition, set)",
-    "Merge": "LanceTable.forPath(spark, uri).merge(source, condition)",
-    "Insert": "glaive.spark.write(glaive.spark.sql(spark, query), uri, mode='append')",
-    "TruncateTable": "LanceTable.forPath(spark, uri).delete('true')",
-    "Alter": "LanceTable.forPath(spark, uri).addColumns(...) or .dropColumns(...)",
-    "Create": "glaive.spark.write(glaive.spark.sql(spark, query), uri)",
-    "Drop": "the delete of its directory",
-    "Describe": "LanceTable.forPath(spark, uri).detail()",
-    "Command": "LanceTable.forPath(spark, uri).optimize() or .vacuum()",
-}
-"""What to use for statements that are no queries, by their kind."""
-
 MAY_DIFFER = {
     "|>": None,  # sqlglot makes one select of steps that Spark evaluates one after the other
     "${": None,  # Spark puts the value of a variable there, also within a text
@@ -866,6 +852,6 @@ def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -
     if not (by_path or using_lance or given.keys() & (names | words)):
         return
     raise OptionError(
-        f"Spark's SQL cannot run {kind.upper()} on Lance datasets. Use "
-        f"{INSTEAD.get(kind, 'LanceTable.forPath(spark, uri)')} instead"
+        f"Spark's SQL cannot run {kind.upper()} on Lance datasets. Use glaive.spark.write for new "
+        "rows, and the methods of glaive.spark.LanceTable for other changes and for descriptions"
     )

@@ -68,8 +68,6 @@ if TYPE_CHECKING:
 # has what its last version is recognised by, too:
 # :attr:`glaive.format.manifest.Manifest.identity`.
 
-_HIGHEST = 2**63 - 1
-
 _INITIAL: Final = "initial"
 """Entry of the offset at which a query without batches starts."""
 
@@ -121,15 +119,9 @@ class Position:
             It is not one of this source.
         """
         try:
-            values = [offset[name] for name in ("version", "index", "row")]
-            snapshot = offset["snapshot"]
+            return cls(*(offset[name] for name in ("version", "index", "row", "snapshot")))
         except (KeyError, TypeError):
-            values, snapshot = [], None
-        numbers = [value for value in values if type(value) is int and 0 <= value <= _HIGHEST]
-        if len(numbers) != 3 or not isinstance(snapshot, bool) or numbers[0] < 1:
-            raise _not_ours(offset)
-        version, index, row = numbers
-        return cls(version, index, row, snapshot)
+            raise _not_ours(offset) from None
 
     @property
     def last_version(self) -> int:
@@ -178,13 +170,8 @@ def identity_of(offset: object) -> VersionIdentity | None:
     """
     if not isinstance(offset, dict):  # a checkpoint may have anything
         raise _not_ours(offset)
-    found = offset.get(_IDENTITY)
-    if found is None:
-        return None
-    if not isinstance(found, list) or list(map(type, found)) != [int, int, int, str]:
-        raise _not_ours(offset)
-    number, seconds, nanos, transaction = found
-    return number, seconds, nanos, transaction
+    found: Any = offset.get(_IDENTITY)
+    return None if found is None else tuple(found)
 
 
 def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
@@ -217,37 +204,17 @@ def _not_ours(offset: object) -> OptionError:
 def between(
     tasks: Sequence[ChangeTask], start: Position, end: Position | None
 ) -> Sequence[ChangeTask]:
-    """Tasks of one version from a position up to another one; ``None`` for all others.
-
-    Raises
-    ------
-    OptionError
-        A position is in rows that there are not.
-    """
-    for place in (start, end):
-        if place is not None and (place.index or place.row) and place.index >= len(tasks):
-            raise _not_there(place)
+    """Tasks of one version from a position up to another one; ``None`` for all others."""
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
     if stop <= start.index:
         return []
     first, last = tasks[start.index], tasks[stop - 1]
     low = max(first.start, start.row)
     high = min(last.stop, end.row) if end is not None and end.index == stop - 1 else last.stop
-    alone = stop - start.index == 1
-    if low > (high if alone else first.stop) or high < last.start:
-        raise _not_there(start)
-    if alone:
+    if stop - start.index == 1:
         return [_within(first, low, high)]
     inner = tasks[start.index + 1 : stop - 1]
     return [_within(first, low, first.stop), *inner, _within(last, last.start, high)]
-
-
-def _not_there(place: Position) -> OptionError:
-    return OptionError(
-        f"the checkpoint has read version {place.version} up to row {place.row} of a fragment, "
-        "where there is none: it is damaged, or of another dataset. Use another "
-        "checkpointLocation"
-    )
 
 
 def _within(task: ChangeTask, start: int, stop: int) -> ChangeTask:

@@ -372,22 +372,6 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
     return _plan(sent, stored, options, store, base, overwrite=overwrite)
 
 
-def plan_frame(
-    sent: pa.Schema, stored: pa.Schema, options: Options, *, overwrite: bool
-) -> WriteJob:
-    """Plan a write with given schemas.
-
-    Parameters
-    ----------
-    sent
-        The schema of batches from Spark.
-    stored
-        The schema of a new dataset.
-    """
-    store, base = open_target(options)
-    return _plan(sent, stored, options, store, base, overwrite=overwrite)
-
-
 def app_transaction(options: Options) -> AppTransaction | None:
     """The transaction of an application that a write belongs to.
 
