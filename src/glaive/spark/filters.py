@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal, getcontext
 from typing import TYPE_CHECKING, Any
@@ -271,6 +271,8 @@ class Column:
         data_type, types = self.type, pa.types
         if data_type is None:
             return None
+        if isinstance(leaf, In):
+            return self._one_of(leaf)
         order = ordered(data_type)
         if order is not None:
             return self._of_order(leaf, order)
@@ -296,8 +298,6 @@ class Column:
     # ----------------------------------------------------------- values in an order
 
     def _of_order(self, leaf: Any, order: Ordered) -> Node | None:
-        if isinstance(leaf, In):
-            return self._one_of_order(leaf.value, order)
         span = order.equal(leaf.value) if type(leaf) in _OPS else None
         if span is None:
             return None
@@ -326,30 +326,24 @@ class Column:
             return Compare(">=", self.operand, order.literal(low))
         return tree.Between(self.operand, order.literal(low), order.literal(high))
 
-    def _one_of_order(self, values: Sequence[Any], order: Ordered) -> Node | None:
+    def _one_of(self, leaf: Any) -> Node | None:
+        """One of several values: constants, and ranges where a value of Spark is several."""
+        values = [value for value in leaf.value if value is not None]
         if len(values) > MAX_IN_VALUES:
             return None
-        single: dict[int, Node] = {}
-        ranges: list[Node] = []
+        items, others = list[Node](), list[Node]()
         for value in values:
-            span = None if value is None else order.equal(value)
-            if span is None:
-                if value is None:
-                    continue
+            test = self.passing(EqualTo(leaf.attribute, value))
+            if test is None:
                 return None
-            low, high = max(span[0], order.least), min(span[1], order.greatest)
-            if low == high:
-                single[low] = order.literal(low)
-            elif low < high:
-                ranges.append(self._between(order, low, high))
-        if len(ranges) > MAX_IN_RANGES:
+            if isinstance(test, Compare) and test.op == "=":
+                items.append(test.right)
+            elif test != NEVER and test not in others:
+                others.append(test)
+        if len(others) > MAX_IN_RANGES:
             return None
-        return self._any_of(single.values(), ranges)
-
-    def _any_of(self, items: Iterable[Node], others: Sequence[Node]) -> Node:
-        items = tuple(items)
-        parts = [tree.InList(self.operand, items), *others] if items else list(others)
-        return tree.either(*parts) if parts else NEVER
+        listed = [tree.InList(self.operand, tuple(items))] if items else []
+        return tree.either(*listed, *others) if items or others else NEVER
 
     # ----------------------------------------------------------------------- floats
 
@@ -358,14 +352,6 @@ class Column:
         low, high = self._float(-math.inf), self._float(math.inf)
         numbers = tree.Between(self.operand, low, high)
         nans = tree.either(Compare(">", self.operand, high), Compare("<", self.operand, low))
-        if isinstance(leaf, In):
-            values = [value for value in leaf.value if value is not None]
-            if len(values) > MAX_IN_VALUES or not all(map(self._is_float, values)):
-                return None
-            others = [nans] if any(map(math.isnan, values)) else []
-            return self._any_of(
-                [self._float(value) for value in values if not math.isnan(value)], others
-            )
         value = leaf.value
         if type(leaf) not in _OPS or not self._is_float(value):
             return None
@@ -395,13 +381,6 @@ class Column:
     # ----------------------------------------------------------------- strings, bytes
 
     def _plain(self, leaf: Any, value_type: type, stored: pa.DataType) -> Node | None:
-        if isinstance(leaf, In):
-            values = [value for value in leaf.value if value is not None]
-            if len(values) > MAX_IN_VALUES or not all(
-                isinstance(value, value_type) for value in values
-            ):
-                return None
-            return self._any_of([Literal(value, stored) for value in values], [])
         if type(leaf) not in _OPS or not isinstance(leaf.value, value_type):
             return None
         return Compare(_OPS[type(leaf)], self.operand, Literal(leaf.value, stored))

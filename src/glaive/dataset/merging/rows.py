@@ -31,7 +31,6 @@ from glaive.dataset.columns.column_files import (
 )
 from glaive.dataset.merging.source import (
     HELD_SHARE,
-    WINDOW_BYTES,
     InsertedKeys,
     Matches,
     MergeClauses,
@@ -696,9 +695,6 @@ class _Merge:
 
         def parts() -> Iterator[pa.Table]:
             for block in blocks:
-                if self._are_few(block):
-                    yield self._at_once(block)
-                    return
                 spans.append((block.start, block.stop))
                 if self.clauses.update:
                     yield from self._updated(block)
@@ -710,24 +706,6 @@ class _Merge:
         dataset = self.dataset
         bases = [base.path for base in dataset.manifest.base_paths.values()]
         return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
-
-    def _are_few(self, block: _Block) -> bool:
-        """Whether all rows to be written are in this block, and fit one window."""
-        rows = self.rows
-        if block.stop - block.start < rows.num_rows or self.source.on_disk:
-            return False
-        whole = is_complete(self.fits, self.dataset.manifest.schema)
-        return whole and (self.num_changed + self.num_inserted) * row_bytes(rows) <= WINDOW_BYTES
-
-    def _at_once(self, block: _Block) -> pa.Table:
-        """Updated rows, in the order of the source, then the inserted ones."""
-        order = [np.empty(0, np.int64)]
-        if self.clauses.update:
-            changed = block.changed.in_order_of_source(block.stop)
-            self.ids.add(changed.ids)
-            order.append(changed.source)
-        order += [np.flatnonzero(np.unpackbits(bits, count=block.stop)) for bits in self.inserted]
-        return gather_rows(self.rows, np.concatenate(order))
 
     def _updated(self, block: _Block) -> Iterator[pa.Table]:
         """Updated rows, in the order of the source."""
