@@ -19,28 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import is_variant
+from pyspark.sql.pandas.types import from_arrow_type, is_variant
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    DateType,
     DayTimeIntervalType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    NullType,
-    ShortType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
     VariantType,
 )
 
@@ -71,29 +60,16 @@ MAX_DECIMAL_DIGITS = 38
 ALIASES = {"float16": "halffloat", "float32": "float", "float64": "double"}
 """Arrow's names of types that have other names in the format."""
 
-SIMPLE: Mapping[pa.DataType, DataType] = {
-    pa.null(): NullType(),
-    pa.bool_(): BooleanType(),
-    pa.int8(): ByteType(),
-    pa.int16(): ShortType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.uint8(): ShortType(),
-    pa.uint16(): IntegerType(),
-    pa.uint32(): LongType(),
-    pa.uint64(): DecimalType(20, 0),
-    pa.float16(): FloatType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.date32(): DateType(),
-    pa.date64(): DateType(),
-    pa.string(): StringType(),
-    pa.large_string(): StringType(),
-    pa.string_view(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.large_binary(): BinaryType(),
-    pa.binary_view(): BinaryType(),
+WIDER: Mapping[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
 }
+"""Types that Spark lacks, and those that have all their values."""
 
 
 def to_spark(schema: pa.Schema) -> StructType:
@@ -226,23 +202,23 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
     types = pa.types
     if types.is_dictionary(data_type):
         return _to_spark_leaf(data_type.value_type, where)
-    if (simple := SIMPLE.get(data_type)) is not None:
-        return simple
-    if types.is_fixed_size_binary(data_type):
-        return BinaryType()
-    if types.is_timestamp(data_type):
-        return TimestampNTZType() if data_type.tz is None else TimestampType()
-    if types.is_time(data_type) and HAS_TIME:
-        return TimeType(6)
-    if types.is_duration(data_type):
-        return DayTimeIntervalType()
     if types.is_decimal(data_type):
         return spark_decimal(data_type) or StringType()
-    raise SchemaError(
-        f"column {where!r}: {SPARK} has no type for {data_type}"
-        f"{'; Spark 4.1 has one' if types.is_time(data_type) else ''}. Name the columns to read: "
-        "option columns='a,b'"
-    )
+    if types.is_uint64(data_type):
+        return DecimalType(20, 0)
+    if types.is_fixed_size_binary(data_type):
+        return BinaryType()
+    if types.is_time(data_type) and HAS_TIME:
+        return TimeType(6)
+    try:
+        plain = WIDER.get(data_type, data_type)
+        return from_arrow_type(plain, prefer_timestamp_ntz=True)
+    except PySparkException:
+        raise SchemaError(
+            f"column {where!r}: {SPARK} has no type for {data_type}"
+            f"{'; Spark 4.1 has one' if types.is_time(data_type) else ''}. Name the columns to "
+            "read: option columns='a,b'"
+        ) from None
 
 
 def spark_decimal(data_type: Any) -> DecimalType | None:
