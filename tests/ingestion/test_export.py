@@ -414,9 +414,9 @@ def test_files_of_spark_are_overwritten(opened: OpenedVersion, tmp_path: Path) -
     ("arguments", "message"),
     [
         ({"format": "xml"}, "format: expected one of parquet"),
-        ({"mode": "replace"}, "mode: expected one of errorifexists"),
+        ({"mode": "replace"}, "mode: expected one of 'errorifexists'"),
         ({"options": {"compresion": "zstd"}}, "did you mean compression"),
-        ({"options": {"compression": "rar"}}, "compression: expected one of zstd"),
+        ({"options": {"compression": "rar"}}, "compression: expected one of 'zstd'"),
         ({"job_id": "../x"}, "job_id: expected up to 128 letters"),
     ],
 )

@@ -16,8 +16,7 @@ from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import pipeline as cli
 from glaive.dataset.versions.refs import Branches
 from glaive.errors import NotFoundError, OptionError
-from glaive.pipeline import RunRecord, Runs, StepContext, StepRecord, load, render_report, run
-from glaive.pipeline import run as plan
+from glaive.pipeline import RunRecord, Runs, StepContext, StepRecord, load, plan, render_report, run
 from glaive.pipeline.report import levels
 from glaive.pipeline.steps import KINDS
 

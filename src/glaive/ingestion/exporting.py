@@ -28,10 +28,11 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
-from glaive.ingestion.sources import known_options, option
+from glaive.ingestion.sources import Configured
 from glaive.io.access import open_store
 from glaive.io.local_sink import final_name
 from glaive.io.store import ObjectStore, Sink
+from glaive.options import SWITCH, Kind, one_of
 from glaive.process import random_bytes
 
 # --- Arrow values as JSON texts, column by column ---------------------------------------
@@ -204,27 +205,24 @@ _NO_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
 """Parts of numbers and times, which are not quoted, and what the writer of Arrow refuses."""
 
 
-class FileFormat(ABC):
-    """A format of files, with the options of its writer; can be pickled.
+def _separator(given: Any) -> str:
+    if len(given) != 1 or _NO_SEPARATOR.match(given):
+        raise ValueError(given)
+    return str(given)
 
-    Parameters
-    ----------
-    options
-        By name.
 
-    Raises
-    ------
-    OptionError
-        An option does not exist, or has an invalid value.
-    """
+_SEPARATOR: Final = Kind(
+    "one ASCII character that is no part of a number or time, and no quote or end of line",
+    _separator,
+)
 
-    name: ClassVar[str]
+
+class FileFormat(Configured, ABC):
+    """A format of files, with the options of its writer; can be pickled."""
+
     suffix: ClassVar[str]
 
-    @abstractmethod
-    def __init__(self, options: Mapping[str, object]) -> None: ...
-
-    def check(self, schema: pa.Schema) -> None:  # noqa: B027  # right for formats with all types
+    def check(self, schema: pa.Schema) -> None:  # right for formats with all types
         """Refuse types that the format lacks; names the column."""
 
     @abstractmethod
@@ -244,9 +242,7 @@ class Parquet(FileFormat):
     name = "parquet"
     suffix = ".parquet"
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ("compression",))
-        self.compression: Any = _one_of(options, "zstd", ("snappy", "gzip", "lz4", "none"))
+    options: ClassVar = {"compression": (one_of("zstd", "snappy", "gzip", "lz4", "none"), "zstd")}
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse types that Arrow has no Parquet for, wherever they are.
@@ -270,7 +266,7 @@ class Parquet(FileFormat):
 
         held: list[pa.RecordBatch] = []
         size = 0
-        with parquet.ParquetWriter(out, schema, compression=self.compression) as writer:
+        with parquet.ParquetWriter(out, schema, compression=self.given.compression) as writer:
             for batch in batches:
                 held.append(batch)
                 size += batch.nbytes
@@ -287,20 +283,13 @@ class Csv(FileFormat):
     name = "csv"
     suffix = ".csv"
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ("header", "sep"))
-        self.header, self.separator = option(options, "header", True), option(options, "sep", ",")
-        if len(self.separator) != 1 or _NO_SEPARATOR.match(self.separator):
-            raise OptionError(
-                "sep: expected one ASCII character that is no part of a number or time, and no "
-                f"quote or end of line, found {self.separator!r:.40}"
-            )
+    options: ClassVar = {"header": (SWITCH, True), "sep": (_SEPARATOR, ",")}
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse nested columns and bytes, and times where the separator is a part of them."""
         for field in schema:
             stored = _stored(field.type)
-            if self.separator == " " and pa.types.is_timestamp(stored):
+            if self.given.sep == " " and pa.types.is_timestamp(stored):
                 raise OptionError(
                     f"sep: times of column {field.name} have spaces, too. Give another character"
                 )
@@ -318,7 +307,7 @@ class Csv(FileFormat):
         from pyarrow import csv
 
         schema = pa.schema([field.with_type(_stored(field.type)) for field in schema])
-        options = csv.WriteOptions(include_header=self.header, delimiter=self.separator)
+        options = csv.WriteOptions(include_header=self.given.header, delimiter=self.given.sep)
         with csv.CSVWriter(out, schema, write_options=options) as writer:
             for batch in batches:
                 columns = [getattr(column, "storage", column) for column in batch.columns]
@@ -333,9 +322,6 @@ class Json(FileFormat):
 
     name = "json"
     suffix = ".json"
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ())
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse bytes."""
@@ -353,9 +339,7 @@ class Arrow(FileFormat):
     name = "arrow"
     suffix = ".arrow"
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ("compression",))
-        self.compression = _one_of(options, "lz4", ("zstd", "none"))
+    options: ClassVar = {"compression": (one_of("lz4", "zstd", "none"), "lz4")}
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """A record batch for each batch.
@@ -363,7 +347,7 @@ class Arrow(FileFormat):
         A file has one dictionary for a column: the first one, to which deltas add the items that
         those of other batches have, too.
         """
-        codec: Any = None if self.compression == "none" else self.compression
+        codec: Any = None if self.given.compression == "none" else self.given.compression
         options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=True)
         encoded = any(map(has_dictionary, schema.types))
         written: pa.RecordBatch | None = None
@@ -403,14 +387,6 @@ def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
     if kind is None:
         raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")
     return kind(options)
-
-
-def _one_of(options: Mapping[str, object], default: str, others: tuple[str, ...]) -> str:
-    value = option(options, "compression", default).lower()
-    if value not in (default, *others):
-        known = ", ".join((default, *others))
-        raise OptionError(f"compression: expected one of {known}, found {value!r}")
-    return value
 
 
 def _with_items_of(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
@@ -523,9 +499,7 @@ def check_mode(mode: object) -> None:
     OptionError
         It is none.
     """
-    known = get_args(ExportMode)
-    if mode not in known:
-        raise OptionError(f"mode: expected one of {', '.join(known)}, found {mode!r}")
+    one_of(*get_args(ExportMode)).check("mode", mode)
 
 
 def _job_of(path: str) -> str | None:

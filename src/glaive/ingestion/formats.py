@@ -29,12 +29,11 @@ from glaive.ingestion.sources import (
     Rows,
     SourceFile,
     SourceFormat,
-    known_options,
     open_source,
-    option,
     refuse_failure,
 )
 from glaive.io.failures import as_store_errors
+from glaive.options import TEXT
 
 _BATCH_ROWS: Final = 64 * 1024
 _BATCH_BYTES: Final = 64 << 20
@@ -82,9 +81,6 @@ class Parquet(SourceFormat):
 
     name = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ())
 
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return columns from the footer. Two requests."""
@@ -200,9 +196,6 @@ class Orc(SourceFormat):
     name = "orc"
     suffixes: ClassVar[tuple[str, ...]] = (".orc",)
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ())
-
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return columns from the footer."""
         with open_source(file) as source:
@@ -276,9 +269,6 @@ class Avro(SourceFormat):
 
     name = "avro"
     suffixes: ClassVar[tuple[str, ...]] = (".avro",)
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ())
 
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return columns from the header."""
@@ -429,15 +419,12 @@ class Binary(SourceFormat):
     """
 
     name = "binary"
+    options: ClassVar = {"content": (TEXT, "content")}
     _extra: ClassVar[tuple[Any, ...]] = ()
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ("content",))
-        self._content = option(options, "content", "content")
 
     def schema(self, file: SourceFile) -> pa.Schema:  # the same for all
         """Return the columns, the same for every file."""
-        return pa.schema([*_FIELDS, *self._extra, blob_field(self._content, nullable=False)])
+        return pa.schema([*_FIELDS, *self._extra, blob_field(self.given.content, nullable=False)])
 
     def read(
         self, piece: Piece, schema: pa.Schema, rejects: Rejects

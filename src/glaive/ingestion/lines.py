@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv as python_csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -18,19 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.dataclass import dataclass
-from glaive.errors import FormatError, OptionError, SchemaError
+from glaive.errors import FormatError, SchemaError
 from glaive.ingestion.sources import (
     Piece,
     Rejects,
     Rows,
     SourceFile,
     SourceFormat,
-    known_options,
     open_source,
-    option,
     refuse_failure,
 )
 from glaive.io.failures import from_system
+from glaive.options import SWITCH, Kind
 from glaive.types import Int64s, as_buffer
 
 # --- Blocks of whole records; the records of a block that cannot be parsed alone ----------
@@ -336,17 +335,29 @@ def _vectors_checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 # --- CSV --------------------------------------------------------------------------------
 
-_OPTIONS = (
-    "sep",
-    "header",
-    "quote",
-    "escape",
-    "null",
-    "decimal",
-    "encoding",
-    "multiline",
-    "timestamp_format",
-)
+_ENCODINGS = "an encoding whose line ends are one byte; files of others are to be converted"
+
+
+def _character(given: Any) -> str:
+    if given and (len(given) != 1 or not given.isascii() or given in "\r\n"):
+        raise ValueError(given)
+    return str(given)
+
+
+def _unicode(given: Any) -> str:
+    str.encode(given)
+    return str(given)
+
+
+def _encoding(given: Any) -> str:
+    with suppress(LookupError):
+        if "\n".encode(given) == b"\n":
+            return str(given)
+    raise ValueError(given)
+
+
+_CHARACTER = Kind("one character of ASCII", _character)
+_TEXT = Kind("a text", _unicode)
 _SEPARATORS = ",;\t|"
 """Characters that are between fields, and hardly ever in the name of an only column."""
 _SLICES = 64
@@ -388,34 +399,17 @@ class Csv(SourceFormat):
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     typed = False
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, _OPTIONS)
-        self._sep = option(options, "sep", "")
-        self._header = option(options, "header", True)
-        self._quote = option(options, "quote", '"')
-        self._escape = option(options, "escape", "")
-        self._null = option(options, "null", "")
-        self._encoding = option(options, "encoding", "utf-8")
-        self._decimal = option(options, "decimal", ".")
-        self._multiline = option(options, "multiline", False) if "multiline" in options else None
-        self._timestamp_format = option(options, "timestamp_format", "")
-        for name in ("sep", "quote", "escape", "decimal"):
-            character = getattr(self, f"_{name}")
-            is_one = len(character) == 1 and character.isascii() and character not in "\r\n"
-            if not is_one and (character or name == "decimal"):
-                raise OptionError(f"{name}: expected one character of ASCII, found {character!r}")
-        for name, text in (("null", self._null), ("timestamp_format", self._timestamp_format)):
-            if text.encode(errors="replace").decode() != text:
-                raise OptionError(f"{name}: {text!r} is no text")
-        try:
-            line_end = "\n".encode(self._encoding)
-        except (LookupError, ValueError):
-            line_end = b""
-        if line_end != b"\n":
-            raise OptionError(
-                f"encoding: {self._encoding!r} is unknown or has line ends of several bytes; "
-                "convert the files to UTF-8"
-            )
+    options: ClassVar = {
+        "sep": (_CHARACTER, ""),
+        "header": (SWITCH, True),
+        "quote": (_CHARACTER, '"'),
+        "escape": (_CHARACTER, ""),
+        "null": (_TEXT, ""),
+        "decimal": (Kind(_CHARACTER.expected, lambda given: _character(given or "none")), "."),
+        "encoding": (Kind(_ENCODINGS, _encoding), "utf-8"),
+        "multiline": (SWITCH, None),
+        "timestamp_format": (_TEXT, ""),
+    }
 
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return names of the first line, and types of the first 4 MiB.
@@ -453,7 +447,7 @@ class Csv(SourceFormat):
         One request for a file of several pieces, if its beginning has to say whether it has any.
         """
         pieces = byte_pieces(file, target_bytes)
-        whole = len(pieces) > 1 and (self._escape or self._head(file).quoted)
+        whole = len(pieces) > 1 and (self.given.escape or self._head(file).quoted)
         return super().pieces(file, target_bytes) if whole else pieces
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
@@ -465,12 +459,14 @@ class Csv(SourceFormat):
         ends = self._ends(quoted=head.quoted)
         convert = partial(self._parse, names=head.names, types=types, file=file)
         hints: list[str] = []
-        last = (self._separator(file) * (len(head.names) - 1) or self._quote * 2).encode() + b"\n"
+        last = (
+            self._separator(file) * (len(head.names) - 1) or self.given.quote * 2
+        ).encode() + b"\n"
 
         def parse(data: bytes) -> pa.Table:
             """Parse records with one of nulls behind them, which an open value would take in."""
             try:
-                if not self._quote or self._quote.encode() not in data:
+                if not self.given.quote or self.given.quote.encode() not in data:
                     return self._completed(convert(data), fields)
                 table = convert(data + last if data.endswith(b"\n") else b"\n".join((data, last)))
                 rows = table.num_rows - 1
@@ -483,7 +479,11 @@ class Csv(SourceFormat):
             except pa.ArrowInvalid as error:
                 reason = _reason(error, head.names)
                 if not hints:  # the first failure is that of a block
-                    late = self._multiline is None and not head.quoted and self._goes_on(data, file)
+                    late = (
+                        self.given.multiline is None
+                        and not head.quoted
+                        and self._goes_on(data, file)
+                    )
                     hints.append(_GOES_ON if late else "")
                 if _GOES_ON not in reason:
                     reason += hints[0]
@@ -495,13 +495,13 @@ class Csv(SourceFormat):
 
     def _ends(self, *, quoted: bool) -> Ends:
         """Return what finds the ends of records, also of those that have several lines."""
-        if not quoted and not self._escape:
+        if not quoted and not self.given.escape:
             return line_ends
-        escaped = re.compile(re.escape(self._escape.encode()) + b".", re.DOTALL)
-        mark = (self._quote or '"').encode()
+        escaped = re.compile(re.escape(self.given.escape.encode()) + b".", re.DOTALL)
+        mark = (self.given.quote or '"').encode()
 
         def ends(data: bytes) -> Int64s:
-            plain = escaped.sub(b"__", data) if self._escape else data
+            plain = escaped.sub(b"__", data) if self.given.escape else data
             found = line_ends(plain)
             if not quoted:
                 return found
@@ -513,9 +513,9 @@ class Csv(SourceFormat):
 
     def _head(self, file: SourceFile) -> _Head:
         """Read the beginning of a file; twice, if that finds values with line ends."""
-        quoted = bool(self._multiline)
+        quoted = bool(self.given.multiline)
         sample = _first_block(file, self._ends(quoted=quoted))
-        if self._multiline is None and self._goes_on(sample, file):
+        if self.given.multiline is None and self._goes_on(sample, file):
             quoted = True
             sample = _first_block(file, self._ends(quoted=True))
         if not sample:
@@ -524,7 +524,7 @@ class Csv(SourceFormat):
         end = int(ends[0]) if len(ends) else len(sample)
         try:
             names = self._names(sample[:end], self._separator(file))
-            if self._header and not self._sep:
+            if self.given.header and not self.given.sep:
                 self._refuse_other_separator(names, sample[:end], file)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             hint = f". {_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
@@ -532,19 +532,19 @@ class Csv(SourceFormat):
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
-        size = end if self._header else 0
+        size = end if self.given.header else 0
         return _Head(names, sample[size:], size, quoted)
 
     def _goes_on(self, sample: bytes, file: SourceFile) -> bool:
         """Return whether values go on in the next line, and end in one of the lines."""
-        if not self._quote or self._quote.encode() not in sample:
+        if not self.given.quote or self.given.quote.encode() not in sample:
             return False
         lines = StringIO(sample.decode("latin-1"), newline="")
         rows = python_csv.reader(
             chain(lines, ["\nx"]),
             delimiter=self._separator(file),
-            quotechar=self._quote,
-            escapechar=self._escape or None,
+            quotechar=self.given.quote,
+            escapechar=self.given.escape or None,
         )
         line = 0
         with suppress(python_csv.Error):
@@ -557,17 +557,17 @@ class Csv(SourceFormat):
     def _names(self, line: bytes, sep: str) -> list[str]:
         csv: Any = import_module("pyarrow.csv")
 
-        ended = line if self._header and line.endswith(b"\n") else line + b"\n"
+        ended = line if self.given.header and line.endswith(b"\n") else line + b"\n"
         first = csv.read_csv(
             pa.BufferReader(ended),
             read_options=csv.ReadOptions(
-                autogenerate_column_names=not self._header,
-                encoding=self._encoding,
+                autogenerate_column_names=not self.given.header,
+                encoding=self.given.encoding,
                 use_threads=False,
             ),
             parse_options=self._parse_options(sep),
         )
-        if self._header and first.num_rows:
+        if self.given.header and first.num_rows:
             raise pa.ArrowInvalid(
                 "it ends in a carriage return alone. Convert the line ends to line feeds"
             )
@@ -593,13 +593,13 @@ class Csv(SourceFormat):
         )
 
     def _separator(self, file: SourceFile) -> str:
-        return self._sep or ("\t" if file.suffix == ".tsv" else ",")
+        return self.given.sep or ("\t" if file.suffix == ".tsv" else ",")
 
     def _parsed(self, data_type: Any) -> Any:
         """Return the type that the parser makes, to be cast to that of the column."""
         if _holds_numbers(data_type):
             return pa.string()
-        if pa.types.is_date32(data_type) and self._timestamp_format:
+        if pa.types.is_date32(data_type) and self.given.timestamp_format:
             return pa.timestamp("s")
         if pa.types.is_float16(data_type):
             return pa.float32()
@@ -621,8 +621,8 @@ class Csv(SourceFormat):
 
         return csv.ParseOptions(
             delimiter=sep,
-            quote_char=self._quote or False,
-            escape_char=self._escape or False,
+            quote_char=self.given.quote or False,
+            escape_char=self.given.escape or False,
             invalid_row_handler=invalid,
         )
 
@@ -632,7 +632,8 @@ class Csv(SourceFormat):
         """Parse records; without types, they are inferred."""
         csv: Any = import_module("pyarrow.csv")
 
-        nulls = ["", self._null] if types is not None else ["", self._null, "NA", "NULL", "null"]
+        nulls = ["", self.given.null, *(["NA", "NULL", "null"] if types is None else [])]
+        timestamps = self.given.timestamp_format
         if not data:
             return pa.table({name: pa.nulls(0, (types or {}).get(name)) for name in types or names})
         quoted = len(names) == 1 and (
@@ -648,7 +649,7 @@ class Csv(SourceFormat):
                 block_size=min(3 * len(data) + 1, 2**31 - 1),  # one block, also as UTF-8
                 # Texts that cannot be decoded are bad records when they are read; types do not
                 # depend on them.
-                encoding="latin-1" if types is None else self._encoding,
+                encoding="latin-1" if types is None else self.given.encoding,
             ),
             parse_options=self._parse_options(
                 self._separator(file), (lambda _: "skip") if types is None else None
@@ -660,8 +661,8 @@ class Csv(SourceFormat):
                 strings_can_be_null=True,
                 # The parser passes over empty lines: in a file of one column ``""`` is null.
                 quoted_strings_can_be_null=quoted,
-                decimal_point=self._decimal,
-                timestamp_parsers=[self._timestamp_format] if self._timestamp_format else None,
+                decimal_point=self.given.decimal,
+                timestamp_parsers=[timestamps] if timestamps else None,
             ),
         )
         return table
@@ -719,10 +720,7 @@ class Json(SourceFormat):
     typed = False
     named = False
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ("ignore_unknown", "infer_all"))
-        self._ignore = option(options, "ignore_unknown", False)
-        self._infer_all = option(options, "infer_all", False)
+    options: ClassVar = {"ignore_unknown": (SWITCH, False), "infer_all": (SWITCH, False)}
 
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return members and types of the first 4 MiB, or of the whole file."""
@@ -731,7 +729,7 @@ class Json(SourceFormat):
         rejects = _Sample(keep=True)
         blocks: Iterator[tuple[int, bytes]] = iter([(0, _first_block(file))])
         with suppress(_EnoughError):
-            for _, data in read_blocks(file) if self._infer_all else blocks:
+            for _, data in read_blocks(file) if self.given.infer_all else blocks:
                 for part in parse_block(file, data, infer, rejects):
                     schemas.append(part.schema)
                     if len(schemas) == _AT_ONCE:
@@ -760,7 +758,7 @@ class Json(SourceFormat):
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """Yield tables of about 16 MiB of text."""
         parsed = pa.schema([_parsed(field) for field in schema])
-        unexpected = "ignore" if self._ignore else "error"
+        unexpected = "ignore" if self.given.ignore_unknown else "error"
 
         def parse(data: bytes) -> pa.Table:
             _text_of(data)  # Arrow's parser hands on other bytes than UTF-8
@@ -849,9 +847,6 @@ class Text(SourceFormat):
 
     name = "text"
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".log", ".md")
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        known_options(self.name, options, ())
 
     def schema(self, file: SourceFile) -> pa.Schema:  # the same for all
         """Return the column ``value``."""

@@ -13,7 +13,8 @@ from difflib import get_close_matches
 from io import RawIOBase
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from glaive.io.access import open_object, open_store
 from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.location import with_secret
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
+from glaive.options import SWITCH, Kind
 from glaive.types import ByteRange
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
@@ -491,13 +493,13 @@ class Piece:
     size: int
 
 
-class SourceFormat(ABC):
-    """A format of source files with the options of its reader; can be pickled.
+class Configured:
+    """What has options, by name; can be pickled.
 
     Parameters
     ----------
     options
-        Options of the reader, by name.
+        Their values.
 
     Raises
     ------
@@ -506,15 +508,28 @@ class SourceFormat(ABC):
     """
 
     name: ClassVar[str]
+    options: ClassVar[Mapping[str, tuple[Kind, Any]]] = {}
+    """What each option may be, and its default."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, tuple(self.options))
+        self.given: Any = SimpleNamespace()
+        for name, (kind, default) in self.options.items():
+            value = options.get(name, default)
+            if kind is SWITCH and isinstance(value, str):  # of a command line
+                value = kind.parse(name, value)
+            setattr(self.given, name, value if value is default else kind.check(name, value))
+
+
+class SourceFormat(Configured, ABC):
+    """A format of source files with the options of its reader; can be pickled."""
+
     suffixes: ClassVar[tuple[str, ...]] = ()
     typed: ClassVar[bool] = True
     """Whether files state the types of columns; else they are inferred from samples."""
 
     named: ClassVar[bool] = True
     """Whether files state their columns; else a column that a file lacks is null."""
-
-    @abstractmethod
-    def __init__(self, options: Mapping[str, object]) -> None: ...
 
     def described(self) -> tuple[str, dict[str, object]]:
         """Name and settings, equal for readers with the same result."""
@@ -524,7 +539,7 @@ class SourceFormat(ABC):
     def schema(self, file: SourceFile) -> pa.Schema:
         """Columns of a file; of a format without types, what a sample suggests."""
 
-    def check(self, schema: pa.Schema) -> None:  # noqa: B027  # right for formats with types
+    def check(self, schema: pa.Schema) -> None:  # right for formats with types
         """Refuse types that the reader cannot make."""
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
@@ -547,8 +562,6 @@ class SourceFormat(ABC):
 
 
 # --- Options of readers, checked by name and type --------------------------------------
-
-T = TypeVar("T", bound=object)
 
 _ELSEWHERE = {
     "charset": "encoding",
@@ -574,15 +587,3 @@ def known_options(format_name: str, given: Mapping[str, object], names: tuple[st
             hint = f"; did you mean {close[0]}?" if close else "."
             known = ", ".join(names) or "none"
             raise OptionError(f"{format_name}: no option {name!r}{hint} Known: {known}")
-
-
-def option(given: Mapping[str, object], name: str, default: T) -> T:
-    """An option of the type of its default; text from a command line is converted."""
-    value = given.get(name, default)
-    if isinstance(default, bool) and isinstance(value, str):
-        if value.lower() not in ("true", "false"):
-            raise OptionError(f"{name}: expected true or false, found {value!r}")
-        value = value.lower() == "true"
-    if not isinstance(value, type(default)):
-        raise OptionError(f"{name}: expected {type(default).__name__}, found {value!r}")
-    return value

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.fragment import unpacked_fragments
-from glaive.ingestion.formats import Csv, Json, Parquet
+from glaive.ingestion.formats import Parquet
 from glaive.ingestion.job import ingest as ingest_files
+from glaive.ingestion.lines import Csv, Json
 from glaive.ingestion.sources import Piece
 from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
 from glaive.options import TypedDict, one_of, shows
