@@ -368,7 +368,7 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
         ({"schema_drift": "merge"}, "schema_drift: expected one of"),
         ({"reader_options": {"seperator": ";"}}, "csv: no option 'seperator'"),
         ({"reader_options": {"encoding": "utf-16"}}, "encoding: expected .*, found 'utf-16'"),
-        ({"reader_options": {"encoding": "undefined"}}, "encoding: 'undefined'"),
+        ({"reader_options": {"encoding": "undefined"}}, "encoding: expected .*, found 'undefined'"),
         ({"reader_options": {"sep": "§"}}, "sep: expected one character of ASCII"),
         ({"reader_options": {"decimal": ""}}, "decimal: expected one character of ASCII"),
         ({"reader_options": {"null": "\udcff"}}, "null: .* is no text"),
