@@ -8,21 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-from pyspark.sql.types import (
-    ArrayType,
-    LongType,
-    MapType,
-    NullType,
-    NumericType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import LongType
 
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
@@ -321,107 +313,80 @@ class Clause:
     values: Mapping[str, str | Column] | None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedRows:
-    """The rows that a merge changes, as a frame; :meth:`of` makes it."""
+def joined_rows(
+    opened: OpenedVersion,
+    target: DataFrame,
+    source: DataFrame,
+    condition: str | Column,
+    clauses: tuple[Clause, ...],
+) -> tuple[DataFrame, tuple[RowClause, ...]]:
+    """One row for each change: number of the clause, address, id, and values.
 
-    opened: OpenedVersion
-    target: DataFrame
-    source: DataFrame
-    name: str | None
-    condition: str | Column
-    clauses: tuple[Clause, ...]
+    Returns
+    -------
+    DataFrame
+        The rows.
+    tuple
+        What each clause does with its rows, and in which columns its values are.
+    """
+    joined = target.join(
+        source.withColumn(_SOURCE, F.lit(True)), _column(condition), _kind(clauses)
+    )
+    has_target = F.col(ADDRESS).isNotNull()
+    has_source = F.col(_SOURCE).isNotNull()
+    rows = {
+        "matched": has_target & has_source,
+        "not matched": ~has_target,
+        "not matched by source": ~has_source,
+    }
+    number = _first_true(
+        (rows[clause.rows] & _holds(clause.condition), F.lit(at))
+        for at, clause in enumerate(clauses)
+    )
+    values, actions = _values(opened.manifest.schema.names, clauses)
+    numbered = joined.withColumn(_NUMBER, number).where(F.col(_NUMBER).isNotNull())
+    system = [F.col(_NUMBER).cast("int").alias(CLAUSE), F.col(ADDRESS)]
+    if opened.manifest.uses(Feature.STABLE_ROW_IDS):
+        system.append(F.col(ROW_ID))
+    columns = [
+        F.when(F.col(_NUMBER).isin(at), _column(value)).alias(name)
+        for name, (value, at) in values.items()
+    ]
+    return numbered.select(*system, *columns), actions
 
-    @classmethod
-    def of(
-        cls,
-        spark: SparkSession,
-        opened: OpenedVersion,
-        name: str | None,
-        source: DataFrame,
-        condition: str | Column,
-        clauses: tuple[Clause, ...],
-        keys: pa.Table | None = None,
-    ) -> Self:
-        """Join a source with a version; only the columns that the merge names are read.
 
-        ``keys`` are those of the source: only rows that have one are joined.
-        """
-        used = _columns_named(opened, name, condition, clauses)
-        if keys is None:
-            target = target_frame(spark, opened, used, name)
-        else:
-            used = [*used, *(column for column in keys.column_names if column not in used)]
-            target = matching_frame(spark, opened, used, name, keys)
-        return cls(opened, target, source, name, condition, clauses)
+def _values(
+    names: Sequence[str], clauses: tuple[Clause, ...]
+) -> tuple[dict[str, tuple[str | Column, list[int]]], tuple[RowClause, ...]]:
+    """Values by the columns that they are sent in, with the numbers of their clauses.
 
-    def frame(self) -> tuple[DataFrame, tuple[RowClause, ...]]:
-        """One row for each change: number of the clause, address, id, and values.
+    Each value of a column is sent in one of its own: Spark would give several one type, by which
+    numbers lose digits.
+    """
+    values: dict[str, tuple[str | Column, list[int]]] = {}
+    sent: list[dict[str, str]] = [{} for _ in clauses]
+    for name in names:
+        known: dict[object, str] = {}
+        for at, clause in enumerate(clauses):
+            if name in (given := clause.values or {}):
+                key = given[name] if isinstance(given[name], str) else id(given[name])
+                column = known.setdefault(key, f"{VALUE}{len(known)}_{name}" if known else name)
+                values.setdefault(column, (given[name], []))[1].append(at)
+                sent[at][name] = column
+    actions = tuple(
+        replace(clause.action, sent=tuple(by[name] for name in clause.action.columns))
+        for clause, by in zip(clauses, sent, strict=True)
+    )
+    return values, actions
 
-        Returns
-        -------
-        DataFrame
-            The rows.
-        tuple
-            What each clause does with its rows, and in which columns its values are.
-        """
-        source = self.source.withColumn(_SOURCE, F.lit(True))
-        joined = self.target.join(source, _column(self.condition), self._kind())
-        has_target = F.col(ADDRESS).isNotNull()
-        has_source = F.col(_SOURCE).isNotNull()
-        rows = {
-            "matched": has_target & has_source,
-            "not matched": ~has_target,
-            "not matched by source": ~has_source,
-        }
-        number = _first_true(
-            (rows[clause.rows] & _holds(clause.condition), F.lit(at))
-            for at, clause in enumerate(self.clauses)
-        )
-        values, actions = self._values(joined)
-        numbered = joined.withColumn(_NUMBER, number).where(F.col(_NUMBER).isNotNull())
-        system = [F.col(_NUMBER).cast("int").alias(CLAUSE), F.col(ADDRESS)]
-        if self.opened.manifest.uses(Feature.STABLE_ROW_IDS):
-            system.append(F.col(ROW_ID))
-        columns = [
-            _first_true((F.col(_NUMBER) == at, value) for at, value in cases).alias(name)
-            for name, cases in values.items()
-        ]
-        return numbered.select(*system, *columns), actions
 
-    def _values(
-        self, joined: DataFrame
-    ) -> tuple[dict[str, list[tuple[int, Column]]], tuple[RowClause, ...]]:
-        """Values by the columns that they are sent in, with the numbers of their clauses.
-
-        One column for each that clauses set. Spark gives all values of a column one type, by which
-        numbers lose digits: those of other types get columns of their own.
-        """
-        found = [
-            (name, at, _column(clause.values[name]))
-            for name in self.opened.manifest.schema.names
-            for at, clause in enumerate(self.clauses)
-            if clause.values and name in clause.values
-        ]
-        values: dict[str, list[tuple[int, Column]]] = {}
-        sent: list[dict[str, str]] = [{} for _ in self.clauses]
-        for (name, at, value), kind in zip(found, _kinds(joined, found), strict=True):
-            column = name if kind == 0 else f"{VALUE}{kind}_{name}"
-            values.setdefault(column, []).append((at, value))
-            sent[at][name] = column
-        actions = tuple(
-            replace(clause.action, sent=tuple(by[name] for name in clause.action.columns))
-            for clause, by in zip(self.clauses, sent, strict=True)
-        )
-        return values, actions
-
-    def _kind(self) -> str:
-        needed = {clause.rows for clause in self.clauses}
-        if {"not matched", "not matched by source"} <= needed:
-            return "full"
-        if "not matched" in needed:
-            return "right"
-        return "left" if "not matched by source" in needed else "inner"
+def _kind(clauses: Iterable[Clause]) -> str:
+    needed = {clause.rows for clause in clauses}
+    if {"not matched", "not matched by source"} <= needed:
+        return "full"
+    if "not matched" in needed:
+        return "right"
+    return "left" if "not matched by source" in needed else "inner"
 
 
 def target_frame(
@@ -516,29 +481,6 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
         raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
     spelled = ((name, name.lower()) for name in names)
     return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
-
-
-def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
-    """Numbers that differ for values of a column that Spark should not give a common type."""
-    if len({name for name, _, _ in values}) == len(values):
-        return [0] * len(values)
-    named = [value.alias(str(at)) for at, (_, _, value) in enumerate(values)]
-    types = [field.dataType for field in joined.select(*named).schema]
-    lossy = (NumericType, ArrayType, MapType, StructType)
-    by_name: dict[str, list[Any]] = {}
-    kinds = []
-    for (name, _, _), data_type in zip(values, types, strict=True):
-        known = by_name.setdefault(name, [])
-        if not isinstance(data_type, NullType) and data_type not in known:
-            known.append(data_type)
-    for (name, _, _), data_type in zip(values, types, strict=True):
-        known = by_name[name]
-        of_collations = all(isinstance(one, StringType) for one in known)
-        apart = data_type in known and (
-            of_collations or any(isinstance(one, lossy) for one in known)
-        )
-        kinds.append(known.index(data_type) if apart else 0)
-    return kinds
 
 
 def _column(given: str | Column) -> Column:
@@ -808,10 +750,13 @@ class MergeBuilder:
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job, keys: pa.Table | None
     ) -> list[MergedRows]:
         with naming_columns(self._known(opened), f"{opened.uri} or the source"):
-            joined = JoinedRows.of(
-                self.spark, opened, self.name, self._ranked(), self.condition, clauses, keys
-            )
-            frame, actions = joined.frame()
+            used = _columns_named(opened, self.name, self.condition, clauses)
+            if keys is None:
+                target = target_frame(self.spark, opened, used, self.name)
+            else:
+                used = list(dict.fromkeys([*used, *keys.column_names]))
+                target = matching_frame(self.spark, opened, used, self.name, keys)
+            frame, actions = joined_rows(opened, target, self._ranked(), self.condition, clauses)
         if keys is not None:  # few rows: as many files as are worth their cost
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
@@ -850,10 +795,11 @@ class MergeBuilder:
         there, spelled = set(names), without_case(names)
         where = opened.uri
         resolved = []
+        of_source: dict[str, Column] | None = None  # the same columns for all clauses
         for clause in self.clauses:
             given = clause.values
             if given is None:
-                given = self._all_of_source(names, clause, where)
+                given = of_source = of_source or self._all_of_source(names, clause, where)
             values = {}
             for name, value in given.items():
                 column = self._column_named(name, there, spelled)
