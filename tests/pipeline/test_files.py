@@ -17,7 +17,7 @@ from glaive.cli.pipeline import pipeline as cli
 from glaive.dataset.versions.refs import Branches
 from glaive.errors import NotFoundError, OptionError
 from glaive.pipeline import RunRecord, Runs, StepContext, StepRecord, load, plan, render_report, run
-from glaive.pipeline.report import levels
+from glaive.pipeline.runs import levels
 from glaive.pipeline.steps import KINDS
 
 SHOP = """

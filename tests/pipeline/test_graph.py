@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from glaive.pipeline.report import levels, render_graph
+from glaive.pipeline.runs import levels, render_graph
 
 STEPS = {
     "load": [],

@@ -5,10 +5,16 @@ Nothing here loads Spark before a step runs.
 """
 
 from glaive.pipeline.document import load
-from glaive.pipeline.report import render_report
 from glaive.pipeline.run import PlannedStep, plan, run
-from glaive.pipeline.runs import Pipeline, RunRecord, Runs, StepRecord
-from glaive.pipeline.step import Step, StepContext
+from glaive.pipeline.runs import (
+    Pipeline,
+    RunRecord,
+    Runs,
+    Step,
+    StepContext,
+    StepRecord,
+    render_report,
+)
 
 __all__ = [
     "Pipeline",

@@ -16,8 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
 from glaive.options import TEXT, Kind, UnfitError, read_table, shown
-from glaive.pipeline.runs import Pipeline, dependencies
-from glaive.pipeline.step import DatasetName, Step
+from glaive.pipeline.runs import DatasetName, Pipeline, Step, dependencies
 from glaive.pipeline.steps import KINDS
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
 

@@ -27,9 +27,16 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.ingestion.sources import BAD_RECORDS
 from glaive.ingestion.task import Expectations, OnViolation
-from glaive.pipeline.report import render_report
-from glaive.pipeline.runs import Pipeline, RunRecord, Runs, StepRecord
-from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.pipeline.runs import (
+    DatasetName,
+    Pipeline,
+    RunRecord,
+    Runs,
+    Step,
+    StepContext,
+    StepRecord,
+    render_report,
+)
 from glaive.table.load import read_transaction
 from glaive.table.named_jobs import made_version
 

@@ -1,22 +1,310 @@
-"""Records of runs: a JSON file for each, which says how far it came."""
+"""Pipelines, steps, and runs: what a step is, records in a folder, and a page for each run."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
+from html import escape
+from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NewType, Self
 from uuid import uuid4
 
 from glaive.dataclass import dataclass
-from glaive.errors import NotFoundError, ObjectExistsError, ObjectNotFoundError, OptionError
+from glaive.errors import (
+    DatasetNotFoundError,
+    GlaiveError,
+    NotFoundError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    RefNotFoundError,
+)
 from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
-from glaive.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.spark import LanceTable
+
+
+# --- What a kind of step implements, and what a step is given when it runs --------------
+
+DatasetName = NewType("DatasetName", str)
+"""A name in the table ``[datasets]`` of a pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What a step is given when it runs.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    name
+        Of the step.
+    job_id
+        Names this step of this run. Jobs with this id that were committed are not repeated.
+    datasets
+        URIs by name.
+    parameters
+        Of the run, by name.
+    folder
+        Of the file of the pipeline: relative paths count from there.
+    scratch
+        A folder of this step and run, for checkpoints.
+    storage
+        Settings of the object store of the datasets.
+    again
+        Whether an earlier attempt of this step and run may have committed.
+    """
+
+    spark: SparkSession
+    name: str
+    job_id: str
+    datasets: Mapping[str, str] = field(repr=False)
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    folder: str = "."
+    scratch: str = field(default=".", repr=False)  # a URL may have a key
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    again: bool = True
+
+    def table(self, name: str, branch: str | None = None) -> LanceTable:
+        """A dataset as a table; a branch that does not exist starts at the newest version.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no dataset yet.
+        """
+        from glaive.spark import LanceTable
+
+        main = LanceTable.forPath(self.spark, self.datasets[name], **self.storage)
+        if branch is None:
+            return main
+        self.ensure_branch(name, branch)
+        return main.forBranch(branch)
+
+    def dataset(self, name: str, branch: str | None = None) -> LanceDataset:
+        """A dataset at its newest version, without Spark.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no dataset yet.
+        """
+        from glaive.dataset.open import dataset
+
+        version = None if branch is None else (branch, None)
+        uri, storage = self.datasets[name], dict(self.storage)
+        return dataset(uri, version=version, storage_options=storage or None)
+
+    def made_by(
+        self, job: str, name: DatasetName, branch: str | None = None
+    ) -> LanceDataset | None:
+        """A dataset at the version that an earlier attempt of this step made by a job, if it did.
+
+        No request for the first attempt; else those that open the dataset, and where the newest
+        version does not know its jobs any more, one for each of the newest versions.
+        """
+        from glaive.spark.runner import SparkJob
+
+        if not self.again:
+            return None
+        try:
+            opened = self.dataset(name, branch)
+        except (DatasetNotFoundError, RefNotFoundError):
+            return None
+        made = SparkJob.of(self.spark, job).made(opened)
+        if made is None:
+            return None
+        opened.go_back(made)
+        return opened
+
+    def ensure_branch(self, name: str, branch: str) -> None:
+        """Start a branch at the newest version of a dataset, unless it exists."""
+        try:
+            self.dataset(name, branch)  # by its name: a listing may lack one of an earlier step
+        except RefNotFoundError:
+            self.dataset(name).create_branch(branch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(ABC):
+    """A step of a pipeline: its fields are the keys that its table in the file may have.
+
+    Kinds of steps are the classes in ``glaive.pipeline.steps``, by their names in ``KINDS``.
+
+    Parameters
+    ----------
+    after
+        Steps that have to be done before, besides those that write a dataset that it uses.
+    description
+        For plans and reports.
+    """
+
+    kind: ClassVar[str]
+
+    after: tuple[str, ...] = ()
+    description: str = ""
+
+    def check(self) -> None:  # noqa: B027  # most kinds have nothing to refuse
+        """Refuse keys that do not go together.
+
+        Raises
+        ------
+        OptionError
+            The message begins with the key, and says what to do.
+        """
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The datasets that must exist before; given those of the pipeline."""
+        return ()
+
+    def writes(self) -> tuple[str, ...]:
+        """The datasets that it changes or creates."""
+        return ()
+
+    @property
+    def branch_written(self) -> str | None:
+        """The branch of the datasets that it writes; None for the main one."""
+        branch: str | None = getattr(self, "branch", None)
+        return branch
+
+    @abstractmethod
+    def summary(self) -> str:
+        """What it will do, in one line of a plan."""
+
+    @property
+    def shown(self) -> str:
+        """The summary without passwords and keys of URLs: for plans, records and reports."""
+        return GlaiveError.without_secrets(self.summary())
+
+    @abstractmethod
+    def run(self, context: StepContext) -> Mapping[str, int]:
+        """Do it, and return counts for the report.
+
+        Raises
+        ------
+        GlaiveError
+            It failed; nothing or all of what it commits is visible.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStep(Step):
+    """A step that changes a dataset which exists.
+
+    Parameters
+    ----------
+    target
+        The dataset.
+    """
+
+    target: DatasetName
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)
+
+    def writes(self) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStep(TargetStep):
+    """A step that may change a branch.
+
+    Parameters
+    ----------
+    branch
+        The branch to change; one that does not exist is started. Default: the main one.
+    """
+
+    branch: str | None = None
+
+
+# --- Queries of steps, in which datasets stand by their names ---------------------------
+
+
+def datasets_of(query: str, datasets: Collection[str]) -> tuple[str, ...]:
+    """Those of some datasets that a query reads.
+
+    Raises
+    ------
+    OptionError
+        It is no query; the message begins with ``query``.
+    MissingDependencyError
+        sqlglot is not installed.
+    """
+    from glaive.spark.queries import tables_in
+
+    named = tables_in(query)
+    return tuple(name for name in datasets if name.lower() in named)
+
+
+def query_frame(context: StepContext, query: str) -> DataFrame:
+    """The frame of a query."""
+    from glaive.spark import sql
+
+    storage: dict[str, Any] = {"storage_options": dict(context.storage)} if context.storage else {}
+    tables = {
+        name: {"uri": context.datasets[name], **storage}
+        for name in datasets_of(query, context.datasets)
+    }
+    return sql(context.spark, query, **tables)
+
+
+# --- Functions of users that steps name as ``module:function`` --------------------------
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def check_function(name: str) -> None:
+    """Refuse what names no function.
+
+    Raises
+    ------
+    OptionError
+        It is not of the form ``module:function``.
+    """
+    if not _FUNCTION.fullmatch(name):
+        raise OptionError(f"function: expected 'module:function', found {name!r:.60}")
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function; imports its module.
+
+    Raises
+    ------
+    OptionError
+        There is no such module or function.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"function {name!r}: {error}. Add the file to the key modules of the pipeline, or "
+            "install the package"
+        ) from error
+    found: Any = getattr(module, function_name, None)
+    if not callable(found):
+        raise OptionError(f"function {name!r}: the module has no function {function_name!r}")
+    made: Callable[..., Any] = found
+    return made
+
 
 # --- A pipeline that was read and checked: its steps, and which has to be done before which
 
@@ -356,3 +644,196 @@ def _checked(run_id: str) -> str:
             f"run {run_id!r:.60}: expected up to 41 letters, digits, '_' and '-' as its id"
         )
     return run_id
+
+
+# --- The report of a run: one HTML page without anything from elsewhere -----------------
+
+# --- Steps as a graph: a drawing in SVG, and lines of text ------------------------------
+
+_WIDTH: Final = 150
+_HEIGHT: Final = 34
+_GAP_X: Final = 50
+_GAP_Y: Final = 18
+_MARGIN: Final = 8
+_LABEL: Final = 20
+
+Place = tuple[int, int]
+"""The upper left corner of a box."""
+
+
+def levels(after: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many steps at least come one after the other before each; in the order given.
+
+    Parameters
+    ----------
+    after
+        The steps in an order in which they can run, and those that each waits for.
+    """
+    found: dict[str, int] = {}
+    for name, others in after.items():
+        found[name] = 1 + max((found.get(other, 0) for other in others), default=-1)
+    return found
+
+
+def render_graph(after: Mapping[str, Sequence[str]], states: Mapping[str, str]) -> str:
+    """The steps from left to right, with lines between those that wait for each other.
+
+    Parameters
+    ----------
+    after
+        As for :func:`levels`.
+    states
+        For each step: the class of its box.
+    """
+    depth = levels(after)
+    rows: Counter[int] = Counter()
+
+    def place(level: int) -> Place:
+        rows[level] += 1
+        return (
+            _MARGIN + level * (_WIDTH + _GAP_X),
+            _MARGIN + (rows[level] - 1) * (_HEIGHT + _GAP_Y),
+        )
+
+    placed = {name: place(level) for name, level in depth.items()}
+    # Lines past other steps have places of their own among them, so that they cross none.
+    furthest: dict[str, int] = {}
+    for name, others in after.items():
+        for other in others:
+            furthest[other] = max(furthest.get(other, 0), depth[name])
+    lanes = {
+        (other, level): place(level)
+        for other, end in furthest.items()
+        if other in placed
+        for level in range(depth[other] + 1, end)
+    }
+    parts: dict[str, None] = {}
+    for name, others in after.items():
+        for other in others:
+            if other in placed:
+                between = range(depth[other] + 1, depth[name])
+                stops = [placed[other], *(lanes[other, at] for at in between), placed[name]]
+                parts.update(dict.fromkeys(map(_line, stops, stops[1:])))
+                parts.update(dict.fromkeys(map(_straight, stops[1:-1])))
+    places = [*placed.values(), *lanes.values()]
+    width = max((x for x, _ in places), default=0) + _WIDTH + _MARGIN
+    height = max((y for _, y in places), default=0) + _HEIGHT + _MARGIN
+    boxes = [_box(name, states.get(name, ""), *at) for name, at in placed.items()]
+    return (
+        f'<svg role="img" aria-label="steps" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">{"".join([*parts, *boxes])}</svg>'
+    )
+
+
+def _line(start: Place, end: Place) -> str:
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+    x2, y2 = end[0], end[1] + _HEIGHT // 2
+    middle = (x1 + x2) // 2
+    return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}"/>'
+
+
+def _straight(lane: Place) -> str:
+    x, y = lane[0], lane[1] + _HEIGHT // 2
+    return f'<path d="M{x} {y} H{x + _WIDTH}"/>'
+
+
+def _box(name: str, state: str, x: int, y: int) -> str:
+    shown = name if len(name) <= _LABEL else name[: _LABEL - 1] + "…"
+    size = f'width="{_WIDTH}" height="{_HEIGHT}"'
+    return (
+        f'<a href="#step-{escape(name)}"><title>{escape(name)}: {escape(state)}</title>'
+        f'<rect class="{escape(state)}" x="{x}" y="{y}" {size} rx="6"/>'
+        f'<text x="{x + _WIDTH // 2}" y="{y + _HEIGHT // 2 + 4}">{escape(shown)}</text></a>'
+    )
+
+
+_PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
+
+
+def render_report(pipeline: Pipeline, record: RunRecord) -> str:
+    """The page of a run: the steps as a graph, then each with its figures and a sample.
+
+    Parameters
+    ----------
+    pipeline
+        Its name and description head the page.
+    record
+        Of the run, finished or not.
+    """
+    states = {name: step.state for name, step in record.steps.items()}
+    after = {name: step.after for name, step in record.steps.items()}
+    replaced = {
+        "title": escape(f"{pipeline.name}, run {record.id}"),
+        "description": escape(pipeline.description),
+        "facts": _facts(record),
+        "graph": render_graph(after, states),
+        "steps": "\n".join(_step(name, step) for name, step in record.steps.items()),
+    }
+    page = files("glaive.pipeline").joinpath("report.html").read_text("utf-8")
+    text = _PLACEHOLDER.sub(lambda found: replaced[found[1]], page)
+    return text.encode(errors="backslashreplace").decode()  # names of files may be no text
+
+
+def _facts(record: RunRecord) -> str:
+    seconds = sum(step.seconds for step in record.steps.values())
+    facts = {
+        "state": record.state,
+        "started": record.started,
+        "ended": record.ended,
+        "seconds in steps": f"{seconds:.1f}",
+        **{f"parameter {name}": value for name, value in record.parameters.items()},
+    }
+    return _table(["", ""], [[name, value] for name, value in facts.items() if value is not None])
+
+
+def _step(name: str, step: StepRecord) -> str:
+    state = escape(step.state)
+    parts = [
+        f'<section id="step-{escape(name)}"><h2>{escape(name)} ',
+        f'<small class="{state}">{escape(step.kind)}, {state}</small></h2>',
+        f"<p>{escape(step.summary)}</p>",
+    ]
+    if step.error is not None:
+        parts.append(f'<pre class="error">{escape(step.error)}</pre>')
+    rows = list(_dataset_rows(step))
+    if rows:
+        titles = ["dataset", "version", "rows", "bytes"]
+        parts.append(_table(titles, rows))
+    counts = {"seconds": f"{step.seconds:.1f}", **step.counts}
+    if step.attempts > 1:
+        counts["attempts"] = step.attempts
+    parts.append(_table(list(counts), [list(counts.values())]))
+    if step.sample is not None and step.sample["rows"]:
+        parts.append(
+            f"<details><summary>sample</summary>{_table(**_titled(step.sample))}</details>"
+        )
+    return "".join([*parts, "</section>"])
+
+
+def _titled(sample: Mapping[str, list[Any]]) -> dict[str, Any]:
+    return {"titles": sample["columns"], "rows": sample["rows"]}
+
+
+def _dataset_rows(step: StepRecord) -> Iterator[list[str]]:
+    """Before and after, for each dataset."""
+    for name, before in step.before.items():
+        after = step.after_it.get(name)
+        yield [name, *(_change(key, before, after) for key in ("version", "rows", "bytes"))]
+
+
+def _change(key: str, before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> str:
+    old = "–" if before is None else f"{before[key]:,}"
+    new = "–" if after is None else f"{after[key]:,}"
+    return old if old == new else f"{old} → {new}"
+
+
+def _table(titles: list[str], rows: list[list[Any]]) -> str:
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    return escape(f"{value:,}" if type(value) is int else str(value))

@@ -17,7 +17,7 @@ from glaive.ingestion import FORMATS, DriftRule, IngestMode
 from glaive.ingestion.exporting import FORMATS as EXPORTED
 from glaive.ingestion.task import Expectations
 from glaive.pipeline.run import ExpectingStep
-from glaive.pipeline.step import (
+from glaive.pipeline.runs import (
     DatasetName,
     Step,
     StepContext,
