@@ -47,7 +47,7 @@ KINDS = {
 
 CODE = re.compile(r"``.+?``(?!`)|(?::\w+:)?`[^`]+`")
 
-END = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`(\"']|glaive|pylance)")
+END = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`(\"']|(?:glaive|pylance|pyarrow|fsspec|sqlglot)\b)")
 """Where a sentence ends."""
 
 GENERATED = ("figures.md",)
@@ -82,9 +82,7 @@ def sentences(text: str) -> Iterator[str]:
     """Split paragraphs into sentences."""
     for paragraph in re.split(r"\n\s*\n", text):
         joined = " ".join(paragraph.split())
-        yield from filter(
-            None, re.split(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`(\"']|glaive|pylance)", joined)
-        )
+        yield from filter(None, END.split(joined))
 
 
 def words(text: str) -> int:

@@ -12,7 +12,6 @@ from tests.docs import style
 
 LONG = "long"
 BUDGET: dict[str, dict[str, int]] = {
-    "decisions": {"long": 104},
     "format": {"those of": 1, "long": 165},
     "docstrings": {
         "nor": 100,
@@ -48,6 +47,8 @@ BUDGET: dict[str, dict[str, int]] = {
 }
 """Findings allowed by kind of text and pattern, 0 where absent. Lower them as texts improve."""
 
+FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
+FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
 FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
 FEW = {"stand-ins": 5, "nor, but for, of which": 4, "free subjects": 2}
 LIMITS = {"notices": {"negations": 120, **FEW}, "guides": {"negations": 80, **FEW}}
