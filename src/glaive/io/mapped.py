@@ -46,9 +46,6 @@ _CODES: dict[Advice, int] = {
     "willneed": getattr(mmap, "MADV_WILLNEED", 3),
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
-_FEW_PAGES = 64
-"""Pages of a file that are looked at with one call: as much as for two or three samples."""
-
 _LARGE = 1024 * 1024
 """Size from which on a file is compared with the limit of the address space."""
 
@@ -74,21 +71,10 @@ def _load_libc() -> ctypes.CDLL | None:
     libc.munmap.argtypes = (pointer, size)
     libc.madvise.argtypes = (pointer, size, ctypes.c_int)
     libc.mincore.argtypes = (pointer, size, pointer)
-    if hasattr(libc, "process_madvise"):  # Linux with a C library of 2022 or newer
-        libc.process_madvise.argtypes = (ctypes.c_int, pointer, size, ctypes.c_int, ctypes.c_uint)
-        libc.process_madvise.restype = ctypes.c_ssize_t
     return libc
 
 
 _libc = _load_libc()
-
-_MIN_BATCH = 16
-"""Ranges from which on one call for all of them is faster."""
-
-_MAX_BATCH = 1024
-"""Ranges that the system accepts in one call."""
-
-_HAS_BATCHES = hasattr(os, "pidfd_open") and hasattr(_libc, "process_madvise")
 
 
 class _Map:
@@ -169,8 +155,7 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
 
     ``willneed`` starts reading all ranges at once, which fills the queue of a disk: 100 cold
     rows take 2 ms instead of 230. ``dontneed`` removes pages from this process's memory; they
-    stay in the system's cache and views of them stay valid. About 1 us per range, less where the
-    system accepts many in one call.
+    stay in the system's cache and views of them stay valid. About 1 us per range.
     """
     if _libc is None or base.size == 0:
         return
@@ -204,43 +189,9 @@ def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
     starts = ranges[:, 0] // _PAGE * _PAGE
     pages = np.stack([starts, ranges.sum(axis=1) - starts], axis=1)
     code = _CODES[advice]
-    if len(pages) >= _MIN_BATCH and advice == "willneed" and _advise_in_batches(pages, code):
-        return
     if _libc is not None:
         for start, size in pages.tolist():
             _libc.madvise(start, size, code)
-
-
-def _advise_in_batches(pages: NDArray[np.int64], code: int) -> bool:
-    """Advise with few system calls; ``False`` if that is not possible."""
-    if _libc is None or not _HAS_BATCHES:
-        return False
-    try:
-        process = os.pidfd_open(os.getpid())
-    except OSError:
-        return False
-    try:
-        for first in range(0, len(pages), _MAX_BATCH):
-            batch = np.ascontiguousarray(pages[first : first + _MAX_BATCH])
-            done = _libc.process_madvise(process, batch.ctypes.data, len(batch), code, 0)
-            if done < int(batch[:, 1].sum()):  # not permitted, or not all of it
-                return False
-    finally:
-        os.close(process)
-    return True
-
-
-def is_whole_resident(base: pa.Buffer, samples: int) -> bool:
-    """Whether a mapped file is in memory: all of a small one, else a sample."""
-    pages = -(-base.size // _PAGE)
-    if _libc is None or pages > _FEW_PAGES or sys.platform not in ("linux", "darwin"):
-        step = max(1, base.size // samples)
-        places = range(step // 2, base.size, step)
-        return is_resident(base, [ByteRange(at, 1) for at in places], samples)
-    states = ctypes.create_string_buffer(pages)
-    if not pages or _libc.mincore(base.address, base.size, states) != 0:
-        return True
-    return all(state & 1 for state in states.raw)
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
@@ -399,12 +350,14 @@ class MappedReader:
     def is_cold(self) -> bool:
         """Whether parts of the file are not in memory, by a sample.
 
-        About 20 us, or 4 for a small file; sampled at most a hundred times a second.
+        About 20 us; sampled at most a hundred times a second.
         """
         now = monotonic()
         if now >= self._next_sample:
             self._next_sample = now + _TRUSTED_SECONDS
-            self._cold = not is_whole_resident(self._mapping(), _SAMPLED_PAGES)
+            step = max(1, self.size // _SAMPLED_PAGES)
+            places = [ByteRange(at, 1) for at in range(step // 2, self.size, step)]
+            self._cold = not is_resident(self._mapping(), places, _SAMPLED_PAGES)
         return self._cold
 
     def found_resident(self) -> None:

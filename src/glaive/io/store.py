@@ -9,14 +9,12 @@ memory alive (a memory map for local files).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import accumulate
 from threading import RLock
 from typing import Final, Literal, Protocol, runtime_checkable
-from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +27,6 @@ from glaive.types import ByteRange
 # --- Counts of the operations and bytes read and written through a store ----------------
 # Each store has its own counters, so the figures are those of one opened dataset. Reads of mapped
 # files are counted: each range is an operation, though it may not reach the disk.
-
-_closed: deque[tuple[int, int, int, int]] = deque()
-"""Read and write operations and bytes of counters that were dropped or reset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -64,77 +59,56 @@ class IOStats:
 
 
 class IoCounters:
-    """Counts of one store. Safe to share between threads; an addition costs about 0.2 us."""
+    """Counts of one store. Safe to share between threads; an addition costs about 0.3 us."""
 
-    __slots__ = ("__weakref__", "_bytes_read", "_bytes_written", "_lock", "_reads", "_writes")
+    __slots__ = ("_counts", "_lock")
 
     def __init__(self) -> None:
         self._lock = renewed(RLock())
-        self._reads = self._bytes_read = self._writes = self._bytes_written = 0
-        with _register:
-            _open.add(self)
+        self._counts = (0, 0, 0, 0)
 
-    def __del__(self, closed: deque[tuple[int, int, int, int]] = _closed) -> None:
-        # Without a lock: it may run while this very thread holds one. And without the global name,
-        # which the end of the process removes first.
-        closed.append((self._reads, self._bytes_read, self._writes, self._bytes_written))
+    def add(self, reads: int = 0, bytes_read: int = 0, writes: int = 0, written: int = 0) -> None:
+        """Add to operations and bytes, also to those of this process."""
+        with self._lock:
+            now = self._counts
+            self._counts = (now[0] + reads, now[1] + bytes_read, now[2] + writes, now[3] + written)
+        if self is not _of_process:
+            _of_process.add(reads, bytes_read, writes, written)
 
     def add_read(self, operations: int, size: int) -> None:
         """Count reads of ``size`` bytes in all."""
-        with self._lock:
-            self._reads += operations
-            self._bytes_read += size
+        self.add(operations, size)
 
     def add_write(self, operations: int, size: int) -> None:
         """Count writes of ``size`` bytes in all."""
-        with self._lock:
-            self._writes += operations
-            self._bytes_written += size
+        self.add(0, 0, operations, size)
 
     @property
     def reads(self) -> int:
         """Operations so far."""
-        return self._reads
+        return self._counts[0]
 
     def snapshot(self) -> IOStats:
         """The current figures."""
-        with self._lock:
-            counts = (self._reads, self._bytes_read, self._writes, self._bytes_written)
-        return _stats(counts)
+        reads, bytes_read, writes, written = self._counts
+        return IOStats(
+            read_iops=reads, read_bytes=bytes_read, write_iops=writes, written_bytes=written
+        )
 
     def take(self) -> IOStats:
         """The current figures; counting restarts from zero."""
         with self._lock:
-            counts = (self._reads, self._bytes_read, self._writes, self._bytes_written)
-            self._reads = self._bytes_read = self._writes = self._bytes_written = 0
-        _closed.append(counts)
-        return _stats(counts)
+            taken = self.snapshot()
+            self._counts = (0, 0, 0, 0)
+        return taken
 
 
-def _stats(counts: tuple[int, int, int, int]) -> IOStats:
-    return IOStats(
-        read_iops=counts[0], read_bytes=counts[1], write_iops=counts[2], written_bytes=counts[3]
-    )
-
-
-_register = renewed(RLock())
-_open: WeakSet[IoCounters] = WeakSet()
-"""Counters of stores that are in use."""
+_of_process = IoCounters()
 
 
 def process_totals() -> IOStats:
-    """Operations and bytes of all stores since this process started. Costs as many additions."""
-    with _register:
-        counts = [0, 0, 0, 0]
-        for stats in [one.snapshot() for one in list(_open)]:
-            parts = (stats.read_iops, stats.read_bytes, stats.write_iops, stats.written_bytes)
-            counts = [old + new for old, new in zip(counts, parts, strict=True)]
-        past = [0, 0, 0, 0]
-        while _closed:
-            past = [old + new for old, new in zip(past, _closed.popleft(), strict=True)]
-        _closed.append((past[0], past[1], past[2], past[3]))
-    counts = [old + new for old, new in zip(counts, past, strict=True)]
-    return _stats((counts[0], counts[1], counts[2], counts[3]))
+    """Operations and bytes of all stores since this process started."""
+    return _of_process.snapshot()
 
 
 PutMode = Literal["create", "overwrite"]
