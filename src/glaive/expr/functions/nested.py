@@ -15,9 +15,9 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
-from glaive.expr.coerce import is_list
+from glaive.expr.coerce import comparison, is_list, plain
 from glaive.expr.compare import comparable, compare, same
-from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature, unify
+from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, find, function
 from glaive.expr.rows import (
@@ -141,7 +141,7 @@ def _same_items(call: Call, *, lists: bool) -> Types:
     other = list_type(call, 1) if lists else call.types[1]
     item, inner = first.value_type, other.value_type if lists else other
     null = is_kind.is_null(item) or is_kind.is_null(inner)
-    common = None if not null and is_string(item) != is_string(inner) else unify(item, inner)
+    common = None if not null and is_string(item) != is_string(inner) else comparison(item, inner)
     if common is None:
         raise refuse(call, 1, f"a value among values of type {item}")
     kind = list_like(other if lists and is_kind.is_large_list(other) else first, common)
@@ -215,7 +215,7 @@ def _array_has_any(values: Any, others: Any) -> Any:
 def _array_types(call: Call) -> Types:
     if not call.types:
         return (), pa.list_(item_field(pa.null()))
-    kind = reduce(lambda left, right: left and unify(left, right), call.types)
+    kind = reduce(lambda left, right: left and comparison(left, right), call.types)
     if kind is None:
         raise FilterError(f"{call.name}: no common type of {', '.join(map(str, call.types))}")
     return (kind,) * len(call.types), pa.list_(item_field(kind))
@@ -335,10 +335,10 @@ def _first_of(left: Any, right: Any) -> Any | None:
     for kind, other in ((left, right), (right, left)):
         if is_kind.is_temporal(kind) and (is_string(other) or is_kind.is_integer(other)):
             return None
-        if is_kind.is_dictionary(kind) and not is_string(other) and not is_kind.is_null(other):
-            common = unify(kind.value_type, other)
+        if is_kind.is_dictionary(kind) and not is_kind.is_null(other):
+            common = comparison(kind.value_type, plain(other))
             return common and pa.dictionary(kind.index_type, common)
-    return unify(left, right)
+    return comparison(left, right)
 
 
 def _choose(condition: Any, chosen: Any, other: Any) -> Any:
