@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -55,35 +56,19 @@ datasets, _HUGGING_FACE_AVAILABLE = _lazy_import("datasets")
 _PYDANTIC_AVAILABLE = _lazy_import("pydantic")[1]
 
 
-def _is_of(obj: Any, package: str, *, check_type: bool) -> bool:
+def _is_of(package: str, obj: Any, *, check_type: bool = True) -> bool:
     """Whether an object, or a class itself, comes from a package; imports nothing."""
     kind: Any = type(obj) if check_type else obj
     bases = getattr(kind, "__mro__", ())
     return any(str(base.__module__).partition(".")[0] == package for base in bases)
 
 
-def _check_for_numpy(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "numpy", check_type=check_type)
-
-
-def _check_for_pandas(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "pandas", check_type=check_type)
-
-
-def _check_for_polars(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "polars", check_type=check_type)
-
-
-def _check_for_torch(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "torch", check_type=check_type)
-
-
-def _check_for_hugging_face(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "datasets", check_type=check_type)
-
-
-def _check_for_pydantic(obj: Any, *, check_type: bool = True) -> bool:
-    return _is_of(obj, "pydantic", check_type=check_type)
+_check_for_numpy = partial(_is_of, "numpy")
+_check_for_pandas = partial(_is_of, "pandas")
+_check_for_polars = partial(_is_of, "polars")
+_check_for_torch = partial(_is_of, "torch")
+_check_for_hugging_face = partial(_is_of, "datasets")
+_check_for_pydantic = partial(_is_of, "pydantic")
 
 
 def _is_pydantic_base_model(obj: Any) -> bool:

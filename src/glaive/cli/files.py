@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import pyarrow as pa
@@ -185,7 +185,7 @@ def convert(
             raise click.ClickException(f"{target} exists; --overwrite replaces it")
         if not Path(target).parent.is_dir():
             raise click.ClickException(f"{Path(target).parent} is no folder: make it first")
-        rows = _write(reader, target, want)
+        rows = write_file(reader, Path(target), want)
     if as_json:
         print_json({"source": public(source), "target": public(target), "rows": rows})
     else:
@@ -346,7 +346,8 @@ def _invalid(column: Any) -> str | None:
     return None
 
 
-def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
+def write_file(reader: pa.RecordBatchReader, target: Path, kind: str) -> int:
+    """Write rows to a file, which takes the place of one there is; returns their number."""
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -355,48 +356,22 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
             rows += batch.num_rows
             yield batch
 
-    with replacing(Path(target)) as unfinished:
-        if kind in ("arrow", "csv"):
-            from glaive.ingestion.exporting import format_named
+    with replacing(target) as unfinished:
+        if kind == "json":
+            from glaive.arrow.conditions import exact_rows
 
-            made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
-            made.check(reader.schema)
-            path: Any = os.fsencode(unfinished)
-            with pa.OSFile(path, "w") as out:
-                made.write(out, reader.schema, counted())
+            with unfinished.open("w", encoding="utf-8") as lines:
+                for batch in counted():
+                    lines.writelines(f"{json_line(row)}\n" for row in exact_rows(batch))
             return rows
-        with _writer(unfinished, kind, reader.schema) as writer:
-            for batch in counted():
-                writer.write(batch)
+        from glaive.ingestion.exporting import format_named
+
+        made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
+        made.check(reader.schema)
+        path: Any = os.fsencode(unfinished)
+        with pa.OSFile(path, "w") as out:
+            made.write(out, reader.schema, counted())
     return rows
-
-
-def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
-    if kind == "parquet":
-        import pyarrow.parquet as pq
-
-        return pq.ParquetWriter(path, schema, compression="zstd")
-    return _JsonLines(path)
-
-
-class _JsonLines:
-    """A writer of JSON lines, with the methods of Arrow's. Row by row."""
-
-    def __init__(self, path: Path) -> None:
-        self._out = path.open("w", encoding="utf-8")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._out.close()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        from glaive.arrow.conditions import exact_rows
-
-        for row in exact_rows(batch):
-            self._out.write(json_line(row) + "\n")
 
 
 # --- ``ingest``: many files, in tasks, here or on Spark ----------------------------------

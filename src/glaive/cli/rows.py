@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import columns_option, command, filter_option, names_of
-from glaive.cli.output import (
-    KINDS,
-    human_count,
-    print_json,
-    print_records,
-    print_rows,
-    replacing,
-    say,
-)
+from glaive.cli.output import KINDS, human_count, print_json, print_records, print_rows, say
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -130,16 +122,9 @@ def scan(
         for batch in scanner.to_batches():
             print_rows(batch, as_json=as_json)
         return
-    import pyarrow.parquet as pq
+    from glaive.cli.files import write_file
 
-    rows, kept = 0, scanner.projected_schema
-    with (
-        replacing(output) as unfinished,
-        pq.ParquetWriter(unfinished, kept, compression="zstd") as writer,
-    ):
-        for batch in scanner.to_batches():
-            writer.write_batch(batch)
-            rows += batch.num_rows
+    rows = write_file(scanner.to_reader(), output, "parquet")
     say(f"{human_count(rows)} rows written to {output}")
 
 

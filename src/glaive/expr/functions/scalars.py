@@ -50,23 +50,6 @@ _OTHER_LOWER = "[İΣ]"
 _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 
-def patch(result: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any:
-    """Compute some rows again with a Python function.
-
-    Parameters
-    ----------
-    result
-        Values for all rows.
-    rows
-        A boolean array: the rows to replace.
-    """
-    rows = pc.fill_null(rows, False)
-    if not rows.true_count:
-        return result
-    right = map_rows(result.type, compute, text.filter(rows))
-    return pc.replace_with_mask(result, rows, right)
-
-
 def whole_letters(text: Any) -> Any:
     """The texts, if they are UTF-8: else Arrow takes the rest of a letter from the bytes behind.
 
@@ -77,15 +60,17 @@ def whole_letters(text: Any) -> Any:
     pyarrow.ArrowInvalid
         They are not.
     """
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        raise pa.ArrowInvalid("Invalid UTF8 sequence in input") from None
+    text.validate(full=True)
     return text
 
 
-def _cased(change: Any, letters: str, by_row: Any, text: Any) -> Any:
-    return patch(change(whole_letters(text)), pc.match_substring_regex(text, letters), by_row, text)
+def _cased(change: Any, letters: str, by_row: Callable[[str], str], text: Any) -> Any:
+    """Change the case of texts: row by row those with letters that Arrow changes otherwise."""
+    changed = change(whole_letters(text))
+    rows = pc.fill_null(pc.match_substring_regex(text, letters), False)
+    if not rows.true_count:
+        return changed
+    return pc.replace_with_mask(changed, rows, map_rows(text.type, by_row, text.filter(rows)))
 
 
 function("upper", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_upper, _LONGER_UPPER, str.upper))
