@@ -33,6 +33,9 @@ NEGATIONS = r"\b(?:no|not|none|nor|neither|never|without|cannot|nothing)\b|n't\b
 LONGEST = 25
 """Words of a sentence."""
 
+OTHERS = ("long", "no imperative")
+"""Sentences over ``LONGEST``; docstrings of functions that begin with a noun."""
+
 STAND_INS = ("those of", "one that")
 CHAINS = ("nor", "but for", "of which")
 
@@ -52,6 +55,11 @@ END = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`(\"']|(?:glaive|pylance|pyarrow|f
 
 GENERATED = ("figures.md",)
 IN_CODE = ("docstrings", "comments", "errors")
+
+NOUN = re.compile(
+    r"\s*(?:An?|The|What|Whether|How|Where|Who\w*|All|Each|Every|Those|This|Its?|One)\b"
+)
+"""How docstrings of functions begin that are no imperatives."""
 
 
 def documents(kind: str) -> list[Path]:
@@ -126,6 +134,15 @@ def parts_of_code(path: Path) -> dict[str, str]:
     return {kind: _plain_code("\n\n".join(texts)) for kind, texts in found.items()}
 
 
+def nominal(path: Path) -> Iterator[str]:
+    """Yield functions whose docstring begins with a noun; properties may."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef) and NOUN.match(ast.get_docstring(node) or ""):
+            marks = " ".join(map(ast.unparse, node.decorator_list))
+            if "property" not in marks and "setter" not in marks:
+                yield f"{node.name}:{node.lineno}"
+
+
 def _bare_string(node: ast.AST) -> str | None:
     """Return the text of a docstring, that of an attribute too."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -166,6 +183,7 @@ def counts() -> dict[str, Counter[str]]:
     for path in sources():
         for kind, text in parts_of_code(path).items():
             _count(found[kind], text)
+        found["docstrings"]["no imperative"] += sum(1 for _ in nominal(path))
     return found
 
 
@@ -193,6 +211,8 @@ def show(paths: Iterable[Path]) -> None:
             parts = {"": plain(path.read_text("utf-8"))}
         else:
             parts = parts_of_code(path)
+            for name in nominal(path):
+                print(f"{path}: no imperative: {name}")
         counter = Counter[str]()
         for text in parts.values():
             _count(counter, text)
@@ -206,7 +226,7 @@ def main() -> None:
     if paths := [Path(argument) for argument in sys.argv[1:]]:
         show(paths)
         return
-    names = (*PATTERNS, "long", "negations", "words")
+    names = (*PATTERNS, *OTHERS, "negations", "words")
     print("\t".join(("", *names)))
     for kind, counter in counts().items():
         print("\t".join((kind, *(str(counter[name]) for name in names))))
