@@ -112,6 +112,7 @@ def shown(value: object, *, hidden: bool) -> str:
 # --- Kinds ------------------------------------------------------------------------------
 
 
+@cache
 def integer(least: int | None = 0, most: int | None = None, beyond: str = "") -> Kind:
     """Integers between two bounds, of Python or NumPy."""
 

@@ -299,12 +299,12 @@ def test_batches_are_as_small_as_asked_for(dataset: glaive.LanceDataset) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0,), "start_version: expected a version number"),
-        ((True,), "start_version: expected a version number"),
+        ((0,), "start_version: expected an integer ≥ 1"),
+        ((True,), "start_version: expected an integer ≥ 1"),
         ((3, 2), "start_version 3 comes after end_version 2"),
         ((2, 9), "end_version: the newest version is 5, found 9"),
         ((6,), "start_version: the newest version is 5, found 6"),
-        (("2",), "start_version: expected a version number"),
+        (("2",), "start_version: expected an integer ≥ 1"),
     ],
 )
 def test_ranges_that_are_none_are_refused(

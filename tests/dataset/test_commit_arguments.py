@@ -136,7 +136,7 @@ def test_reading_transactions_names_what_is_no_number(place: str, given: Any) ->
     dataset = glaive.dataset(place)
     with pytest.raises(OptionError, match="version: expected the number of a version"):
         dataset.read_transaction(given)
-    with pytest.raises(OptionError, match="recent_transactions: expected a number"):
+    with pytest.raises(OptionError, match="recent_transactions: expected an integer"):
         dataset.get_transactions(given)
 
 

@@ -105,7 +105,7 @@ def test_a_number_of_retries_is_one(dataset: glaive.LanceDataset, retries: Any) 
         dataset.delete("id = 1", conflict_retries=retries)
         assert dataset.count_rows() == 1
         return
-    with pytest.raises(OptionError, match="conflict_retries: expected a number"):
+    with pytest.raises(OptionError, match="conflict_retries: expected an integer"):
         dataset.delete("id = 1", conflict_retries=retries)
 
 

@@ -180,7 +180,7 @@ def test_a_sample_of_more_rows_than_there_are_has_all(dataset: glaive.LanceDatas
     assert len(ids(maybe_sample(dataset, 90, ["id"], filt="id < 10"))) == 10
     for name in ("n", "batch_size", "max_takes"):
         options = {"n": 1, "columns": ["id"], name: 0}
-        with pytest.raises(OptionError, match=f"{name}: expected an integer from 1 on"):
+        with pytest.raises(OptionError, match=f"{name}: expected an integer ≥ 1"):
             maybe_sample(dataset, **options)
 
 

@@ -32,6 +32,7 @@ from glaive.format.bitmaps import offsets_of
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature, Manifest
+from glaive.options import integer
 from glaive.scan.projection import (
     CREATED_AT,
     ROW_ID,
@@ -765,10 +766,8 @@ def compare_versions(
             f"found compared_against={compared_against}, begin_version={begin_version}, "
             f"end_version={end_version}"
         )
-    versions: dict[str, object] = {"begin_version": begin_version, "end_version": end_version}
-    for name, value in versions.items():
-        if not isinstance(value, int) or value < 0:
-            raise OptionError(f"{name}: expected a version number, found {value!r}")
+    integer(0).check("begin_version", begin_version)
+    integer(0).check("end_version", end_version)
     if compared_against is not None and compared_against > dataset.manifest.version:
         raise VersionNotFoundError(
             f"delta: Version not found error: {dataset.uri} has no version {compared_against} "

@@ -28,6 +28,7 @@ from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
+from glaive.options import integer
 from glaive.table.load import load_again, read_transaction
 from glaive.table.operations.overwrite import Published
 from glaive.table.versions import list_versions
@@ -189,20 +190,14 @@ def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
     OptionError
         They are no version numbers, or none lies between them.
     """
-    first = _version("start_version", start)
-    last = newest if end is None else _version("end_version", end)
+    first: int = integer(1).check("start_version", start)
+    last: int = newest if end is None else integer(1).check("end_version", end)
     for name, number in (("start_version", first), ("end_version", last)):
         if number > newest:
             raise OptionError(f"{name}: the newest version is {newest}, found {number}")
     if first > last:
         raise OptionError(f"start_version {first} comes after end_version {last}")
     return first, last
-
-
-def _version(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(f"{name}: expected a version number ≥ 1, found {value!r}")
-    return value
 
 
 def commits(store: ObjectStore, newest: Manifest, start: int, end: int) -> Iterator[Commit]:

@@ -567,22 +567,22 @@ class DatasetOptimizer:
         OptionError
             It has other keys, or values that are no integers.
         """
-        from glaive.dataset.tasks import set_config
+        from glaive.dataset.tasks import set_entries
         from glaive.dataset.writing.plan import WriteOptions
         from glaive.table.configuration import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
         if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
             config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
-        self._dataset.move_to(set_config(self._dataset.opened, config))
+        self._dataset.move_to(set_entries(self._dataset.opened, "config", config))
 
     def disable_auto_cleanup(self) -> None:
         """Turn automatic clean-up off."""
-        from glaive.dataset.tasks import set_config
+        from glaive.dataset.tasks import set_entries
         from glaive.table.configuration import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
-        self._dataset.move_to(set_config(self._dataset.opened, keys))
+        self._dataset.move_to(set_entries(self._dataset.opened, "config", keys))
 
     def optimize_indices(
         self,

@@ -1455,9 +1455,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         With ``replace``, entries that are not given are removed.
         """
-        from glaive.dataset.tasks import set_config
+        from glaive.dataset.tasks import set_entries
 
-        self.move_to(set_config(self._at, values, replace=replace))
+        self.move_to(set_entries(self._at, "config", values, replace=replace))
         return self.config()
 
     def delete_config_keys(self, keys: Sequence[str]) -> None:
@@ -1469,18 +1469,18 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         ``replace`` spares entries by which commits of streams and jobs are recognised.
         """
-        from glaive.dataset.tasks import set_metadata
+        from glaive.dataset.tasks import set_entries
 
-        self.move_to(set_metadata(self._at, values, replace=replace))
+        self.move_to(set_entries(self._at, "table_metadata", values, replace=replace))
         return self.metadata
 
     def update_schema_metadata(
         self, values: StringUpdates, *, replace: bool = False
     ) -> dict[str, str]:
         """Set entries of the schema's metadata; as :meth:`update_config`."""
-        from glaive.dataset.tasks import set_schema_metadata
+        from glaive.dataset.tasks import set_entries
 
-        self.move_to(set_schema_metadata(self._at, values, replace=replace))
+        self.move_to(set_entries(self._at, "schema_metadata", values, replace=replace))
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:

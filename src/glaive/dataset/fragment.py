@@ -21,7 +21,6 @@ from glaive.dataset.writing.fragments import FragmentWriteProgress, NumberedProg
 from glaive.errors import (
     NotFoundError,
     OptionError,
-    OptionRangeError,
     RowIndexError,
     SchemaError,
     UnsupportedFeatureError,
@@ -31,13 +30,13 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
-from glaive.options import shows
+from glaive.options import integer, shows
 from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanOptions, shows_options
 from glaive.scan.projection import ROW_ADDRESS, Columns, column_names
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
-from glaive.types import VersionIdentity, integer_of
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -97,12 +96,10 @@ def create_fragment(
 
     The mode ``create`` is for another schema, as ``overwrite``: a dataset may be there.
     """
-    number: object = fragment_id
-    if number is not None and (not isinstance(number, int) or number < 0):
-        raise OptionError(f"fragment_id: expected a number ≥ 0, found {number!r}")
+    number = integer(0).check("fragment_id", fragment_id or 0)
     given = {key: value for key, value in options.items() if value is not None}
     if isinstance(progress := given.get("progress"), FragmentWriteProgress):
-        given["progress"] = NumberedProgress(progress, fragment_id or 0)
+        given["progress"] = NumberedProgress(progress, number)
     made: Any = write_fragments(
         data,
         place,
@@ -117,7 +114,7 @@ def create_fragment(
     first: FragmentMetadata = made[0]
     if not any(file.fields for file in first.files):
         raise SchemaError("create: the rows have no columns. Give them at least one")
-    return replace(first, id=fragment_id or 0)
+    return replace(first, id=number)
 
 
 def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> FragmentMetadata:
@@ -563,11 +560,7 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
     OptionError, OptionRangeError
         The id is no integer, or is negative.
     """
-    number = integer_of(fragment_id)
-    if number is None:
-        raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
-    if number < 0:
-        raise OptionRangeError(f"fragment_id: expected a number ≥ 0, found {fragment_id}")
+    number = integer(0).check("fragment_id", fragment_id)
     try:
         return LanceFragment.of(views, views.snapshot.manifest.position_of(number))
     except NotFoundError:

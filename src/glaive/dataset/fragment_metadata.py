@@ -42,6 +42,7 @@ from glaive.format.wire import (
     is_file_name,
     parse_bitmap,
 )
+from glaive.options import integer
 from glaive.scan.snapshot import Snapshot
 from glaive.types import FormatVersion, integer_of
 
@@ -178,11 +179,7 @@ def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> 
     OptionError
         It is no integer, or out of bounds.
     """
-    number = integer_of(value)
-    if number is None or not lowest <= number <= highest:
-        raise OptionError(
-            f"{name}: expected an integer from {lowest} to {highest}, found {value!r:.60}"
-        )
+    number: int = integer(lowest, highest).check(name, value)
     return number
 
 

@@ -31,7 +31,6 @@ from glaive.errors import (
     CommitContentionError,
     FilterError,
     OptionError,
-    OptionRangeError,
     SchemaError,
     UnsupportedFeatureError,
 )
@@ -44,6 +43,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Feature, Manifest, check_writable
 from glaive.format.rowids import decode_row_ids, encode_row_ids
+from glaive.options import integer
 from glaive.process import monotonic
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
@@ -208,10 +208,7 @@ def check_retries(conflict_retries: object, retry_timeout: object) -> None:
     OptionError
         The number is none, or negative, or the duration is none.
     """
-    if isinstance(conflict_retries, bool) or not isinstance(conflict_retries, int | np.integer):
-        raise OptionError(f"conflict_retries: expected a number, found {conflict_retries!r:.60}")
-    if conflict_retries < 0:
-        raise OptionRangeError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
+    integer(0).check("conflict_retries", conflict_retries)
     if not isinstance(retry_timeout, timedelta):
         raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
 

@@ -20,6 +20,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragment_metadata import checked_integer
 from glaive.dataset.open import dataset as open_dataset
 from glaive.errors import LimitError, OptionError
+from glaive.options import integer
 from glaive.scan.projection import ROW_ID, refuse_taken
 from glaive.types import Int64s, integer_of
 
@@ -269,8 +270,7 @@ def maybe_sample(
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else columns
     for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
-        if (integer_of(number) or 0) < 1:
-            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r:.80}")
+        integer(1).check(name, number)
     if n >= len(opened):
         return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
     return _sampled_batches(opened, n, names, batch_size, max_takes, filt)
@@ -278,8 +278,7 @@ def maybe_sample(
 
 def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
     """``k`` items of a stream of unknown length, each with the same chance; all if it has fewer."""
-    if integer_of(k) is None:
-        raise OptionError(f"k: expected an integer, found {k!r:.80}")
+    integer(None).check("k", k)
     random = np.random.default_rng()
     chosen: list[T] = []
     for number, item in enumerate(stream):

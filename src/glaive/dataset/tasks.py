@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -255,34 +255,18 @@ def refuse_for_logged_rows(manifest: Manifest, change: str) -> None:
         )
 
 
+StringMap = Literal["config", "table_metadata", "schema_metadata"]
 StringUpdates = Mapping[str, str | None]
 """Values by key; ``None`` removes the key."""
 
 
-def set_config(dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False) -> Manifest:
-    """Set entries of the configuration; ``replace`` removes all others."""
-    change = UpdateConfig.of(config=string_map("config", values, removes=True), replace=replace)
-    return commit_operation(dataset, change)
-
-
-def set_metadata(
-    dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
+def set_entries(
+    dataset: OpenedVersion, kind: StringMap, values: StringUpdates, *, replace: bool = False
 ) -> Manifest:
-    """Set entries of the table's metadata; ``replace`` removes all others."""
-    change = UpdateConfig.of(
-        table_metadata=string_map("metadata", values, removes=True), replace=replace
-    )
-    return commit_operation(dataset, change)
-
-
-def set_schema_metadata(
-    dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
-) -> Manifest:
-    """Set entries of the schema's metadata; ``replace`` removes all others."""
-    change = UpdateConfig.of(
-        schema_metadata=string_map("schema metadata", values, removes=True), replace=replace
-    )
-    return commit_operation(dataset, change)
+    """Set entries of the configuration or of metadata; ``replace`` removes all others."""
+    entries = string_map(kind.removeprefix("table_").replace("_", " "), values, removes=True)
+    given: Any = {kind: entries}
+    return commit_operation(dataset, UpdateConfig.of(**given, replace=replace))
 
 
 def set_field_metadata(

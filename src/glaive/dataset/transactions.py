@@ -35,6 +35,7 @@ from glaive.format.paths import DETACHED
 from glaive.io.access import AccessPolicy
 from glaive.io.checksums import compares_metadata
 from glaive.io.store import ObjectStore
+from glaive.options import integer
 from glaive.process import new_uuid
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction, merge_transactions
@@ -167,9 +168,7 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
 
     ``None`` where it is not recorded. One listing and at most two requests per version.
     """
-    number: object = count
-    if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
-        raise OptionError(f"recent_transactions: expected a number, found {count!r:.60}")
+    count = integer(None).check("recent_transactions", count)
     store, newest = dataset.store, dataset.manifest.version
     versions = [location for location in list_versions(store) if location.version <= newest]
 
@@ -395,9 +394,6 @@ def commit_options(
     v2_paths: bool | None,
 ) -> CommitOptions:
     """Options of a commit, checked."""
-    number: object = max_retries
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise OptionError(f"max_retries: expected a number ≥ 0, found {max_retries!r}")
     seconds = None
     if commit_timeout is not None:
         if not isinstance(commit_timeout, timedelta) or commit_timeout <= timedelta(0):
@@ -406,7 +402,7 @@ def commit_options(
             )
         seconds = commit_timeout.total_seconds()
     return CommitOptions(
-        max_retries=max_retries,
+        max_retries=integer(0).check("max_retries", max_retries),
         detached=bool(detached),
         enable_stable_row_ids=bool(stable),
         enable_v2_manifest_paths=v2_paths is not False,

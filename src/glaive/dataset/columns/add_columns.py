@@ -67,6 +67,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import check_at_once
 from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
+from glaive.options import integer
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SystemColumns, computed_field
 from glaive.scan.snapshot import Snapshot
 from glaive.table.copying import copy_data_file
@@ -327,9 +328,8 @@ def _recipe(
     *,
     folder: tuple[str, Mapping[str, str] | None] | None = None,
 ) -> _Recipe:
-    size: object = batch_size
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise OptionError(f"batch_size: expected a number ≥ 1, found {size!r}")
+    if batch_size is not None:
+        integer(1).check("batch_size", batch_size)
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list) and transforms and isinstance(transforms[0], pa.Field):

@@ -31,6 +31,7 @@ from glaive.index.vector.coder import device_named
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
 from glaive.index.vector.parameters import default_parts, parse_parameters
 from glaive.index.vector.storage import VectorColumn, metric_named
+from glaive.options import integer
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -124,8 +125,8 @@ class IndicesBuilder:
         source = self._source(fragment_ids)
         column = VectorColumn.of(source.field, metric_named(distance_type))
         count = round(math.sqrt(source.num_rows)) if num_partitions is None else num_partitions
-        _check_integer("num_partitions", count, 1)
-        _check_integer("max_iters", max_iters, 1)
+        integer(1).check("num_partitions", count)
+        integer(1).check("max_iters", max_iters)
         _check_rows("num_partitions", count, sample_rate, source.num_rows)
         sample = sample_vectors(column, source, count * sample_rate).vectors
         if not len(sample):
@@ -166,7 +167,7 @@ class IndicesBuilder:
         """
         source = self._source(fragment_ids)
         parts = self._parts(num_subvectors)
-        _check_integer("max_iters", max_iters, 1)
+        integer(1).check("max_iters", max_iters)
         given = {
             "index_type": "IVF_PQ", "metric": ivf_model.distance_type, "num_sub_vectors": parts,
             "num_bits": num_bits, "ivf_centroids": ivf_model.centroids,
@@ -300,7 +301,7 @@ class IndicesBuilder:
 
     def _parts(self, parts: int | None) -> int:
         if parts is not None:
-            _check_integer("num_subvectors", parts, 1)
+            integer(1).check("num_subvectors", parts)
             return parts
         return default_parts(self.dimension)
 
@@ -324,14 +325,8 @@ def _lists(numbers: NDArray[Any]) -> Any:
     return pa.FixedSizeListArray.from_arrays(flat, numbers.shape[1])
 
 
-def _check_integer(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise OptionError(f"{name}: expected an integer from {least} on, found {value!r}")
-
-
 def _check_rows(name: str, count: int, sample_rate: object, rows: int) -> None:
-    _check_integer("sample_rate", sample_rate, 2)
-    needed = count * int(sample_rate)  # type: ignore[call-overload]  # checked above
+    needed = count * integer(2).check("sample_rate", sample_rate)
     if needed > rows:
         raise OptionError(
             f"{name}: {count} with sample_rate {sample_rate} need {needed} rows, there are {rows}."

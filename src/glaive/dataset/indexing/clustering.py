@@ -14,6 +14,7 @@ from glaive.arrow.chunked import one_array
 from glaive.errors import OptionError, TrainingError
 from glaive.index.vector.coder import Clusters, Training, assign_all, train_clusters
 from glaive.index.vector.storage import metric_named, normalized
+from glaive.options import integer
 from glaive.types import Float32s
 
 if TYPE_CHECKING:
@@ -43,11 +44,8 @@ class KMeans:
     def __init__(
         self, k: int, metric_type: str = "l2", max_iters: int = 50, centroids: object = None
     ) -> None:
-        numbers: dict[str, object] = {"k": k, "max_iters": max_iters}
-        for name, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"{name}: expected an integer from 1 on, found {value!r}")
-        self.k, self._max_iters = k, max_iters
+        self.k = integer(1).check("k", k)
+        self._max_iters = integer(1).check("max_iters", max_iters)
         if metric_type.lower() not in ("l2", "euclidean", "cosine", "dot"):
             raise OptionError(
                 f"Invalid metric_type: {metric_type}. Expected l2, euclidean, cosine or dot"

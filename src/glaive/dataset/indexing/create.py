@@ -301,18 +301,6 @@ def build_segments(
     return runner.run(opened, segment_tasks(manifest, cuts), task)
 
 
-def check_segments(segments: object) -> None:
-    """Check how many segments are asked for; ``None`` for the default.
-
-    Raises
-    ------
-    OptionError
-        It is no number, or not positive.
-    """
-    if segments is not None and (not isinstance(segments, int) or segments < 1):
-        raise OptionError(f"segments: expected a number of tasks, found {segments!r}")
-
-
 def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
     """A task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
     ranges = [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.dataset.indexing.create import build_segments, check_segments
+from glaive.dataset.indexing.create import build_segments
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.task import IndexTask, extend_index, indexed_path, merge_segments
 from glaive.dataset.lance_operation import Index
@@ -24,6 +24,7 @@ from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.index.segment import Segment
+from glaive.options import integer
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.index_coverage import (
     REUSE_INDEX,
@@ -33,7 +34,7 @@ from glaive.table.index_coverage import (
     holds_addresses,
 )
 from glaive.table.operations.create_index import CreateIndex
-from glaive.types import Flags, Int64s, integer_of
+from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -359,9 +360,9 @@ def optimize_indices(
         Another writer rewrote the fragments since.
     """
     count = num_indices_to_merge
-    if count is not None and (integer_of(count) is None or count < 0):
-        raise OptionError(f"num_indices_to_merge: expected 0 or more, found {count!r}")
-    check_segments(segments)
+    for name, least, given in (("num_indices_to_merge", 0, count), ("segments", 1, segments)):
+        if given is not None:
+            integer(least).check(name, given)
     tasks: list[MergeTask | ExtendTask] = []
     again: list[IndexSegments] = []
     indices = index_segments(dataset, index_names)

@@ -20,12 +20,7 @@ from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
 from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
-from glaive.dataset.indexing.create import (
-    build_segments,
-    check_segments,
-    commit_segments,
-    vector_task,
-)
+from glaive.dataset.indexing.create import build_segments, commit_segments, vector_task
 from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.scanner import Scanner
@@ -47,7 +42,7 @@ from glaive.errors import IndexExistsError, OptionError
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Feature
 from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
-from glaive.options import shows
+from glaive.options import integer, shows
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.take import find_rows, take_physical
@@ -832,7 +827,8 @@ def build_index(
         raise IndexExistsError(
             f"Index name {task.name!r} already exists: choose another name, or set replace=True"
         )
-    check_segments(segments)
+    if segments is not None:
+        integer(1).check("segments", segments)
     built = build_segments(opened, job.runner, task, segments)
     counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
     return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
