@@ -204,7 +204,7 @@ def test_what_can_not_be_taken(tmp_path: Path) -> None:
         dataset.read_blobs("b", indices=[-1])
     with pytest.raises(RowIndexError, match=r"address 99: its fragment has 6 rows"):
         dataset.take_blobs("b", addresses=[99])
-    with pytest.raises(RowIndexError, match="no such fragment"):
+    with pytest.raises(RowIndexError, match="fragment does not exist"):
         dataset.take_blobs("b", ids=[7 << 32])
     with pytest.raises(SchemaError, match="'i' is not a blob column: its type is int64"):
         dataset.take_blobs("i", indices=[0])

@@ -407,7 +407,7 @@ def test_a_damaged_file_that_no_take_asked_for_is_not_reported(
 def test_numbers_of_rows_beyond_a_fragment_are_none(tmp_path: Path) -> None:
     made = glaive.write_dataset({"n": range(40)}, tmp_path / "t", max_rows_per_file=10)
     source = Views(Snapshot(LocalStore(made.uri), made.manifest, Session())).take(None)
-    joined = source.joined(np.arange(3))
+    joined = source.joined(np.arange(4))
     assert joined is not None
     fragments = np.array([0, 2])
     numbers = joined.numbers(fragments, np.array([3, 9]))

@@ -1,4 +1,4 @@
-"""One fragment seen through a projection: its files side by side, deleted rows left out."""
+"""A projection of one fragment: columns of all its files, without deleted rows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 _FRAGMENT_BYTES = 2048
-"""Bytes of memory of a fragment beside its columns."""
+"""Bytes of memory of a fragment, excluding its columns."""
 
 
 class BoundFragment:
-    """The columns of a projection, tied to the files of one fragment. Immutable.
+    """The columns of a projection, bound to the files of one fragment. Immutable.
 
-    Row numbers are physical: deleted rows count. ``nbytes`` estimates the memory held at last.
+    Row numbers are physical: deleted rows count. ``nbytes`` estimates the memory held.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class BoundFragment:
         whole: BoundColumns | None,
         readers: Sequence[RangeReader],
     ) -> None:
-        # What filters see: storage types. JSON is text in results only.
+        # Filters read storage types. JSON becomes a string in results only.
         self.stored = columns
         if projection.has_extension_types:
             from glaive.file.files import ExtensionColumns, as_extension
@@ -64,7 +64,7 @@ class BoundFragment:
         self.fragment = _with_fields_read(fragment, projection)
         self.projection = projection
         self.columns = columns
-        self._made = columns if projection.plain else self.stored
+        self._read_columns = columns if projection.plain else self.stored
         self.readers = readers
         self.mapped = all(reader.mapped for reader in readers)
         self.rows = fragment.physical_rows
@@ -72,7 +72,7 @@ class BoundFragment:
         self.position = position
         self._system = SystemColumns(snapshot, position) if projection.system else None
         self.nbytes = _FRAGMENT_BYTES
-        # With all columns in one file, its requests are joined.
+        # If all columns are in one file, their requests are joined.
         self._whole = whole
 
     @cached_property
@@ -83,12 +83,12 @@ class BoundFragment:
 
     @cached_property
     def unsized_cuts(self) -> NDArray[np.int64]:
-        """The same of the column with most pages of those whose values may be of any size."""
+        """Page starts of the column with most pages, among columns of variable width."""
         cuts = [column.cuts() for column in self.columns if not has_known_width(column.field.type)]
         return max(cuts, key=len, default=np.empty(0, np.int64))
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Live rows among ``start`` to ``stop``, one array per output."""
+        """Read the live rows among ``start`` to ``stop``, one array per output."""
         sizes = self.projection.row_sizes
         checked = self.in_proportion(stop - start, len(self.columns))
         if self.live is not None and self.mapped and self.projection.plain:
@@ -98,19 +98,19 @@ class BoundFragment:
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
-            arrays = [checked(column.read(start, stop)) for column in self._made]
+            arrays = [checked(column.read(start, stop)) for column in self._read_columns]
         sizes.see_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
         if self.projection.plain:
             return arrays
-        # Nothing is computed of deleted rows: their values may be none that it exists for.
+        # Compute expressions of live rows only: values of deleted rows may raise.
         rows = np.arange(start, stop) if self.live is None else self.live.among(start, stop)
         return self.outputs(arrays, rows)
 
     def in_proportion(self, rows: int, fields: int) -> Callable[[pa.Array], pa.Array]:
-        """A check of the arrays of so many fields; see ``in_proportion`` of ``file.protocol``."""
-        sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
+        """Return a size check for arrays of ``fields`` fields; see ``file.protocol``."""
+        sized = () if self.projection.blob_contents else self.readers  # blobs are in other files
         return in_proportion(rows, fields, self.projection.row_sizes.most, sized)
 
     def expect(self, pattern: Literal["random", "sequential"]) -> None:
@@ -119,39 +119,42 @@ class BoundFragment:
             reader.advise_pattern(pattern)
 
     def is_cold(self) -> bool:
-        """Whether parts of the mapped files are not in memory, by a sample."""
+        """Return whether parts of the mapped files are on disk only, by a sample."""
         return any(isinstance(reader, MappedReader) and reader.is_cold() for reader in self.readers)
 
     def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
-        """The rows at these physical positions, one array per output, in this order."""
+        """Take rows by physical position, in the order given; return one array per output."""
         if self._whole is not None:
             arrays = self._whole.take(rows)
         else:
-            arrays = [column.take(rows) for column in self._made]
+            arrays = [column.take(rows) for column in self._read_columns]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
 
     def prefetch(self, rows: NDArray[np.int64]) -> bool:
-        """Have the system read what a take of these rows touches, if that is known."""
+        """Have the system read the pages that a take of these rows needs, if they are known."""
         return self._whole is not None and self._whole.prefetch(rows)
 
     def outputs(
         self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False
     ) -> list[pa.Array]:
-        """Columns of the result from the fields, as stored, that were read for ``rows``."""
+        """Compute the columns of the result from the stored fields read for ``rows``."""
         columns = self.lazy_columns(rows, lambda at: arrays[at], deleted=deleted)
         return [columns.output(output) for output in self.projection.outputs]
 
     def lazy_columns(
         self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
     ) -> LazyColumns:
-        """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
+        """Return physical rows whose fields ``read`` reads on demand.
+
+        ``deleted`` means the same as for :meth:`system`.
+        """
         from glaive.scan.projection import LazyColumns
 
         system = partial(self.system, rows=rows, deleted=deleted)
         return LazyColumns(len(rows), read, system, self.logical)
 
     def logical(self, at: int, array: Any) -> Any:
-        """A stored field in its logical type, which results have."""
+        """Convert a stored field to its logical type, which results have."""
         column = self.columns[at]
         if column is self.stored[at]:
             return array
@@ -161,13 +164,16 @@ class BoundFragment:
 
     @property
     def system_columns(self) -> SystemColumns:
-        """The columns that no file has; the projection must name one of them."""
+        """The columns that are computed, not stored; the projection must name one."""
         if self._system is None:
-            raise ColumnNotFoundError("the projection has no system columns")
+            raise ColumnNotFoundError("the projection has no system columns. Add one to it.")
         return self._system
 
     def system(self, name: str, rows: NDArray[np.int64], *, deleted: bool = False) -> Any:
-        """Values of a system column for physical rows; ``deleted`` ones lack id and address."""
+        """Return a system column for physical rows.
+
+        With ``deleted``, ids and addresses of deleted rows are null.
+        """
         values = self.system_columns.of(name, rows)
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
             there = pack_flags(~self.live.is_deleted(rows))
@@ -176,46 +182,47 @@ class BoundFragment:
 
 
 def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
-    """Open what a projection needs of a fragment.
+    """Open the files of a fragment that a projection needs.
 
     Raises
     ------
     DataFileMissingError
-        A file that is needed does not exist; files that are not needed are not looked at.
+        A needed file does not exist. Other files are not checked.
     CorruptFileError
-        A column has other rows than the fragment, or a column that is never null is nowhere.
+        A column has a different number of rows than the fragment. Or no file has a column that
+        is not nullable.
     """
     fragment = snapshot.manifest.fragment(position)
     if len(fragment.files) == 1:
         entry = fragment.files[0]
         column_of = _columns(entry)
-        if column_of.keys() >= projection.leaves:  # the usual case: all in one file
+        if column_of.keys() >= projection.leaves:  # the usual case: one file has all columns
             if not projection.leaves:
                 snapshot.check_rows(fragment)
             file = snapshot.open_file(entry)
-            all_of_it = file.bind(projection.fields, column_of, fragment.physical_rows)
-            columns = _with_blob_contents(snapshot, fragment, projection, all_of_it.columns)
-            whole = None if projection.blob_contents else all_of_it
+            in_file = file.bind(projection.fields, column_of, fragment.physical_rows)
+            columns = _with_blob_contents(snapshot, fragment, projection, in_file.columns)
+            whole = None if projection.blob_contents else in_file
             bound = BoundFragment(
                 snapshot, position, fragment, projection, columns, whole, [file.reader]
             )
-            bound.nbytes += all_of_it.nbytes
+            bound.nbytes += in_file.nbytes
             return bound
     return _bind_several(snapshot, position, projection)
 
 
 def _bind_several(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:
-    """Bind columns that are in several files, or in none."""
+    """Bind columns that are in several files or are missing."""
     fragment = snapshot.manifest.fragment(position)
-    homes: dict[int, int] = {}
+    file_of: dict[int, int] = {}
     for at, entry in enumerate(fragment.files):
         for field_id in _columns(entry):
-            # Damaged datasets of old releases list an id twice: the first file counts.
-            homes.setdefault(field_id, at)
+            # Datasets that old releases damaged list an id twice: the first file counts.
+            file_of.setdefault(field_id, at)
     by_file: dict[int, list[Field]] = {}
     parts: list[list[int]] = []
     for field in projection.fields:
-        files = sorted({homes[leaf.id] for leaf in field.leaf_columns() if leaf.id in homes})
+        files = sorted({file_of[leaf.id] for leaf in field.leaf_columns() if leaf.id in file_of})
         if not files and not field.nullable:
             raise CorruptFileError(
                 f"column {field.name!r} of fragment {fragment.id}",
@@ -225,7 +232,7 @@ def _bind_several(snapshot: Snapshot, position: int, projection: Projection) -> 
             )
         parts.append(files)
         for file in files:
-            by_file.setdefault(file, []).append(_within(field, homes, file))
+            by_file.setdefault(file, []).append(_part_in_file(field, file_of, file))
     bound_of: dict[int, BoundColumns] = {}
     readers: list[RangeReader] = []
     for at, fields in by_file.items():
@@ -256,7 +263,7 @@ def _bind_several(snapshot: Snapshot, position: int, projection: Projection) -> 
 def _with_blob_contents(
     snapshot: Snapshot, fragment: Fragment, projection: Projection, columns: Sequence[BoundColumn]
 ) -> list[BoundColumn]:
-    """The columns, those of blobs as values where these are wanted."""
+    """Return the columns, with blob values in place of descriptions where the projection asks."""
     if not projection.blob_contents:
         return list(columns)
     from glaive.scan.blob_values import BlobContentsColumn, LogicalColumn
@@ -269,7 +276,7 @@ def _with_blob_contents(
 
 
 def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
-    """The fragment, its files with those fields only that are read: there may be thousands."""
+    """Return the fragment without the fields that are not read: there may be thousands."""
     wanted = {member.id for field in projection.fields for member in field.walk()}
     files = []
     for file in fragment.files:
@@ -283,30 +290,30 @@ def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
 
 
 def _columns(file: DataFile) -> dict[int, int]:
-    """Column index by id of the fields that a file holds."""
+    """Return the column index by field id of a file."""
     pairs = file.columns().items()
     return {field_id: column for field_id, column in pairs if column >= 0}
 
 
-def _within(field: Field, homes: dict[int, int], file: int) -> Field:
-    """The field with those leaves only that one file holds, or that no file holds."""
-    if all(homes.get(leaf.id, file) == file for leaf in field.leaf_columns()):
+def _part_in_file(field: Field, file_of: dict[int, int], file: int) -> Field:
+    """Return the field with only the leaves in one file, or in no file."""
+    if all(file_of.get(leaf.id, file) == file for leaf in field.leaf_columns()):
         return field
     if field.logical_type != "struct":
         raise UnsupportedFeatureError(
-            f"the parts of column {field.name!r} ({field.logical_type}) are spread over several "
-            "data files, which this version of glaive reads for structs only"
+            f"column {field.name!r} ({field.logical_type}) has its parts in several data files, "
+            "which glaive reads for structs only. Leave out the column, or upgrade glaive."
         )
     kept = tuple(
-        _within(child, homes, file)
+        _part_in_file(child, file_of, file)
         for child in field.children
-        if any(homes.get(leaf.id) == file for leaf in child.leaf_columns())
+        if any(file_of.get(leaf.id) == file for leaf in child.leaf_columns())
     )
     return replace(field, children=kept)
 
 
 class _NullColumn(BoundColumn):
-    """A column that no file of the fragment has: it was added later."""
+    """A column that was added later: all null in this fragment."""
 
     def __init__(self, field: pa.Field, rows: int) -> None:
         self.field = field
@@ -347,12 +354,12 @@ class _SplitStruct(BoundColumn):
 
 
 def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
-    """One struct of ``kind`` from structs with some of its members each.
+    """Merge structs with some members each into one struct of ``kind``.
 
-    Null where all of them are; the members of one that is null, beside others, are null.
+    A merged value is null where all parts are null. Where only one part is null, its members are.
     """
     missing = [array.is_null() if array.null_count else None for array in arrays]
-    nulls = reduce(_both, missing)
+    nulls = reduce(_null_in_both, missing)
     found: dict[str, list[Any]] = {}
     for array in arrays:
         for member, part in zip(array.type, array.flatten(), strict=True):
@@ -367,8 +374,8 @@ def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
 
 
-def _both(first: Any, second: Any) -> Any:
-    """What is null in both; None: nothing is."""
+def _null_in_both(first: Any, second: Any) -> Any:
+    """Return which rows are null in both; None if all have values."""
     if first is None or second is None:
         return None
     import pyarrow.compute as pc
@@ -376,53 +383,53 @@ def _both(first: Any, second: Any) -> Any:
     return pc.and_(first, second)
 
 
-# --- Pages of mapped files that a stream has passed, taken out of this process's memory -
-# They stay in the system's cache, and views of them stay valid: who reads one maps its pages
-# again, which costs about a microsecond for 64 KiB. Without this, a stream over files larger than
-# memory would look as large as the files.
+# --- Unmapping pages that a stream has read ---------------------------------------------
+# The pages stay in the system's cache and views stay valid. Reading a view maps its pages again,
+# at about a microsecond for 64 KiB. Otherwise the resident size of a process that streams files
+# would grow to the size of the files.
 
-_STREAMED_BYTES: Final = 16 * 1024 * 1024
-"""Decoded bytes after which pages are let go of.
+_UNMAP_BYTES: Final = 16 * 1024 * 1024
+"""Decoded bytes between two times that a stream unmaps pages.
 
-The next scan must map them again, so this is a matter of memory against time.
+The next scan must map them again: a smaller limit saves memory and costs time.
 """
 
-_KEPT_BYTES: Final = 48 * 1024 * 1024
-"""Decoded bytes of a whole stream up to which it lets go of nothing: a column of numbers."""
+_MAX_MAPPED_BYTES: Final = 48 * 1024 * 1024
+"""Decoded bytes of a whole stream up to which it keeps all pages, as for a column of numbers."""
 
-_SEARCHED_BYTES: Final = 256 * 1024 * 1024
-"""The same of rows that a search found: mapping single pages again costs more than reading them."""
+_SEARCH_UNMAP_BYTES: Final = 256 * 1024 * 1024
+"""The limit for rows that a search found: mapping single pages again costs more than reading."""
 
 
 class PassedPages:
-    """What one stream has read of mapped files since it last let go of their pages.
+    """The mapped files that a stream has read since it last unmapped their pages.
 
     Parameters
     ----------
     expected
-        Bytes that the stream decodes in all, about, if that is known.
+        Approximate bytes that the stream decodes in all, if known.
     searched
-        Single rows may be taken out of the pages.
+        The stream may take single rows of pages.
     """
 
     __slots__ = ("_limit", "_readers", "_size")
 
     def __init__(self, expected: int | None = None, *, searched: bool = False) -> None:
-        self._readers: dict[int, Sequence[RangeReader]] = {}  # not fragments, which hold more
-        self._limit = _SEARCHED_BYTES if searched else _STREAMED_BYTES
-        if expected is not None and expected <= _KEPT_BYTES:
-            self._limit = max(self._limit, _KEPT_BYTES)
+        self._readers: dict[int, Sequence[RangeReader]] = {}  # a fragment would hold more memory
+        self._limit = _SEARCH_UNMAP_BYTES if searched else _UNMAP_BYTES
+        if expected is not None and expected <= _MAX_MAPPED_BYTES:
+            self._limit = max(self._limit, _MAX_MAPPED_BYTES)
         self._size = 0
 
     def add(self, bound: BoundFragment, size: int) -> None:
-        """Rows of a fragment were used, of ``size`` bytes, about; lets go of pages in time."""
+        """Record that the stream used about ``size`` bytes of a fragment; unmap at the limit."""
         self._readers[bound.fragment.id] = bound.readers
         self._size += size
         if self._size >= self._limit:
             self.let_go()
 
     def let_go(self) -> None:
-        """Take the pages of these fragments out of this process's memory; 20 us a file."""
+        """Unmap the pages of these fragments from this process, in about 20 us a file."""
         for readers in self._readers.values():
             for reader in readers:
                 if reader.mapped:

@@ -1,4 +1,4 @@
-"""Columns of the rows that a search found: those of the dataset, and what the search adds."""
+"""Columns of the rows that a search found: dataset columns and columns that the search adds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class FoundRows(Protocol):
         """Number of rows."""
 
     def places(self, snapshot: Snapshot) -> tuple[Int64s, Int64s]:
-        """Position of the fragment in the list, and physical row, of each."""
+        """Return the position of the fragment in the manifest, and the physical row, of each."""
 
     def added(self, name: str) -> pa.Array:
-        """A column that the search adds."""
+        """Return a column that the search adds."""
 
     def stored(self, name: str, snapshot: Snapshot) -> pa.Array | None:
-        """A column of the dataset that is known already; None: it has to be taken."""
+        """Return a column of the dataset that the search has read; None if it must be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class AddedColumns:
     fields
         By name.
     first
-        Names of those that come before the others.
+        Names of the columns that come first in the result.
     scores
-        Name of the one that is added behind the others, unless it is asked for elsewhere.
+        Name of the column of scores. It follows the other columns unless ``columns`` names it.
     """
 
     fields: Mapping[str, pa.Field[Any]]
@@ -59,22 +59,22 @@ class AddedColumns:
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Columns that rows have beside those of the dataset: system columns, and these."""
+        """Types of system columns and of these columns, by name."""
         return {**SYSTEM_COLUMNS, **{name: field.type for name, field in self.fields.items()}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundValues:
-    """Columns by path for rows that were found, for filters and orders.
+    """Columns by path of the rows found, for filters and orders.
 
     Parameters
     ----------
     source
         The columns that come from the dataset.
     paths
-        Of all columns, in the order of the result.
+        Paths of all columns, in the order of the result.
     added
-        Those of the search.
+        The columns that the search adds.
     """
 
     source: BoundProjection
@@ -83,13 +83,13 @@ class FoundValues:
 
     @classmethod
     def of(cls, views: Views, paths: Sequence[str], added: AddedColumns) -> FoundValues:
-        """Columns at some paths, as they are stored."""
+        """Return the columns at some paths, in their storage types."""
         distinct = tuple(dict.fromkeys(paths))
         stored = tuple(path for path in distinct if path not in added.fields)
         return cls(views.scan(stored), distinct, added)
 
     def batch(self, found: FoundRows, meter: Meter) -> pa.RecordBatch:
-        """One column for each path; of at least one row."""
+        """Return one column for each path; at least one row must be found."""
         stored = [path for path in self.paths if path not in self.added.fields]
         columns: dict[str, Any] = {}
         if stored:
@@ -107,15 +107,15 @@ class FoundColumns:
     Parameters
     ----------
     source
-        The columns that come from the dataset: those of the result in their order, then those
-        that expressions need.
+        The columns that come from the dataset. Result columns come first, in order; inputs of
+        expressions follow.
     outputs
-        For each column of the result its number among those, the name of one of the search's,
-        or an expression.
+        For each column of the result: its index in ``source``, the name of a column that the
+        search adds, or an expression.
     schema
-        Of the result.
+        Schema of the result.
     added
-        Columns of the search.
+        Columns that the search adds.
     plain
         Paths of the columns that come from the dataset; None for an expression.
     """
@@ -128,14 +128,14 @@ class FoundColumns:
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, added: AddedColumns) -> FoundColumns:
-        """Work out the columns: as asked for, the score behind them, row ids last.
+        """Plan the columns: as requested, then the score, then row ids.
 
         Raises
         ------
         ColumnNotFoundError
             A column does not exist.
         FilterError
-            An expression cannot be understood.
+            An expression is invalid.
         """
         key = (
             "found columns", *added.fields, options.columns, options.with_row_id,
@@ -152,12 +152,12 @@ class FoundColumns:
                 _name, wanted
             ):
                 wanted.append(added.scores)
-            maker = _Maker(views, options, added)
-            known = memo[key] = maker.made([*added.first, *wanted, *last])
+            planner = _Planner(views, options, added)
+            known = memo[key] = planner.plan([*added.first, *wanted, *last])
         return known
 
     def table(self, found: FoundRows, meter: Meter) -> pa.Table:
-        """The rows, in this order."""
+        """Return the rows found, in order."""
         if not self.outputs:
             return self.source.rows_alone(found.size)
         if not found.size:
@@ -174,7 +174,7 @@ class FoundColumns:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _taken(self, found: FoundRows, meter: Meter) -> list[Any]:
-        """The columns of the dataset."""
+        """Return the columns of the dataset for the rows found."""
         snapshot = self.source.snapshot
         known = [None if name is None else found.stored(name, snapshot) for name in self.plain]
         if all(column is not None for column in known):
@@ -194,17 +194,17 @@ class FoundColumns:
         return pa.RecordBatch.from_arrays(arrays, list(value.columns))
 
 
-class _Maker:
-    """Sorts columns into those of the dataset and those of the search."""
+class _Planner:
+    """A planner that separates dataset columns from columns that the search adds."""
 
     def __init__(self, views: Views, options: ScanOptions, added: AddedColumns) -> None:
         self._views, self._blobs, self._added = views, options.blobs, added
         self._stored: list[str | tuple[str, str]] = []
         self._inputs: list[str] = []
 
-    def made(self, wanted: Sequence[str | tuple[str, str]]) -> FoundColumns:
+    def plan(self, wanted: Sequence[str | tuple[str, str]]) -> FoundColumns:
         outputs = tuple(map(self._output, wanted))
-        # Behind those of the result, so that these are found by their number.
+        # After the columns of the result, so that the indices of these stay valid.
         stored = (*self._stored, *dict.fromkeys(self._inputs))
         source = self._views.scan(cast("Columns", stored), blobs=self._blobs)
         fields = [
@@ -247,13 +247,13 @@ class _Maker:
 def stored_columns(
     source: BoundProjection, paths: Sequence[str], fragments: Int64s, rows: Int64s, meter: Meter
 ) -> dict[str, Any]:
-    """The columns of a projection, of physical rows, as expressions see them: by path."""
+    """Take physical rows of a projection; return storage columns by path, for expressions."""
     columns = take_physical(source, fragments, rows, meter=meter).columns
     return dict(zip(paths, map(_stored, columns, paths), strict=True))
 
 
 def _stored(column: Any, path: str) -> Any:
-    """A column as expressions see it."""
+    """Convert a column to one array of its storage type, for expressions."""
     array = join_large(column.chunks) if isinstance(column, pa.ChunkedArray) else column
     return to_type(array, storage_type(column.type), f"column {path!r}")
 

@@ -173,7 +173,7 @@ class UnreadMeter(Meter):
         _log_fallback(path, reason, error)
 
 
-NOBODY: Final = UnreadMeter()
+UNREAD_METER: Final = UnreadMeter()
 """The meter of scans of which no figures are asked for."""
 
 

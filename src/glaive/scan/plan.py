@@ -1,7 +1,6 @@
-"""Which rows of which fragments a scan reads, and in which portions.
+"""Plan a scan: the rows of each fragment to read, and the windows to decode.
 
-A plan is a list of physical row ranges, one per fragment at most; windows are the portions
-in which they are decoded.
+A plan is a list of physical row ranges, at most one per fragment.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
 WINDOW_ROWS = 128 * 1024
-"""Rows decoded at a time when streaming: enough to make the calls per window cheap."""
+"""Rows decoded at a time when streaming: enough that the calls per window cost little."""
 
 _NARROW_ROWS = 512 * 1024
 _NARROW_BYTES = 4 * 1024 * 1024
-"""Rows, and their bytes, of windows of narrow columns, whose calls cost as much as decoding."""
+"""Rows and bytes of windows of narrow columns, where calls cost as much as decoding."""
 
-UNSEEN_ROWS = 8 * 1024
-"""Rows of a window of mapped files until the first has shown how large texts and lists are."""
+FIRST_ROWS = 8 * 1024
+"""Rows of the first window of mapped files: it shows how large strings and lists are."""
 
 WINDOW_BYTES = 20 * 1024 * 1024
-"""Bytes of a window, about; wide rows make shorter windows."""
+"""Approximate bytes of a window: wide rows make shorter windows."""
 
 _FETCH_ROWS = 1024 * 1024
-"""Rows of a window that must be fetched: fewer, larger requests."""
+"""Rows of a window of fetched files: fewer, larger requests."""
 
 
 class FragmentRows(NamedTuple):
@@ -43,7 +42,7 @@ class FragmentRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads: ranges in order, and how many live rows they have."""
+    """The ranges that a scan reads, in order, and their number of live rows."""
 
     ranges: tuple[FragmentRows, ...]
     rows: int
@@ -66,7 +65,7 @@ def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
 
 
 def plan_searched(snapshot: Snapshot, options: ScanOptions) -> Sequence[FragmentRows]:
-    """The rows that a filter or an order looks at: limit and offset count what comes out."""
+    """Return the rows that a filter or an order reads: limit and offset apply to their result."""
     if options.range_before is None:
         return plan_all(snapshot, options.fragments)
     positions = snapshot.positions_of(options.fragments)
@@ -74,7 +73,7 @@ def plan_searched(snapshot: Snapshot, options: ScanOptions) -> Sequence[Fragment
 
 
 def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[FragmentRows, ...]:
-    """All rows of all fragments, or of those with these ids."""
+    """Return all rows of all fragments, or of the fragments with these ids."""
     known: tuple[FragmentRows, ...] | None = snapshot.memo.get(plan_all)
     if fragments is None and known is not None:
         return known
@@ -93,7 +92,7 @@ def plan_all(snapshot: Snapshot, fragments: Sequence[int] | None) -> tuple[Fragm
 def _between(
     snapshot: Snapshot, positions: Sequence[int], first: int, last: int | None
 ) -> ScanPlan:
-    """Live rows ``first`` to ``last`` of some fragments, as far as there are."""
+    """Plan live rows ``first`` to ``last`` of some fragments, cut at the last row."""
     counts = snapshot.live_counts
     total = int(counts[list(positions)].sum())
     last = total if last is None else min(last, total)
@@ -116,73 +115,73 @@ def _between(
 
 
 def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
-    """Cut a range into windows, at page boundaries where that makes no short ones."""
-    most = window_rows(bound)
-    if stop - start <= most and page_end(bound, start, stop) == stop:
+    """Cut a range into windows, at page boundaries unless a window would be short."""
+    max_rows = window_rows(bound)
+    if stop - start <= max_rows and page_end(bound, start, stop) == stop:
         yield RowRange(start, stop)
         return
     cuts = bound.cuts
     inside = cuts[np.searchsorted(cuts, start, "right") : np.searchsorted(cuts, stop)].tolist()
     for cut in [*inside, stop]:
-        if cut != stop and cut - start < most // 4:
+        if cut != stop and cut - start < max_rows // 4:
             continue
         while start < cut:
-            pieces = -(-(cut - start) // most)
+            pieces = -(-(cut - start) // max_rows)
             step = -(-(cut - start) // pieces)
             step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
             end = page_end(bound, start, min(cut, start + step))
             yield RowRange(start, end)
-            start, most = end, window_rows(bound)  # by what those before turned out to take
+            start, max_rows = end, window_rows(bound)  # by the sizes decoded before
 
 
 def window_rows(bound: BoundFragment) -> int:
-    """Rows of a window, at most."""
+    """Return the maximum number of rows of a window."""
     size = max(1, row_bytes(bound))
-    most = _FETCH_ROWS
+    max_rows = _FETCH_ROWS
     if bound.mapped:
-        most = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
+        max_rows = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
         if not bound.projection.row_sizes.are_known:
-            most = UNSEEN_ROWS
-    return max(1, min(most, WINDOW_BYTES // size))
+            max_rows = FIRST_ROWS
+    return max(1, min(max_rows, WINDOW_BYTES // size))
 
 
 def page_end(bound: BoundFragment, start: int, stop: int) -> int:
-    """Where a window from ``start`` ends that should end at ``stop``: it has few pages.
+    """Return where a window from ``start`` ends: at ``stop``, or earlier to have few pages.
 
-    Of texts and lists: rows that were seen say nothing of those behind them, which may be far
-    larger, but a page has some megabytes at most, as writers make them.
+    This bounds strings and lists. Later rows may be far larger than rows decoded before, but
+    writers limit a page to some megabytes.
     """
     cuts = bound.unsized_cuts
     few = int(np.searchsorted(cuts, start, "right")) + _WINDOW_PAGES - 1
     if few >= len(cuts) or stop <= cuts[few]:
         return stop
-    many = int(np.searchsorted(cuts, start + _ROWS_OF_SMALL_PAGES, "right")) - 1
+    many = int(np.searchsorted(cuts, start + _SMALL_PAGE_ROWS, "right")) - 1
     return min(stop, int(cuts[max(few, many)]))
 
 
 _WINDOW_PAGES = 8
-_ROWS_OF_SMALL_PAGES = 32 * 1024
-"""Pages of a window, at most; and rows, as far as pages have fewer."""
+_SMALL_PAGE_ROWS = 32 * 1024
+"""Maximum pages of a window. A window of small pages may have more, up to this many rows."""
 
 _CHUNK = 1024
-"""Values per packed chunk: windows that begin on a multiple decode no chunk twice."""
+"""Values per packed chunk: windows that begin on a multiple decode each chunk once."""
 
 
 def row_bytes(bound: BoundFragment) -> int:
-    """Bytes of a decoded row, about: exact for fixed widths, else from the file's size.
+    """Estimate the bytes of a decoded row: exact for fixed widths, else from the file's size.
 
-    Where values are compressed well, what was decoded last says more.
+    The size of rows decoded before raises the estimate for well-compressed values.
     """
     sizes = bound.projection.row_sizes
     width = sizes.width
     row = max(int(width.total), sizes.seen)
     if width.variable and bound.rows:
-        # Strings on disk are often half their size in memory; whole files are taken to be strings.
-        # What a manifest claims may be any number: rows would be read one at a time.
+        # Strings on disk often have half their size in memory. The estimate takes the whole file
+        # as strings. A false size in the manifest would make windows of one row: cap it.
         stored = sum(file.size or 0 for file in bound.fragment.files)
         stored = min(stored, sum(reader.size for reader in bound.readers))
         row = max(row, 2 * stored // bound.rows)
-    # Values of blobs are in files of their own: their column knows how large they are.
+    # Blob values are in separate files: their column knows their size.
     blobs = bound.projection.blob_contents
     row = max(row, sum(bound.columns[at].value_bytes for at in blobs)) if blobs else row
     return row + bound.projection.constant_bytes

@@ -14,7 +14,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.io.store import IOStats
 from glaive.process import EXECUTION, anyone_listens, emit
-from glaive.scan.options import NOBODY, TO_WRITE_AGAIN, Meter, ScanOptions, ScanStatistics
+from glaive.scan.options import TO_WRITE_AGAIN, UNREAD_METER, Meter, ScanOptions, ScanStatistics
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.scan.run.scheduler import ScanRun
@@ -55,7 +55,7 @@ _NOBODY_ASKS = Reading(IOStats(), 0, 0, 0, 0)
 def meter_for(options: ScanOptions) -> Meter:
     """A meter for a scan, for :func:`report`; one that counts nothing where nobody asks."""
     if options.scan_stats_callback is None and not anyone_listens():
-        return NOBODY
+        return UNREAD_METER
     return Meter()
 
 

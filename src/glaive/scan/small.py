@@ -1,8 +1,8 @@
-"""Many small fragments read as one.
+"""Read many small fragments as one.
 
 A file of a few rows costs far more to open than to decode; see :mod:`glaive.file.v2.small_files`.
-Whatever is out of the ordinary, damage included, is left to the reader of single files, which
-says what is wrong and where; how often is counted.
+The reader of single files handles special cases and damage, and says what is wrong. The meter
+counts these fallbacks.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from glaive.types import Int64s
 T = TypeVar("T")
 
 _MAX_BYTES_READ_WHOLE: Final = 512 * 1024
-"""Bytes of a file that counts as small when all of its columns are read."""
+"""Maximum bytes of a small file, if all its columns are read."""
 
 
 def small_file(source: BoundProjection, position: int) -> SingleFile | None:
-    """The only file of a fragment, if it is small and of a format that is read in bulk."""
+    """Return the only file of a fragment, if it is small and its format allows bulk reads."""
     file = source.snapshot.manifest.single_file(position, _MAX_BYTES_READ_WHOLE)
     if file is None or file.layout[0] not in BULK_VERSIONS:
         return None
@@ -61,7 +61,7 @@ def small_file(source: BoundProjection, position: int) -> SingleFile | None:
 
 
 def has_columns(source: BoundProjection, file: SingleFile) -> bool:
-    """Whether a file has all columns of a projection."""
+    """Return whether a file has all columns of a projection."""
     _, fields, columns = file.layout
     if not len(fields) == len(columns) == len(set(fields)):
         return False
@@ -70,14 +70,14 @@ def has_columns(source: BoundProjection, file: SingleFile) -> bool:
 
 
 def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
-    """Read files of a version, which have one layout, and bind their columns as those of one.
+    """Read files of one layout and bind their columns as the columns of one file.
 
     Raises
     ------
     BulkReadError
-        They have to be read one by one.
+        The files must be read one by one.
     ObjectNotFoundError
-        One of them is missing.
+        A file is missing.
     """
     snapshot, (_, fields, columns) = source.snapshot, files[0].layout
     store = snapshot.store
@@ -92,7 +92,7 @@ def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedCol
 
 
 def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:
-    """What ``read`` returns; None, and counted, where files have to be read one by one."""
+    """Return the result of ``read``; count a fallback and return None if the bulk read fails."""
     error: Exception
     try:
         result = read()
@@ -106,7 +106,7 @@ def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T
         reason, error = "values beyond one array", full
     except (FormatError, SchemaError, DecodeError) as damage:
         reason, error = "a file is damaged, or of an unknown kind", damage
-    except FilterError as failed:  # perhaps at a deleted row
+    except FilterError as failed:  # possibly at a deleted row
         reason, error = "the filter failed at some row", failed
     meter.fallback(what, reason, error)
     return None
@@ -117,46 +117,46 @@ def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T
 R = TypeVar("R")
 
 _MAX_RUN_FRAGMENTS: Final = 1024
-"""Fragments that are read at a time."""
+"""Maximum fragments read at a time."""
 
 _STORED_BYTES: Final = 8 * 1024 * 1024
 _DECODED_BYTES: Final = 64 * 1024 * 1024
-"""Bytes on disk, and bytes decoded, about, that are read at a time: a few bytes on disk can stand
-for any number of rows."""
+"""Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
+number of rows."""
 
 _PART_BYTES: Final = 512
-"""Bytes of memory of the plan of one fragment, about."""
+"""Approximate bytes of memory of the plan of one fragment."""
 
-_NUMBER: Final = 8
+_VALUE_BYTES: Final = 8
 """Bytes of a value of a system column."""
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
 class SmallFragments:
-    """Neighbouring fragments, all rows of each, in small files of one layout (a ``ScanPart``)."""
+    """All rows of adjacent fragments in small files of one layout (a ``ScanPart``)."""
 
     ranges: Sequence[FragmentRows]
     files: Sequence[SingleFile]
 
     @cached_property
     def starts(self) -> list[int]:
-        """First row of each fragment, counted through all of them; and the row behind the last."""
+        """First row of each fragment, counted over all fragments, and the total."""
         return list(accumulate((file.rows for file in self.files), initial=0))
 
     @cached_property
     def has_deletions(self) -> bool:
-        """Whether rows are deleted in some of the fragments."""
+        """Whether any of the fragments has deleted rows."""
         return any(file.has_deletions for file in self.files)
 
     @property
-    def _one_by_one(self) -> FragmentWindows:
+    def _windows(self) -> FragmentWindows:
         return FragmentWindows(self.ranges)
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """See :class:`ScanPart`. Memory: that of all rows."""
+        """See :class:`ScanPart`. Memory holds all rows."""
         chunks = self._in_bulk(run)
         if chunks is None:
-            yield from self._one_by_one.batches(run)
+            yield from self._windows.batches(run)
             return
         table = _as_table(run.source, chunks)
         whole = join_batches(table)
@@ -169,17 +169,17 @@ class SmallFragments:
             first += count
 
     def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
-        """See :class:`ScanPart`: one table."""
+        """See :class:`ScanPart`. All rows make one table."""
         chunks = self._in_bulk(run)
         if chunks is None:
-            yield from self._one_by_one.tables(run)
+            yield from self._windows.tables(run)
         else:
             yield _as_table(run.source, chunks)
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
         """See :class:`ScanPart`."""
         chunks = self._in_bulk(run)
-        return self._one_by_one.columns(run) if chunks is None else enumerate(chunks)
+        return self._windows.columns(run) if chunks is None else enumerate(chunks)
 
     def filter(
         self,
@@ -189,7 +189,7 @@ class SmallFragments:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See :class:`ScanPart`: one selection out of all rows."""
+        """See :class:`ScanPart`. All rows make one selection."""
         run = search.run
 
         def select() -> list[R]:
@@ -203,16 +203,16 @@ class SmallFragments:
         if results is not None:
             yield from results
             return
-        yield from self._one_by_one.filter(search, work, stream=stream, window_rows=window_rows)
+        yield from self._windows.filter(search, work, stream=stream, window_rows=window_rows)
 
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
-        """An array of each field, deleted rows included; errors as :func:`bind_files`."""
+        """Read an array of each field, with deleted rows; raise as :func:`bind_files`."""
         bound, rows = bind_files(source, self.files), self.starts[-1]
         checked = bound.in_proportion(rows)
         return gather(lambda column: checked(column.read(0, rows)), bound.columns)
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
-        """One flag per physical row: whether it is not deleted."""
+        """Return one flag per physical row: whether it is live."""
         flags = np.ones(self.starts[-1], np.bool_)
         snapshot = source.snapshot
         for rows, file, first in zip(self.ranges, self.files, self.starts, strict=False):
@@ -223,7 +223,7 @@ class SmallFragments:
         return flags
 
     def _in_bulk(self, run: ScanRun) -> list[list[pa.Array]] | None:
-        """Chunks of each field, live rows only; None where files have to be read one by one."""
+        """Read the live rows of each field; return None if files must be read one by one."""
 
         def read() -> list[list[pa.Array]]:
             arrays = self.arrays(run.source)
@@ -235,7 +235,7 @@ class SmallFragments:
         return in_bulk(run.meter, "scan of small fragments", len(self.ranges), read)
 
     def _live_counts(self, source: BoundProjection) -> list[int]:
-        """Live rows of each fragment."""
+        """Count the live rows of each fragment."""
         counts: list[int]
         if not self.has_deletions:
             counts = [file.rows for file in self.files]
@@ -256,7 +256,7 @@ class _SmallSelection:
 
     @classmethod
     def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
-        """Read the fragments and search them; errors as :func:`read_small_files`."""
+        """Read the fragments and filter them; raise as :func:`bind_files`."""
         source = search.run.source
         arrays = part.arrays(source)
 
@@ -269,7 +269,7 @@ class _SmallSelection:
             ]
             return integer_array(np.concatenate(parts))
 
-        # Projections with extension types are never read this way.
+        # The caller excludes projections with extension types.
         decoded = LazyColumns(part.starts[-1], arrays.__getitem__, system, lambda _, array: array)
         flags = search.passing(decoded)
         return cls(
@@ -282,13 +282,13 @@ class _SmallSelection:
         return int(np.count_nonzero(self.flags))
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
-        """Their columns, in one chunk."""
-        # Values are computed of the rows that pass: others may be none they exist for.
+        """Return the columns of the selected rows, in one chunk."""
+        # Compute expressions of passing rows only: values of other rows may raise.
         passing = self.decoded.filtered(_mask(self.flags))
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
-        """Id of each fragment, and its selected rows."""
+        """Yield the id of each fragment and its selected rows."""
         rows, starts = np.flatnonzero(self.flags), self.part.starts
         cuts = np.searchsorted(rows, starts).tolist()
         ids = self.source.snapshot.manifest.fragment_ids
@@ -321,7 +321,7 @@ def cut_into_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[Sca
 def _cut(source: BoundProjection, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
     projection = source.projection
     width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
-    max_rows = _DECODED_BYTES // max(_NUMBER, width + _NUMBER * len(projection.system))
+    max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width + _VALUE_BYTES * len(projection.system))
     parts: list[ScanPart] = []
     first, at, end = 0, 0, len(ranges)
     while at < end:
@@ -340,7 +340,7 @@ def _cut(source: BoundProjection, ranges: Sequence[FragmentRows]) -> Sequence[Sc
 def _run_of_files(
     source: BoundProjection, ranges: Sequence[FragmentRows], start: int, max_rows: int
 ) -> list[SingleFile]:
-    """The small files of the longest run from a range on."""
+    """Return the small files of the longest run that begins at range ``start``."""
     files: list[SingleFile] = []
     size = rows = 0
     for position, first, stop in ranges[start : start + _MAX_RUN_FRAGMENTS]:
@@ -357,33 +357,33 @@ def _run_of_files(
     return files
 
 
-# --- Rows out of many small fragments at once -------------------------------------------
-# Opening a file, even a small one, costs far more than finding a row in it. The small files
-# that a take meets for the first time are read whole, in bulk; see
-# :mod:`glaive.file.v2.small_files`. Those it meets again are opened, and stay so.
+# --- Takes from many small fragments ----------------------------------------------------
+# Opening even a small file costs far more than finding a row in it. The first take from small
+# files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. The second take opens
+# the files and keeps them open.
 
 
 def take_small(
     source: BoundProjection, positions: Int64s, fragment: Int64s, row: Int64s, meter: Meter
 ) -> list[tuple[Int64s, list[pa.Array]]]:
-    """Those of some rows, none of them deleted, that are in small files not met before.
+    """Take the live rows that are in small files which no take has read before.
 
     Parameters
     ----------
     positions
-        The distinct ones of ``fragment``, ascending.
+        The distinct values of ``fragment``, ascending.
     fragment, row
-        Position of the fragment in the list, and physical row in it, of each row.
+        Position of the fragment in the manifest, and physical row in it, of each row.
 
     Returns
     -------
     list of pairs
-        Numbers of rows, ascending, and for these rows the values of each column. Empty where
-        no rows are taken this way.
+        Indices of rows, ascending, and their values of each column. Empty if all rows must be
+        taken in another way.
     """
     projection, snapshot = source.projection, source.snapshot
     special = not projection.plain or projection.has_extension_types or projection.blob_contents
-    # In other stores requests wait for each other unless they are made side by side.
+    # In remote stores, the caller makes the requests concurrently.
     if special or not snapshot.store.is_local:
         return []
     if not suits_bulk_reads(projection.fields):
@@ -391,7 +391,7 @@ def take_small(
     numbers: list[int] = []
     files: list[SingleFile] = []
     for at, position in enumerate(positions.tolist()):
-        file = small_file(source, position) if source.meets(position) else None
+        file = small_file(source, position) if source.is_first_take(position) else None
         if file is None or file.has_deletions or file.size > MAX_BYTES:
             continue
         if file.layout == files[0].layout if files else has_columns(source, file):
@@ -417,7 +417,7 @@ def take_small(
 def _take(
     source: BoundProjection, files: list[SingleFile], file: Int64s, row: Int64s
 ) -> list[pa.Array]:
-    """Row ``row[i]`` of file ``file[i]``."""
+    """Take row ``row[i]`` of file ``file[i]``."""
     counts = np.array([each.rows for each in files])
     if bool((row >= counts[file]).any()) or int(row.min()) < 0:
         raise BulkReadError("a row is beyond its file")

@@ -1,13 +1,13 @@
 """Read rows by position, in any order. There are three ways:
 
-1. **One row** is taken from its fragment, with as little around the decoding as possible.
-2. **Joined fragments**: where files are mapped, fragments that takes met are joined to columns of
-   page runs (:mod:`glaive.scan.joined`), and all rows are taken with one call per column.
-3. **Fragment by fragment**, everything else: files that are fetched, on the I/O threads; mapped
-   files that are not joined, or cannot be; deleted rows. Small files met for the first time are
-   read whole and in bulk (:mod:`glaive.scan.small`) instead of being opened.
+1. **One row** is taken from its fragment, with minimal overhead.
+2. **Joined fragments**: takes from mapped files join the columns of the fragments to page runs
+   (:mod:`glaive.scan.joined`). All rows are then taken with one call per column.
+3. **Fragment by fragment**, everything else: fetched files (on the I/O threads), mapped files
+   that are not joined, and deleted rows. The first take from small files reads them whole and in
+   bulk (:mod:`glaive.scan.small`) instead of opening each.
 
-Positions count live rows over the whole dataset. They become physical rows of fragments first.
+Positions count live rows over the whole dataset. A take first maps them to physical rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from glaive.file.protocol import beyond, check_range, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
-from glaive.scan.options import NOBODY, Meter
+from glaive.scan.options import UNREAD_METER, Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
 from glaive.types import Flags, Int64s
@@ -38,14 +38,14 @@ _Chunk = list[pa.Array]
 """One array per column."""
 
 _THREADED_ROWS: Final = 16 * 1024
-"""Rows below which a take is more interpreted than compiled: threads would only wait."""
+"""Minimum rows for a take on threads: with fewer, the interpreter lock makes threads wait."""
 
 _SLICED_ROWS: Final = 16
-"""Rows that are put in order without ``pyarrow.compute``, which takes 20 ms to load."""
+"""Rows that a take reorders by slices: ``pyarrow.compute`` takes 20 ms to load."""
 
 
 def take(source: BoundProjection, given: object, meter: Meter | None = None) -> pa.Table:
-    """Rows at these positions, in this order, repeats allowed.
+    """Take rows by position, in the order given; positions may repeat.
 
     Raises
     ------
@@ -54,8 +54,8 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
 
     Notes
     -----
-    At most two requests per data file, after joining ranges less than 64 KiB apart, where
-    the rows of a column lie in one page.
+    A take joins ranges less than 64 KiB apart. It then makes at most two requests per data file,
+    where the rows of a column lie in one page.
     """
     if type(given) is list and len(given) == 1 and type(given[0]) is int and source.schema.names:
         return _take_one(source, given[0])
@@ -70,7 +70,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
         return source.rows_alone(len(wanted))
     joined = source.joined_before()
     if joined is not None and joined.is_all:
-        arrays = joined.take_numbers(wanted, meter or NOBODY)
+        arrays = joined.take_numbers(wanted, meter or UNREAD_METER)
         if arrays is not None:
             return pa.Table.from_arrays(arrays, schema=source.schema)
     fragment = np.searchsorted(starts, wanted, side="right") - 1
@@ -79,7 +79,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
 
 
 def _physical(snapshot: Snapshot, fragment: Int64s, rows: Int64s) -> Int64s:
-    """Physical rows of fragments out of their live ones."""
+    """Map live rows of fragments to physical rows."""
     manifest = snapshot.manifest
     touched = distinct(fragment)
     touched = touched[manifest.deleted_rows[touched] != 0]
@@ -96,7 +96,7 @@ def _physical(snapshot: Snapshot, fragment: Int64s, rows: Int64s) -> Int64s:
 
 
 def take_from(table: pa.Table, given: object) -> pa.Table:
-    """Rows of a table in memory at these positions; see :func:`take`."""
+    """Take rows of a table in memory by position; see :func:`take`."""
     wanted = positions(given, table.num_rows)
     if len(wanted):
         check_range(int(wanted.min()), int(wanted.max()), np.array([0, table.num_rows]))
@@ -104,7 +104,7 @@ def take_from(table: pa.Table, given: object) -> pa.Table:
 
 
 def _take_one(source: BoundProjection, row: int) -> pa.Table:
-    """One row, with as little around the decoding as possible."""
+    """Take one row with minimal overhead."""
     starts = source.snapshot.row_start_list
     if not 0 <= row < starts[-1]:
         raise beyond(row, starts[-1])
@@ -124,9 +124,14 @@ def take_physical(
     deleted: bool = False,
     meter: Meter | None = None,
 ) -> pa.Table:
-    """Physical rows of fragments given by position, in this order, repeats allowed.
+    """Take physical rows, in the order given; rows may repeat.
 
-    With ``deleted``, deleted rows may be among them.
+    Parameters
+    ----------
+    fragments, rows
+        Position of the fragment in the manifest, and physical row in it, of each row.
+    deleted
+        Allow deleted rows.
     """
     if not source.projection.outputs:
         return source.rows_alone(len(rows))
@@ -135,14 +140,14 @@ def take_physical(
     if len(rows) == 1 and not deleted:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
-    meter = meter or NOBODY
+    meter = meter or UNREAD_METER
     small: list[tuple[Int64s, _Chunk]] = []
     if not deleted:
         joined, positions = source.joined_before(), fragments
         if joined is None or not joined.holds(fragments):
             positions = distinct(fragments)
             if len(positions) >= MIN_SMALL_FILES:
-                from glaive.scan.small import take_small  # not loaded where there is no need
+                from glaive.scan.small import take_small  # loaded only when needed
 
                 small = take_small(source, positions, fragments, rows, meter)
             joined = None if small else source.joined(positions)
@@ -167,14 +172,14 @@ def take_physical(
 def _by_fragment(
     source: BoundProjection, fragments: Int64s, rows: Int64s, *, deleted: bool
 ) -> Iterable[_Chunk]:
-    """Rows of one fragment after the other."""
+    """Take rows of one fragment after the other."""
     cuts = np.flatnonzero(np.diff(fragments)) + 1
     firsts = [0, *cuts.tolist()]
     jobs = list(zip(fragments[firsts].tolist(), np.split(rows, cuts), strict=True))
 
     def work(bound: BoundFragment, own: Int64s) -> Iterable[_Chunk]:
         take = partial(_take_deleted, bound) if deleted else bound.take
-        # Cut where one array would be too large.
+        # Split takes that would overflow one array.
         return in_parts(lambda start, stop: take(own[start:stop]), 0, len(own))
 
     parts: Iterable[Iterable[_Chunk]]
@@ -183,7 +188,7 @@ def _by_fragment(
         parts = ordered_map(
             lambda job: work(source.for_taking(*job), job[1]), jobs, workers=workers
         )
-    else:  # what all need is being read before any is decoded
+    else:  # start all reads before decoding anything
         bound = [(source.for_taking(*job), job[1]) for job in jobs]
         many = len(jobs) > 1 and len(rows) >= _THREADED_ROWS
         parts = (gather if many else map)(lambda job: work(*job), bound)
@@ -191,7 +196,7 @@ def _by_fragment(
 
 
 def _in_order(table: pa.Table, order: Int64s, meter: Meter) -> pa.Table:
-    """Undo ``order``: row ``i`` of the table becomes row ``order[i]``."""
+    """Invert ``order``: move row ``i`` of the table to row ``order[i]``."""
     back = inverse_permutation(order)
     if any(without_views(column.type) != column.type for column in table.columns):
         return take_rows(table, back, distinct=True)
@@ -213,7 +218,7 @@ def _in_order(table: pa.Table, order: Int64s, meter: Meter) -> pa.Table:
 
 
 def _take_deleted(bound: BoundFragment, rows: Int64s) -> _Chunk:
-    """Rows of a fragment, some of which may be deleted."""
+    """Take rows of a fragment; some rows may be deleted."""
     columns = bound.lazy_columns(rows, lambda at: bound.stored[at].take(rows), deleted=True)
     return [columns.output(output) for output in bound.projection.outputs]
 
@@ -233,7 +238,7 @@ def _as_table(source: BoundProjection, parts: Iterable[_Chunk]) -> pa.Table:
 
 
 class RowLocations:
-    """Rows in the order requested: position of the fragment in the list, and physical row."""
+    """Rows in the order requested: position of the fragment in the manifest, and physical row."""
 
     __slots__ = ("fragment", "row", "snapshot")
 
@@ -250,20 +255,27 @@ class RowLocations:
         return (ids << np.uint64(32)) | self.row.astype(np.uint64)
 
     def by_fragment(self) -> list[tuple[int, Int64s]]:
-        """Each fragment with the numbers, in this order, of its rows."""
+        """Return each fragment with the indices of its rows in this order."""
         positions = ascending(self.fragment).tolist()
         return [(position, np.flatnonzero(self.fragment == position)) for position in positions]
 
 
 def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
-    """Find rows given by ``indices``, ``ids`` or ``addresses``; repeats allowed.
+    """Find rows by position, id or address; rows may repeat.
+
+    Parameters
+    ----------
+    kind
+        ``indices``, ``ids`` or ``addresses``.
+    given
+        Integers of that kind.
 
     Raises
     ------
     RowIndexError
-        There is no such row, or it was deleted.
+        A row does not exist, or was deleted.
     OptionError
-        Something given is no integer.
+        A value given is not an integer.
     """
     wanted = positions(given, int(snapshot.row_starts[-1]) if kind == "indices" else None)
     return _FINDERS[kind](snapshot, wanted)
@@ -274,8 +286,8 @@ def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     wrong = (wanted < 0) | (wanted >= starts[-1])
     if wrong.any():
         raise RowIndexError(
-            f"row position {wanted[wrong][0]} is out of range: the dataset has {starts[-1]} rows, "
-            "counted from 0"
+            f"row position {wanted[wrong][0]} is out of range: the dataset has {starts[-1]} rows. "
+            f"Use positions from 0 to {starts[-1] - 1}."
         )
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     row = _physical(snapshot, fragment, wanted - starts[fragment])
@@ -291,7 +303,7 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
         try:
             position = manifest.position_of(fragment_id)
         except NotFoundError:
-            raise _no_row("address", int(wanted[here][0]), "there is no such fragment") from None
+            raise _no_row("address", int(wanted[here][0]), "its fragment does not exist") from None
         entry = manifest.fragment(position)
         beyond = row[here] >= entry.physical_rows
         if beyond.any():
@@ -321,9 +333,12 @@ def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
 def locate_ids(
     snapshot: Snapshot, wanted: Int64s, *, deleted: bool = False
 ) -> tuple[Int64s, Int64s]:
-    """Fragment and row of stable row ids; fragment -1 for ids that no row has.
+    """Return fragment and row of stable row ids; fragment -1 for unknown ids.
 
-    With ``deleted``, deleted rows are found too, where no live row has the id.
+    Parameters
+    ----------
+    deleted
+        Find a deleted row for an id that no live row has.
     """
     manifest = snapshot.manifest
 
@@ -339,19 +354,19 @@ def locate_ids(
 
 
 def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> pa.Table:
-    """Rows by row id, in this order, repeats allowed; ids that no live row has are left out.
+    """Take rows by row id, in the order given, and skip ids without a live row; ids may repeat.
 
     Parameters
     ----------
     deleted
-        Return deleted rows as well, as long as they are there.
+        Return deleted rows as well, while their data exists.
 
     Raises
     ------
     RowIndexError
         An address is beyond the rows of its fragment.
     OptionError
-        Something given is no integer.
+        A value given is not an integer.
     """
     snapshot, wanted = view.snapshot, positions(given)
     if snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
@@ -365,7 +380,7 @@ def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> 
 def _locate_addresses(
     snapshot: Snapshot, wanted: Int64s, *, deleted: bool
 ) -> tuple[Int64s, Int64s]:
-    """Fragment and row of addresses; fragment -1 for deleted rows."""
+    """Return fragment and row of addresses; fragment -1 for deleted rows."""
     manifest = snapshot.manifest
     fragment, row = np.full(len(wanted), -1, np.int64), wanted & 0xFFFFFFFF
     for fragment_id in ascending(wanted >> 32).tolist():

@@ -1,4 +1,4 @@
-"""A version of a dataset seen through a projection, with its fragments kept opened."""
+"""Projections of a dataset version, with their fragments kept open."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MIN_SMALL_FILES = 4
-"""Small files that takes meet for the first time which are worth reading in bulk."""
+"""Minimum number of unopened small files that a take reads in bulk."""
 
 _MIN_PREFETCHED_ROWS = 2
-"""Rows of a take from which on it is worth a look whether files are in memory."""
+"""Minimum rows of a take that checks whether files are in memory."""
 
-_JOINED_FOR_ONE = 8
-"""Fragments that are joined in the time that a take from one costs."""
+_JOINS_PER_TAKE = 8
+"""Fragments that can be joined in the time of a take from one."""
 
-_MIN_MISSED = 4
-"""Fragments that takes meet before any are joined: the modules for that take 12 ms to load."""
+_MIN_UNJOINED = 4
+"""Unjoined fragments that takes read before any are joined: loading the code takes 12 ms."""
 
-_MIN_SPREAD = 64
-"""Fragments met from which on takes that met half of all are taken to go on to the others."""
+_MIN_JOIN_ALL = 64
+"""Minimum fragments read before all are joined, once takes have read half of them."""
 
 _MAX_PROJECTIONS = 64
-"""Projections kept per version; beyond, all are let go."""
+"""Projections kept per version; one more clears them all."""
 
 
 _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 
 
 class BoundProjection:
-    """A projection of a snapshot, bound to each of its fragments when that is first read."""
+    """A projection of a snapshot, bound to each fragment on its first read."""
 
     __slots__ = (
         "__weakref__",
         "_cache",
         "_inputs",
         "_joins",
-        "_met",
-        "_missed",
-        "_spreads",
+        "_joins_all",
+        "_taken_from",
         "_token",
+        "_unjoined",
         "_without_inputs",
         "projection",
         "schema",
@@ -76,17 +76,17 @@ class BoundProjection:
         self.snapshot = snapshot
         self.projection = projection
         self.schema: pa.Schema = projection.schema
-        # Not the projection itself: what the session keeps must not keep the session.
+        # A weak reference: cache entries must not keep the projection, and so the session, alive.
         self._token = weakref.ref(self)
         self._cache = snapshot.session.cache
-        self._met: set[int] = set()
-        self._missed = 0
-        self._joins = self._spreads = projection.plain and not projection.has_extension_types
+        self._taken_from: set[int] = set()
+        self._unjoined = 0
+        self._joins = self._joins_all = projection.plain and not projection.has_extension_types
         self._without_inputs: BoundProjection | None = None
         self._inputs: dict[tuple[str, ...], BoundProjection] = {}
 
     def without_inputs(self) -> BoundProjection:
-        """The same result, for rows that are known to pass: columns of the filter are not read."""
+        """Return the same projection without the filter's columns, for rows that pass already."""
         projection = self.projection.without_inputs
         if projection is self.projection:
             return self
@@ -95,16 +95,16 @@ class BoundProjection:
         return self._without_inputs
 
     def of_inputs(self, paths: tuple[str, ...]) -> BoundProjection:
-        """These columns of the filter alone, for rows that are tested before others are read."""
+        """Return a projection of some filter columns, to test rows before reading other columns."""
         known = self._inputs.get(paths)
         if known is None:
-            blobs = self.projection.blobs  # a test may look at values
+            blobs = self.projection.blobs  # a filter may read values
             projection = project(self.snapshot.manifest.schema, paths, blobs=blobs)
             known = self._inputs[paths] = BoundProjection(self.snapshot, projection)
         return known
 
     def fragment(self, position: int) -> BoundFragment:
-        """The fragment at a position of the manifest's list."""
+        """Return the fragment at a position of the manifest's list, bound to the projection."""
         bound: BoundFragment | None = self._cache.get((self._token, position))
         if bound is None:
             bound = bind_fragment(self.snapshot, position, self.projection)
@@ -112,14 +112,14 @@ class BoundProjection:
         return bound
 
     def kept(self, what: str, load: Callable[[], tuple[T, int]]) -> T:
-        """What ``load`` returned once, and its size in bytes; it may be loaded again later."""
+        """Return a cached value; ``load`` returns it, with its size in bytes, on a miss."""
         value: T = self._cache.get_or_load((self._token, what), load)
         return value
 
     def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
-        """The same fragment, once what the physical rows need is being read, if that is known.
+        """Return a fragment after starting the reads that a take of physical rows needs.
 
-        That pays for more than a few rows of mapped files that are not in memory.
+        Only cold mapped files are prefetched, for two rows or more.
         """
         bound = self.fragment(position)
         bound.expect("random")
@@ -128,9 +128,9 @@ class BoundProjection:
         return bound
 
     def joined(self, positions: NDArray[np.int64]) -> JoinedFragments | None:
-        """Fragments that takes met, joined, if these are among them or joining them pays.
+        """Return the joined fragments if they include these positions, or join them if it pays.
 
-        Fragments are joined once takes of single ones have cost what joining costs.
+        Joining pays once takes from single fragments have cost as much time as joining them.
         """
         joined = self.joined_before()
         if not self._joins or (joined is not None and joined.holds(positions)):
@@ -139,15 +139,15 @@ class BoundProjection:
             return None
         before = {} if joined is None else joined.fragments
         further = [position for position in positions.tolist() if position not in before]
-        self._missed += len(further)
-        if self._missed < max(_MIN_MISSED, (len(before) + len(further)) // _JOINED_FOR_ONE):
+        self._unjoined += len(further)
+        if self._unjoined < max(_MIN_UNJOINED, (len(before) + len(further)) // _JOINS_PER_TAKE):
             return None
         from glaive.scan.joined import are_few, join_fragments
 
         fragments = before | {position: self.fragment(position) for position in further}
         if not are_few(fragments, self._cache.budget):
             return None
-        self._missed = 0
+        self._unjoined = 0
         total = len(self.snapshot.manifest.fragment_ids)
         joined = self._join_all(fragments, total) or join_fragments(fragments, total)
         if joined is None:
@@ -157,58 +157,58 @@ class BoundProjection:
         return joined
 
     def _join_all(self, met: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
-        """All fragments joined, once takes met so many that they will soon have met all.
+        """Join all fragments once takes have read at least half of them.
 
-        Else each take would open a few more, and join all of them again. None where it is too
-        early, or where all cannot be joined: that is tried once.
+        Otherwise each take would open a few more fragments and join all of them again.
+        Return None where it is too early, or if joining all was tried before.
         """
         from glaive.scan.joined import are_few, join_fragments
 
-        if not self._spreads or len(met) < _MIN_SPREAD or not total // 2 <= len(met) < total:
+        if not self._joins_all or len(met) < _MIN_JOIN_ALL or not total // 2 <= len(met) < total:
             return None
-        self._spreads = False
+        self._joins_all = False
         if not are_few(met, self._cache.budget, total):
             return None
         try:
             every = {position: self.fragment(position) for position in range(total)}
             joined = join_fragments(every, total) if are_few(every, self._cache.budget) else None
-        except GlaiveError:  # of files that no take has asked for
+        except GlaiveError:  # in files that no take has read yet
             return None
         return joined if joined is not None and all(joined.columns) else None
 
     def joined_before(self) -> JoinedFragments | None:
-        """The fragments that takes before have joined."""
+        """Return the fragments that earlier takes joined."""
         joined: JoinedFragments | None = self._cache.get((self._token, "joined"))
         return joined
 
-    def meets(self, position: int) -> bool:
-        """Whether the fragment is met for the first time: neither opened nor met by a take."""
-        if position in self._met or self._cache.get((self._token, position)) is not None:
+    def is_first_take(self, position: int) -> bool:
+        """Return whether this is the first read of an unopened fragment by a take."""
+        if position in self._taken_from or self._cache.get((self._token, position)) is not None:
             return False
-        self._met.add(position)
+        self._taken_from.add(position)
         return True
 
     def empty(self) -> pa.Table:
-        """A table of the result's schema without rows."""
+        """Return a table of the result's schema without rows."""
         from glaive.arrow.chunked import empty_table
 
         return empty_table(self.schema)
 
     def rows_alone(self, count: int) -> pa.Table:
-        """A table of so many rows, for a projection without columns."""
+        """Return a table of ``count`` rows, for a projection without columns."""
         metadata: Any = self.schema.metadata
         schema = pa.schema([pa.field("rows", pa.null())], metadata)
         return pa.Table.from_arrays([pa.nulls(count)], schema=schema).select([])
 
 
 def bare_batch(rows: int) -> pa.RecordBatch:
-    """A batch of so many rows without columns, which takes no memory."""
+    """Return a batch of ``rows`` rows without columns, which takes no memory."""
     without: Any = pa.Array.from_buffers(pa.struct([]), rows, [None])
     return pa.RecordBatch.from_struct_array(without)
 
 
 class Views:
-    """The projections of a snapshot that were needed, each worked out once."""
+    """The projections of a snapshot in use, each computed once."""
 
     __slots__ = ("_filters", "_kept", "snapshot")
 
@@ -226,15 +226,15 @@ class Views:
         blobs: BlobHandling = "descriptions",
         inputs: tuple[str, ...] = (),
     ) -> BoundProjection:
-        """The projection of a scan: members of structs become columns of their own.
+        """Return the projection of a scan: members of structs become top-level columns.
 
-        ``inputs`` are paths that its filter or its order needs.
+        ``inputs`` are paths that the filter or the order needs.
         """
         key: _Key = (columns, with_row_id, with_row_address, blobs, inputs)
         return self._kept.get(key) or self._keep(key, key, nested=False)
 
     def filter(self, source: Any) -> Filter:
-        """A filter bound to the columns; what was written as text is kept."""
+        """Bind a filter to the columns; filters given as strings are cached."""
         condition = self._filters.get(source) if isinstance(source, str) else None
         if condition is None:
             from glaive.expr.filters import bind_filter
@@ -250,7 +250,7 @@ class Views:
     def take(
         self, columns: Columns | None, *, blobs: BlobHandling = "descriptions"
     ) -> BoundProjection:
-        """The projection of a take: members stay within their structs."""
+        """Return the projection of a take: members stay within their structs."""
         key: _Key = (columns, False, False, blobs, ())
         short: object = columns if blobs == "descriptions" else (columns, blobs)
         return self._kept.get(short) or self._keep(key, short, nested=True)
@@ -258,7 +258,7 @@ class Views:
     def _keep(self, key: _Key, kept_as: object, *, nested: bool) -> BoundProjection:
         columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
-            blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
+            blobs = "values"  # format 0.1 stores blobs as plain binary
         schema = self.snapshot.manifest.schema
         refuse_taken(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
         with refuse_half_characters("columns"):

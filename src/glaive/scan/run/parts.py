@@ -18,7 +18,7 @@ from glaive.arrow.chunked import has_known_width, in_parts
 from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment, PassedPages
-from glaive.scan.plan import UNSEEN_ROWS, WINDOW_BYTES, FragmentRows, page_end, row_bytes, windows
+from glaive.scan.plan import FIRST_ROWS, WINDOW_BYTES, FragmentRows, page_end, row_bytes, windows
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import RowRange
 
@@ -208,7 +208,7 @@ class FragmentWindows:
     ) -> Iterator[tuple[BoundFragment, RowRange]]:
         """Windows in which rows are searched."""
         rows = window_rows or (_DIRECT_ROWS if search.is_direct else _SEARCHED_ROWS)
-        unseen = UNSEEN_ROWS
+        unseen = FIRST_ROWS
         for bound, first, stop in search.run.opened(self.ranges):
             start = first
             search.run.meter.count("fragments_scanned", 1)
