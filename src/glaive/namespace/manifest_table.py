@@ -43,6 +43,7 @@ from glaive.namespace.errors import (
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     UnsupportedOperationError,
+    as_namespace_errors,
 )
 from glaive.namespace.folders import (
     DELIMITER,
@@ -57,28 +58,33 @@ from glaive.namespace.folders import (
     text_of,
     value,
 )
+from glaive.options import SWITCH, Kind, integer
 from glaive.table.load import open_newest
 
 # --- Properties of a directory namespace, as text, checked once -------------------------
 
 _STORAGE = "storage."
-_IGNORED = frozenset(
+_INTERVAL = "vend_input_storage_options_refresh_interval_millis"
+_PROPERTIES: Mapping[str, tuple[str, Kind, Any]] = {
+    "manifest_enabled": ("manifest", SWITCH, True),
+    "dir_listing_enabled": ("listing", SWITCH, True),
+    "table_version_tracking_enabled": ("tracks_versions", SWITCH, False),
+    "vend_input_storage_options": ("vends_options", SWITCH, False),
+    _INTERVAL: ("refresh_millis", integer(), None),
+}
+"""Properties, the settings that they are, and what these are without them."""
+
+_KNOWN = frozenset(
     {
+        "root",
         "commit_retries",
         "dir_listing_to_manifest_migration_enabled",
         "inline_optimization_enabled",
         "ops_metrics_enabled",
+        *_PROPERTIES,
     }
 )
-"""Properties of pylance that do not change what glaive does."""
-
-_SWITCHES = {
-    "manifest_enabled": True,
-    "dir_listing_enabled": True,
-    "table_version_tracking_enabled": False,
-    "vend_input_storage_options": False,
-}
-_INTERVAL = "vend_input_storage_options_refresh_interval_millis"
+"""All properties, those among them that do not change what glaive does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +139,13 @@ class DirectorySettings:
             for key, text in texts.items()
             if key.startswith(_STORAGE)
         }
-        on = {name: _switch(name, texts.get(name), default) for name, default in _SWITCHES.items()}
         for name in texts:
             _check(name)
+        with as_namespace_errors("directory namespace"):
+            given = {
+                setting: kind.parse(name, texts[name]) if name in texts else default
+                for name, (setting, kind, default) in _PROPERTIES.items()
+            }
         root = texts.get("root", "")
         if not root:
             raise InvalidInputError("root: a directory namespace needs a folder or a URI")
@@ -145,19 +155,11 @@ class DirectorySettings:
                 "name, as in memory://catalogue"
             )
         _refuse_password(root)
-        if not (on["manifest_enabled"] or on["dir_listing_enabled"]):
+        if not (given["manifest"] or given["listing"]):
             raise InvalidInputError(
                 "manifest_enabled and dir_listing_enabled: at least one must be true"
             )
-        return cls(
-            root=root,
-            storage_options=storage,
-            manifest=on["manifest_enabled"],
-            listing=on["dir_listing_enabled"],
-            tracks_versions=on["table_version_tracking_enabled"],
-            vends_options=on["vend_input_storage_options"],
-            refresh_millis=_millis(texts.get(_INTERVAL)),
-        )
+        return cls(root=root, storage_options=storage, **given)
 
 
 def _refuse_password(root: str) -> None:
@@ -175,31 +177,14 @@ def _check(name: str) -> None:
             f"{name}: glaive's directory namespace makes no credentials. Set "
             "vend_input_storage_options=true to hand on those it has, or use a REST catalogue"
         )
-    known = {"root", _INTERVAL, *_SWITCHES, *_IGNORED}
-    if name in known or name.startswith(_STORAGE):
+    if name in _KNOWN or name.startswith(_STORAGE):
         return
-    close = get_close_matches(name, known, n=1)
+    close = get_close_matches(name, _KNOWN, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     raise InvalidInputError(
         f"unknown property {name!r} of a directory namespace{hint} Known: "
-        f"{', '.join(sorted(known))}, and {_STORAGE}* for the store"
+        f"{', '.join(sorted(_KNOWN))}, and {_STORAGE}* for the store"
     )
-
-
-def _switch(name: str, text: str | None, default: bool) -> bool:  # noqa: FBT001  # a value, not a mode
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise InvalidInputError(f"{name}: expected true or false, found {text!r:.60}")
-    return text.lower() == "true"
-
-
-def _millis(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise InvalidInputError(f"{_INTERVAL}: expected milliseconds, found {text!r:.60}")
-    return int(text)
 
 
 ATTEMPTS = 30

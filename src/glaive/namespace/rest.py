@@ -26,6 +26,7 @@ from glaive.namespace.errors import (
     InvalidInputError,
     PermissionDeniedError,
     ServiceUnavailableError,
+    as_namespace_errors,
 )
 from glaive.namespace.folders import DELIMITER, id_of, value
 from glaive.namespace.operations import (
@@ -41,6 +42,7 @@ from glaive.namespace.operations import (
     said,
     secrets_in,
 )
+from glaive.options import number
 
 # --- Who is asked for headers before each request, such as tokens that change -----------
 
@@ -267,7 +269,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         self._host, self._port, self._path = parts.hostname or "", parts.port, parts.path
         self.uri = GlaiveError.without_secrets(texts["uri"].rstrip("/"))
         self.delimiter = texts.get("delimiter", DELIMITER)
-        self._timeout = _seconds(texts.get("timeout", "60"))
+        with as_namespace_errors("REST catalogue"):
+            self._timeout = number(1e-3, 86_400).parse("timeout", texts.get("timeout", "60"))
         self._tls = {name: text for name, text in texts.items() if name.startswith("tls.")}
         self._headers = _headers_in(texts)
         self._local = texts.get("allow_local_locations", "false").lower() == "true"
@@ -503,16 +506,6 @@ def _check(texts: Mapping[str, str]) -> None:
 
 def _headers_in(texts: Mapping[str, Any]) -> dict[str, Any]:
     return {key.partition(".")[2]: text for key, text in texts.items() if key.startswith(_PREFIXES)}
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 86400:
-        raise InvalidInputError(f"timeout: expected seconds above 0, found {text!r:.40}")
-    return seconds
 
 
 def _parameter(given: object) -> str:
