@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_DOWN, Context, Decimal
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,9 +36,6 @@ _RARE_DATE = (
     "^[0-9]{4}(?:(?:-[0-9]-[0-9]{1,2}|-[0-9]{2}-[0-9]|[0-9]{4})(?:$|[Tt ])|-[0-9]{2}-[0-9]{2}[Tt ])"
 )
 _RARE_INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[Tt ][0-9]{2}:)"
-_DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
-_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
-_ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
 _TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
 _FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -48,118 +43,13 @@ _EXACT = Context(prec=160)
 _UTC = frozenset({"UTC", "Z", "+00:00"})
 
 
-class _UnreadableError(ValueError):
-    """A string cannot be read as a type."""
-
-
-def _bad(text: object, kind: Any) -> _UnreadableError:
-    quoted = repr(text)
-    return _UnreadableError(
-        f"{quoted if len(quoted) < 60 else quoted[:59] + '…'} is not of type {kind}"
-    )
-
-
-def _day(text: str, kind: Any) -> tuple[date, int]:
-    """The date at the start of a string, and where it ends."""
-    match = _DATE.match(text)
-    if match is None:
-        raise _bad(text, kind)
-    parts = [int(digits) for digits in match.groups() if digits is not None]
-    try:
-        return date(*parts), match.end()
-    except ValueError:
-        raise _bad(text, kind) from None
-
-
-def _date(text: str, kind: Any) -> int:
-    days: float
-    day, end = _day(text, kind)
-    if end != len(text):
-        nanos, _ = _instant(text, kind)
-        days = nanos // (86_400 * 10**9)
-    else:
-        days = (day - date(1970, 1, 1)).days
-    return int(days) * (86_400_000 if kind.bit_width == 64 else 1)
-
-
-def _instant(text: str, kind: Any) -> tuple[int, bool]:
-    """Nanoseconds since 1970, and whether the string has a zone."""
-    day, end = _day(text, kind)
-    nanos = (day - date(1970, 1, 1)).days * 86_400 * 10**9
-    if end == len(text):
-        return nanos, False
-    if text[end] not in "Tt ":
-        raise _bad(text, kind)
-    clock = _TIME.match(text, end + 1)
-    if clock is None:
-        raise _bad(text, kind)
-    nanos += _nanos(clock, text, kind)
-    rest = text[clock.end() :]
-    if not rest:
-        return nanos, False
-    zone = _ZONE.fullmatch(rest)
-    if zone is None:
-        raise _bad(text, kind)
-    return nanos - _offset(zone.group(1), nanos, text, kind), True
-
-
-def _nanos(clock: re.Match[str], text: str, kind: Any) -> int:
-    hours, minutes, seconds = (int(digits or 0) for digits in clock.groups()[:3])
-    if hours > 23 or minutes > 59 or seconds > 59:
-        raise _bad(text, kind)
-    fraction = int((clock.group(4) or "0").ljust(9, "0"))
-    return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + fraction
-
-
-def _offset(zone: str, nanos: int, text: str, kind: Any) -> int:
-    if zone in {"Z", "z"}:
-        return 0
-    if zone[0] in "+-":
-        digits = zone[1:].replace(":", "").ljust(4, "0")
-        seconds = (int(digits[:2]) * 60 + int(digits[2:])) * 60
-        return (seconds if zone[0] == "+" else -seconds) * 10**9
-    return _local_offset(zone, nanos, text, kind)
-
-
-def _local_offset(zone: str, nanos: int, text: str, kind: Any) -> int:
-    from zoneinfo import ZoneInfo
-
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=nanos // 10**9)
-        offset = moment.replace(tzinfo=ZoneInfo(zone)).utcoffset()
-    except (ValueError, OverflowError, LookupError, OSError):  # OSError: the name of a folder
-        raise _bad(text, kind) from None
-    return int((offset or timedelta()).total_seconds()) * 10**9
-
-
-def _timestamp(text: str, kind: Any) -> int:
-    nanos, zoned = _instant(text, kind)
-    if kind.tz is not None and not zoned and kind.tz.upper() not in _UTC:
-        if kind.tz[0] in "+-":
-            nanos -= _offset(kind.tz, nanos, text, kind)
-        else:
-            nanos -= _local_offset(kind.tz, nanos, text, kind)
-    step = 10**9 // _PER_SECOND[kind.unit]
-    ticks = nanos // step
-    if not -(1 << 63) <= ticks < 1 << 63:
-        raise _bad(text, kind)
-    return ticks
+_RARE = {"date": _RARE_DATE, "timestamp": _RARE_INSTANT}
+"""How a string of a rare form begins, which DataFusion reads."""
 
 
 def is_timestamp(text: str, kind: Any) -> bool:
     """Whether a string is a timestamp that a type can hold."""
-    try:
-        _timestamp(text, kind)
-    except _UnreadableError:
-        return False
-    return True
-
-
-_RARE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "date": (_RARE_DATE, _date),
-    "timestamp": (_RARE_INSTANT, _timestamp),
-}
-"""How a string of a rare form begins, or what it has, and its reader."""
+    return not read_texts(pa.array([text]), kind).null_count
 
 
 def read_texts(text: Any, kind: Any) -> Any:
@@ -177,19 +67,13 @@ def read_texts(text: Any, kind: Any) -> Any:
     found = _READERS[name](text, kind)
     if name not in _RARE:
         return found
-    pattern, read_one = _RARE[name]
-    rare = pc.and_(pc.is_null(found), pc.match_substring_regex(text, pattern))
+    rare = pc.and_(pc.is_null(found), pc.match_substring_regex(text, _RARE[name]))
     rare = pc.fill_null(rare, False)
     if not rare.true_count:
         return found
+    from glaive.expr.functions.library import engine_cast
 
-    def value(one: str) -> Any:
-        try:
-            return read_one(one, kind)
-        except _UnreadableError:
-            return None
-
-    return pc.replace_with_mask(found, rare, map_distinct(kind, value, text.filter(rare)))
+    return pc.replace_with_mask(found, rare, engine_cast(text.filter(rare), kind, attempt=True))
 
 
 def _matching(text: Any, pattern: str) -> Any:
@@ -279,7 +163,9 @@ def _instants(text: Any) -> tuple[Any, Any, Any]:
 
 
 def _ahead(zone: str) -> int:
-    return _offset(zone, 0, zone, "a zone") // 10**9 if zone else 0
+    """Seconds that a zone such as ``+02:00`` is ahead."""
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    return int(f"{zone[:1]}1") * (int(digits[:2]) * 60 + int(digits[2:])) * 60 if zone[1:] else 0
 
 
 def _fraction(rest: Any) -> Any:
@@ -337,10 +223,6 @@ _READERS: dict[str, Callable[[Any, Any], Any]] = {
 # --- Format numbers, dates and times as strings -----------------------------------------
 # Arrow formats them in a few calls; values that it writes otherwise are formatted one by one.
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_SECOND, _LAST_SECOND = -62_135_000_000, 253_402_000_000
-_TO_YEAR_2000 = -10_957
-_CYCLE_DAYS = 146_097
 _FIRST_DAY, _END_DAY = -719_528, 2_932_897
 """Of the years 0 to 9999."""
 _LAST_RULE = 2_145_916_800
@@ -361,7 +243,10 @@ def value_texts(array: Any) -> Any:
     if types.is_decimal(kind):
         texts = _bare(array)
         texts = pc.if_else(pc.match_substring(texts, "E"), None, texts)
-        return _near_or_far(texts, array, "{:f}".format)
+        others = pc.if_else(pc.is_null(texts), array, None)
+        if others.null_count == len(others):
+            return texts
+        return pc.coalesce(texts, map_distinct(pa.large_string(), "{:f}".format, others))
     if types.is_float16(kind):
         return map_distinct(pa.large_string(), _half, array)
     if types.is_duration(kind):
@@ -375,7 +260,7 @@ def value_texts(array: Any) -> Any:
     if types.is_date32(kind):
         days = array.cast(pa.int32())
         near = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less(days, _END_DAY))
-        return _near_or_far(_bare(pc.if_else(near, array, None)), days, _date_text)
+        return _near_or_far(_bare(pc.if_else(near, array, None)), array)
     unit, zone = ("ms", None) if types.is_date64(kind) else (kind.unit, kind.tz)
     raw = array.cast(pa.int64())
     seconds, fraction = _seconds(raw, unit)
@@ -394,7 +279,7 @@ def value_texts(array: Any) -> Any:
         suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
     day = _bare(pc.if_else(near, local, None).cast(pa.timestamp("s")))
     texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)
-    return _near_or_far(texts, raw, partial(_moment, unit=unit, zone=zone))
+    return _near_or_far(texts, array)
 
 
 def _bare(array: Any) -> Any:
@@ -405,13 +290,15 @@ def _joined(*parts: Any) -> Any:
     return pc.binary_join_element_wise(*parts, _text(""))
 
 
-def _near_or_far(texts: Any, raw: Any, write: Callable[[Any], str]) -> Any:
-    """The texts; Arrow does not write values that are far from today."""
-    far = pc.and_(raw.is_valid(), texts.is_null())
+def _near_or_far(texts: Any, values: Any) -> Any:
+    """The texts; DataFusion writes values that are far from today, which Arrow does not."""
+    far = pc.and_(values.is_valid(), texts.is_null())
     if not far.true_count:
         return texts
-    others = map_distinct(pa.large_string(), write, raw.filter(far))
-    return pc.replace_with_mask(texts, far, others)
+    from glaive.expr.functions.library import engine_cast
+
+    others = engine_cast(values.filter(far), pa.string(), attempt=False)
+    return pc.replace_with_mask(texts, far, others.cast(pa.large_string()))
 
 
 def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
@@ -470,57 +357,6 @@ def _half(value: float) -> str:
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else str(value)
     return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
-
-
-def _date_text(days: int) -> str:
-    # For years that ``datetime`` does not have: the calendar repeats every 400 years.
-    cycles, rest = divmod(days + _TO_YEAR_2000, _CYCLE_DAYS)
-    day = date(2000, 1, 1) + timedelta(days=rest)
-    year = day.year + 400 * cycles
-    year_text = f"{year:04}" if 0 <= year < 10_000 else f"{year:+05}"
-    return f"{year_text}-{day.month:02}-{day.day:02}"
-
-
-def _at(seconds: int) -> datetime:
-    """A point in time with the same zone rules, within the range of ``datetime``."""
-    return _EPOCH + timedelta(seconds=min(max(seconds, _FIRST_SECOND), _LAST_SECOND))
-
-
-def _moment(value: int, unit: str, zone: str | None) -> str:
-    seconds, rest = divmod(value, _PER_SECOND[unit])
-    if zone is None:
-        return f"{_to_second(seconds)}{_fraction_text(rest, unit)}"
-    from zoneinfo import ZoneInfo
-
-    if zone.upper() in _UTC:
-        return f"{_to_second(seconds)}{_fraction_text(rest, unit)}Z"
-    try:
-        if zone[:1] in ("+", "-"):
-            sign = 1 if zone[0] == "+" else -1
-            digits = zone[1:].replace(":", "").ljust(4, "0")
-            offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-        else:
-            offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
-    except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
-        raise FilterError(f"time zone {zone!r:.80} is not known") from None
-    ahead = int(offset.total_seconds())
-    return f"{_to_second(seconds + ahead)}{_fraction_text(rest, unit)}{_zone_text(ahead)}"
-
-
-def _to_second(seconds: int) -> str:
-    days, second = divmod(seconds, 86_400)
-    return f"{_date_text(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
-
-
-def _fraction_text(rest: int, unit: str) -> str:
-    """Three, six or nine digits, as few as possible."""
-    nanos = rest * (10**9 // _PER_SECOND[unit])
-    if not nanos:
-        return ""
-    for digits in (3, 6, 9):
-        if nanos % 10 ** (9 - digits) == 0:
-            return f".{nanos // 10 ** (9 - digits):0{digits}}"
-    return ""
 
 
 def _durations(ticks: Any, unit: str) -> Any:

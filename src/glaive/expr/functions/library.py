@@ -6,7 +6,7 @@ package. Adding a function is adding its name to a table below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -75,8 +75,13 @@ def _engine() -> Any:
 
 
 @contextmanager
-def _called(name: str, columns: Sequence[Any]) -> Iterator[Any]:
-    """The frame of one call; ``columns`` are arrays, and scalars for constants."""
+def _called(
+    name: str, columns: Sequence[Any], make: Callable[..., Any] | None = None
+) -> Iterator[Any]:
+    """The frame of one call; ``columns`` are arrays, and scalars for constants.
+
+    ``make`` makes the expression of those of the columns; by default a call of the function.
+    """
     engine = _engine()
     if engine is None:
         raise MissingDependencyError(
@@ -93,7 +98,7 @@ def _called(name: str, columns: Sequence[Any]) -> Iterator[Any]:
     table = uuid4().hex  # threads share the session
     try:
         frame = session.create_dataframe([[batch]], name=table)
-        yield frame.select(session.udf(name)(*given).alias("x"))
+        yield frame.select((make or session.udf(name))(*given).alias("x"))
     except BaseException as error:
         # A panic of the engine is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -101,6 +106,26 @@ def _called(name: str, columns: Sequence[Any]) -> Iterator[Any]:
         raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
     finally:
         session.deregister_table(table)  # else the session keeps the batch
+
+
+def engine_cast(values: Any, kind: Any, *, attempt: bool) -> Any:
+    """Return values as DataFusion casts them; ``attempt``: null where it cannot.
+
+    Raises
+    ------
+    FilterError
+        A value does not fit the type.
+    MissingDependencyError
+        The package ``datafusion`` is not installed, and this is no attempt.
+    """
+    if attempt and _engine() is None:
+        return pa.nulls(len(values), kind)
+
+    def made(one: Any) -> Any:
+        return one.try_cast(kind) if attempt else one.cast(kind)
+
+    with _called(f"a cast to {kind}", [values], made) as frame:
+        return frame.to_arrow_table()["x"].combine_chunks()
 
 
 def engine_types(call: Call) -> Types:
