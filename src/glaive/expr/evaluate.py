@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from glaive.expr.rows import (
     check_bytes,
     check_held,
     repeat,
-    row_values,
     scalar_bytes,
     varies,
 )
@@ -39,7 +37,7 @@ from glaive.format.field import split_path
 # --- Arithmetic on arrays of one type ---------------------------------------------------
 # Integers wrap around as in the reference implementation. Dividing an integer by zero is an error,
 # and so is a quotient that does not fit the type; dividing a float by zero is not. Quotients are
-# truncated towards zero. Decimals with more digits than Arrow can compute are computed row by row.
+# truncated towards zero. Decimals with more digits than Arrow can compute are of DataFusion.
 
 _PLAIN = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 _WITH_NUMPY: dict[str, Any] = {
@@ -232,41 +230,42 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
                 return result
         elif (narrow := _by_digits(op, left, right, kind)) is not None:
             return narrow
-    if op == "%" and (whole := _remainder_of_integers(left, right, kind)) is not None:
-        return whole
-    compute = _EXACT[op]
-    scales = left.type.scale, right.type.scale
+    exact = {"/": _quotients, "%": _remainders}.get(op)
+    result = None if exact is None else exact(left, right, kind)
+    if result is not None:
+        return result
+    from glaive.expr.functions.library import engine_operation
 
-    def computed(over: Decimal, by: Decimal) -> int:
-        first, second = _unscaled(over, scales[0]), _unscaled(by, scales[1])
-        unscaled_result: int = compute(first, second, *scales, kind.scale)
-        return unscaled_result
-
-    unscaled = row_values(computed, left, right)
-    size = kind.bit_width // 8
-    limit = 1 << (8 * size - 1)
-    if any(value is not None and not -limit <= value < limit for value in unscaled):
-        raise FilterError(f"{op}: a result does not fit {kind}")
-    if not unscaled:
-        return pa.array([], kind)
-    # A result may have more digits than the type's precision: ``pa.array`` would refuse it.
-    raw = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in unscaled)
-    valid = pa.array([value is not None for value in unscaled]).buffers()[1]
-    return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(raw)])
+    return engine_operation(op, left, right)
 
 
-def _remainder_of_integers(left: Any, right: Any, kind: Any) -> Any:
-    """Remainders of decimals that are integers of 64 bits; None if one is not, or is divided by 0.
+def _quotients(left: Any, right: Any, kind: Any) -> Any:
+    """Quotients of decimals, truncated; None if Arrow has not as many digits as it takes."""
+    first, second = left.type, right.type
+    scale = max(first.scale, kind.scale)
+    whole = first.precision - first.scale + scale
+    fits = whole + second.precision + 1 <= 76 and min(first.scale, second.scale) >= 0
+    if not (pa.types.is_decimal128(kind) and fits):
+        return None
+    by = right.cast(pa.decimal256(second.precision, second.scale))
+    exact = pc.divide(left.cast(pa.decimal256(whole, scale)), by)
+    return pc.round(exact, ndigits=kind.scale, round_mode="towards_zero").cast(kind)
+
+
+def _remainders(left: Any, right: Any, kind: Any) -> Any:
+    """Remainders of decimals that are 64 bits without their point; None if one is not.
 
     An unsigned column and a constant are such decimals.
     """
-    if left.type.scale or right.type.scale or not pa.types.is_decimal128(kind):
+    if not pa.types.is_decimal128(kind):
         return None
+    scale = max(left.type.scale, right.type.scale)
     try:
-        over, by = left.cast(pa.int64()), right.cast(pa.int64())
+        over, by = (
+            _as_type(side.cast(pa.decimal128(38, scale)), pa.decimal128(38, 0)).cast(pa.int64())
+            for side in (left, right)
+        )
     except pa.ArrowInvalid:  # a larger one
-        return None
-    if pc.any(pc.equal(by, pa.scalar(0, pa.int64()))).as_py():
         return None
     return _as_type(_integers("%", over, by).cast(pa.decimal128(19, 0)), kind)
 
@@ -296,59 +295,14 @@ def _digits(array: Any) -> int:
     """Digits of the largest value of a column of decimals; as many as its scale, at least."""
     scale = array.type.scale
     ends: Any = pc.min_max(array)
-    unscaled = (abs(_unscaled(end, scale)) for end in ends.as_py().values() if end is not None)
-    digits = len(str(max(unscaled, default=0)))
+    known = (end.scaleb(scale) for end in ends.as_py().values() if end is not None)
+    digits = max((len(str(abs(int(end)))) for end in known), default=0)
     return max(digits, int(scale), 1)
 
 
 def _as_type(array: Any, kind: Any) -> Any:
     """The same integers as decimals with another number of digits."""
     return pa.Array.from_buffers(kind, len(array), array.buffers(), array.null_count, array.offset)
-
-
-def _unscaled(value: Decimal, scale: int) -> int:
-    sign, digits, exponent = value.as_tuple()
-    number = _rescaled(int("".join(map(str, digits))), int(exponent) + scale)
-    return -number if sign else number
-
-
-def _rescaled(number: int, by: int) -> int:
-    """An unscaled decimal times 10 to the power of ``by``, truncated."""
-    step: int = 10 ** abs(by)
-    return number * step if by >= 0 else _quotient(number, step)
-
-
-def _quotient(over: int, by: int) -> int:
-    result = abs(over) // abs(by)
-    return result if (over < 0) == (by < 0) else -result
-
-
-def _divided(a: int, b: int, left: int, right: int, scale: int) -> int:
-    if not b:
-        raise FilterError("division by zero: / on decimals")
-    return _quotient(_rescaled(a, scale - left + right), b)
-
-
-def _remainder(a: int, b: int, left: int, right: int, scale: int) -> int:
-    if not b:
-        raise FilterError("division by zero: % on decimals")
-    a, b = _rescaled(a, scale - left), _rescaled(b, scale - right)
-    return a - b * _quotient(a, b)
-
-
-def _sum_of(sign: int) -> Any:
-    return lambda a, b, left, right, scale: (
-        _rescaled(a, scale - left) + sign * _rescaled(b, scale - right)
-    )
-
-
-_EXACT: dict[str, Any] = {
-    "+": _sum_of(1),
-    "-": _sum_of(-1),
-    "*": lambda a, b, left, right, scale: _rescaled(a * b, scale - left - right),
-    "/": _divided,
-    "%": _remainder,
-}
 
 
 def values(node: Node, batch: pa.RecordBatch) -> Any:

@@ -6,6 +6,7 @@ package. Adding a function is adding its name to a table below.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -125,6 +126,18 @@ def engine_cast(values: Any, kind: Any, *, attempt: bool) -> Any:
         return one.try_cast(kind) if attempt else one.cast(kind)
 
     with _called(f"a cast to {kind}", [values], made) as frame:
+        return frame.to_arrow_table()["x"].combine_chunks()
+
+
+_OPERATIONS: Final = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "%": operator.mod,
+}  # fmt: skip
+
+
+def engine_operation(op: str, left: Any, right: Any) -> Any:
+    """Return the values of an operation on decimals; errors as for a function."""
+    with _called(op, [left, right], _OPERATIONS[op]) as frame:
         return frame.to_arrow_table()["x"].combine_chunks()
 
 
