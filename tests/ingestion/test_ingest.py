@@ -360,7 +360,7 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"mode": "upsert"}, "mode: expected 'create'"),
+        ({"mode": "upsert"}, "mode: expected one of 'create'"),
         ({"mode": "merge"}, "merge_keys: name the columns"),
         ({"merge_keys": "id"}, "merge_keys: name the columns"),
         ({"format": "xls"}, "format: expected one of csv, json"),
@@ -446,8 +446,8 @@ def test_an_option_of_the_write_that_there_is_not_is_named(tmp_path: Path, name:
         ("a.csv", {"schema": 5}, "schema: expected a pyarrow.Schema"),
         ("a.csv", {"schema": "a bigint, a string"}, "schema: several columns are called 'a'"),
         ("a.json", {"schema": "a bigint, a string"}, "schema: several columns are called 'a'"),
-        ("a.csv", {"task_bytes": 0}, "task_bytes: expected a number"),
-        ("a.csv", {"task_bytes": "1"}, "task_bytes: expected a number"),
+        ("a.csv", {"task_bytes": 0}, "task_bytes: expected an integer"),
+        ("a.csv", {"task_bytes": "1"}, "task_bytes: expected an integer"),
         ("a.csv", {"job_id": 5}, "job_id: expected up to 128 letters"),
         ("a.csv", {"reader_options": {5: 5}}, "no option 5"),
     ],

@@ -130,7 +130,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         ("SELECT name", "SELEC name", "step cheap, key query"),
         ("SELECT name, price AS shop", "DELETE", "key query: expected a query, found DELETE"),
         ('mode = "overwrite"', 'mode = "merge"', "key merge_keys: name the columns"),
-        ('mode = "overwrite"', 'format = "xls"', "key format: expected one of csv, json"),
+        ('mode = "overwrite"', 'format = "xls"', "key format: expected one of 'csv', 'json'"),
         ('mode = "overwrite"', "expect = {a = 1}", "key expect.a: expected a text, found 1"),
         (
             'mode = "overwrite"',

@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: 
 
 
 def test_an_unknown_mode_or_format_is_refused(spark: SparkSession, uri: str) -> None:
-    with pytest.raises(OptionError, match="mode: expected one of errorifexists"):
+    with pytest.raises(OptionError, match="mode: expected one of 'errorifexists'"):
         glaive.spark.write(numbers(spark, 3), uri, mode="upsert")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(OptionError, match=r"9\.9"):
         glaive.spark.write(numbers(spark, 3), uri, data_storage_version="9.9")

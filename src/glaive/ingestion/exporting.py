@@ -40,13 +40,7 @@ from glaive.process import random_bytes
 # Nulls are written, so that every line has all columns.
 
 _TEXT: Final = pa.large_string()
-_CONTROL: Final = {number: f"\\u{number:04x}" for number in range(32)} | {
-    8: "\\b",
-    9: "\\t",
-    10: "\\n",
-    12: "\\f",
-    13: "\\r",
-}
+_CONTROL: Final = {number: json.dumps(chr(number))[1:-1] for number in range(32)}
 """Characters that JSON has to escape, besides quotation mark and backslash."""
 
 

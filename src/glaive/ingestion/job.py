@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -57,6 +57,7 @@ from glaive.ingestion.task import (
 )
 from glaive.io.pool import TASK_BYTES, submitted, worker_count
 from glaive.io.store import ObjectStore
+from glaive.options import one_of
 from glaive.process import Origin
 from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root
@@ -370,10 +371,7 @@ def _is_there(store: ObjectStore, version: int) -> bool:
 def _check_mode(
     store: ObjectStore, mode: str, base: Manifest | None, merge_keys: str | Sequence[str] | None
 ) -> None:
-    if mode not in ("create", "append", "overwrite", "merge"):
-        raise OptionError(
-            f"mode: expected 'create', 'append', 'overwrite' or 'merge', found {mode!r}"
-        )
+    one_of(*get_args(IngestMode)).check("mode", mode)
     if mode == "create" and base is not None:
         raise exists_already(store.uri, base.version)
     if (mode == "merge") != bool(merge_keys):

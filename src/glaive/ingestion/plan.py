@@ -32,6 +32,7 @@ from glaive.ingestion.sources import (
 from glaive.ingestion.task import Expectations, IngestTask, Journal, folder_columns, folder_texts
 from glaive.io.pool import TASK_BYTES, ordered_map
 from glaive.io.store import ObjectStore
+from glaive.options import integer, one_of
 from glaive.table.named_jobs import NamedJob
 
 # --- Columns and types as text: ``id bigint, at timestamp``; vectors: ``embedding:128:float16``
@@ -42,6 +43,14 @@ _VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
 _MOST_ITEMS: Final = 2**31 - 1
 """Of a vector: Arrow's sizes have 32 bits."""
 
+_OF_SPARK: Final[dict[str, Any]] = {
+    "long": pa.int64(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 _VECTOR_TYPES: Final[dict[str, Any]] = {
     "float16": pa.float16(),
     "float32": pa.float32(),
@@ -120,14 +129,8 @@ def _type(words: str, column: str, levels: int = MAX_NESTING) -> Any:
         raise OptionError(f"schema: column {column}: nested deeper than {MAX_NESTING} levels")
     words = " ".join(words.split())
     lower = words.lower()
-    if lower in SIMPLE:
-        return SIMPLE[lower]
-    if lower in ("long", "short", "byte"):
-        return {"long": pa.int64(), "short": pa.int16(), "byte": pa.int8()}[lower]
-    if lower in ("timestamp", "timestamp_ltz"):
-        return pa.timestamp("us", "UTC")
-    if lower == "timestamp_ntz":
-        return pa.timestamp("us")
+    if lower in SIMPLE or lower in _OF_SPARK:
+        return SIMPLE.get(lower) or _OF_SPARK[lower]
     if lower.startswith("array<") and lower.endswith(">"):
         return pa.list_(_type(words[6:-1], column, levels - 1))
     if lower.startswith("struct<") and lower.endswith(">"):
@@ -170,13 +173,6 @@ class Reconciled:
     schema: pa.Schema
     widened: tuple[pa.Field[Any], ...] = ()
     added: tuple[pa.Field[Any], ...] = ()
-
-
-def check_rule(rule: str) -> None:
-    """Refuse what is no rule."""
-    if rule not in get_args(DriftRule):
-        known = ", ".join(repr(name) for name in get_args(DriftRule))
-        raise OptionError(f"schema_drift: expected one of {known}, found {rule!r}")
 
 
 def reconcile(
@@ -422,7 +418,7 @@ def find_sources(
     SchemaError
         Columns of files do not fit each other, or the dataset.
     """
-    check_rule(schema_drift)
+    one_of(*get_args(DriftRule)).check("schema_drift", schema_drift)
     names = source_names(source)
     _check_chosen(schema)
     files = list_sources(names, storage_options)
@@ -579,9 +575,7 @@ def plan_ingest(
     task_bytes
         Bytes of the sources of a task.
     """
-    size: object = task_bytes
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise OptionError(f"task_bytes: expected a number ≥ 1, found {size!r:.80}")
+    integer(1).check("task_bytes", task_bytes)
     job = job_id or str(uuid4())
     named = {JOB: job} if job_id is None else {JOB: job, **NamedJob(job).properties}
     properties = {**options.transaction_properties, **named}

@@ -40,6 +40,7 @@ from glaive.format.fragment import packed_fragments, unpacked_fragments
 from glaive.format.paths import is_generated_data_file_name
 from glaive.ingestion.sources import Piece, Rejects, Rows, SourceFile, SourceFormat
 from glaive.io.store import ObjectStore
+from glaive.options import one_of
 from glaive.process import random_bytes
 from glaive.table.references import can_be_committed
 
@@ -367,11 +368,7 @@ class Expectations:
         OptionError
             They are neither a text nor texts by name, or there is no place for the rows.
         """
-        if on_violation not in get_args(OnViolation):
-            raise OptionError(
-                f"on_violation: expected one of {', '.join(get_args(OnViolation))}, found "
-                f"{on_violation!r}"
-            )
+        one_of(*get_args(OnViolation)).check("on_violation", on_violation)
         if expect is None:
             return None
         given: Any = {"expect": expect} if isinstance(expect, str) else expect

@@ -16,6 +16,7 @@ from glaive.format.field import quoted_name
 from glaive.ingestion import FORMATS, DriftRule, IngestMode
 from glaive.ingestion.exporting import FORMATS as EXPORTED
 from glaive.ingestion.task import Expectations
+from glaive.options import one_of
 from glaive.pipeline.run import ExpectingStep
 from glaive.pipeline.runs import (
     DatasetName,
@@ -62,8 +63,8 @@ class IngestStep(ExpectingStep):
     def check(self) -> None:
         """Refuse an unknown format, and keys of another mode."""
         super().check()
-        if self.format is not None and self.format not in FORMATS:
-            raise OptionError(f"format: expected one of {', '.join(FORMATS)}, not {self.format!r}")
+        if self.format is not None:
+            one_of(*FORMATS).check("format", self.format)
         if (self.mode == "merge") != bool(self.merge_keys):
             raise OptionError("merge_keys: name the columns for mode = 'merge', and only for it")
 

@@ -19,9 +19,10 @@ from pyspark.sql.types import ArrayType
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import exists_already
-from glaive.errors import DatasetExistsError, JobError, OptionError
+from glaive.errors import DatasetExistsError, JobError
 from glaive.format.field import quoted_name
 from glaive.format.fragment import unpacked_fragments
+from glaive.options import one_of
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.cast import unscaled_frame
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
@@ -390,8 +391,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     >>> glaive.spark.write(more, "flights.lance", mode="append")
     2
     """
-    if mode not in get_args(SaveMode):
-        raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
+    one_of(*get_args(SaveMode)).check("mode", mode)
     uri = absolute(uri)
     if isinstance(vector_columns, Mapping):
         vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]

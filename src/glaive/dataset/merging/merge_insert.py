@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from glaive.expr.filters import bind_filter
 from glaive.file.versions import resolve_version
 from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
+from glaive.options import SWITCH, one_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.table.configuration import string_map
@@ -217,9 +218,7 @@ class MergeInsertBuilder:
         They are where few keys are looked up, and that is estimated to be quicker than to read
         the columns.
         """
-        if not isinstance(use_index, bool):
-            raise OptionError(f"use_index: expected True or False, found {use_index!r:.60}")
-        return self._set(use_index=use_index)
+        return self._set(use_index=SWITCH.check("use_index", use_index))
 
     def write_mode(self, mode: WriteMode) -> Self:
         """Whether to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
@@ -228,12 +227,7 @@ class MergeInsertBuilder:
         in place. The source must lack some column, and the only clause must be an update.
         ``auto`` rewrites rows.
         """
-        modes = ("auto", "rewrite_rows", "rewrite_columns")
-        if mode not in modes:
-            raise OptionError(
-                f"Invalid write_mode: expected one of {', '.join(modes)}, found {mode!r}"
-            )
-        return self._set(mode=mode)
+        return self._set(mode=one_of(*get_args(WriteMode)).check("Invalid write_mode", mode))
 
     def data_storage_version(self, version: str) -> Self:
         """Format of the new files; default: that of the dataset."""

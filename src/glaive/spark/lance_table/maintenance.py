@@ -42,7 +42,7 @@ from glaive.errors import IndexExistsError, OptionError
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Feature
 from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
-from glaive.options import integer, shows
+from glaive.options import integer, one_of, shows
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.take import find_rows, take_physical
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
-    from glaive.dataset.indexing.task import IndexTask
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
@@ -549,12 +548,8 @@ class OptimizeBuilder:
         ids; without these, indices do not cover the rows until :meth:`LanceTable.optimizeIndices`.
         A task holds its part of the rows in memory, of about 128 MiB of files.
         """
-        given: object = curve
-        if given not in ("hilbert", "zorder"):
-            raise OptionError(f'curve: expected "hilbert" or "zorder", found {given!r}')
-        rows: object = target_rows_per_fragment
-        if not isinstance(rows, int) or rows < 1:
-            raise OptionError(f"target_rows_per_fragment: expected a number ≥ 1, found {rows!r}")
+        one_of("hilbert", "zorder").check("curve", curve)
+        integer(1).check("target_rows_per_fragment", target_rows_per_fragment)
 
         def cluster(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
             ids = opened.manifest.fragment_ids
@@ -594,6 +589,9 @@ _LEFT: Final = "the files that it has deleted are those that no version needs"
 
 _MOST_HERE: Final = 1 << 12
 """Files of a dry run that become rows in this process; where there are more, tasks unpack them."""
+
+
+_NO_COUNTS: Final = ("failed_deletes", "warnings")
 
 
 class TableMaintenance(TableHandle):
@@ -679,15 +677,7 @@ class TableMaintenance(TableHandle):
                 rows = [FileRows(files[at : at + _MOST_HERE]) for at in cuts]
                 return runner.rows_of(dataset, rows, FILES_DDL)
             stats = clean_up(dataset, policy, None, work=work)
-        names = (
-            "bytes_removed",
-            "old_versions",
-            "data_files_removed",
-            "transaction_files_removed",
-            "index_files_removed",
-            "deletion_files_removed",
-        )
-        return {name: getattr(stats, name) for name in names}
+        return {name: value for name, value in asdict(stats).items() if name not in _NO_COUNTS}
 
     def restoreToVersion(self, version: int) -> int:
         """Make an older version the newest one; returns the number that it gets.
@@ -812,27 +802,6 @@ class TableMaintenance(TableHandle):
 
 # --- Indices of a table, built by tasks -------------------------------------------------
 
-# --- Build an index in tasks, and commit its segments -----------------------------------
-
-
-def build_index(
-    opened: OpenedVersion, job: Job, task: IndexTask, *, replaces: bool, segments: int | None
-) -> tuple[Manifest, None]:
-    """Build and commit an index over all fragments; see ``LanceTable.createIndex``.
-
-    ``task`` is what one process would do.
-    """
-    manifest = opened.manifest
-    if not replaces and any(entry.name == task.name for entry in manifest.indices):
-        raise IndexExistsError(
-            f"Index name {task.name!r} already exists: choose another name, or set replace=True"
-        )
-    if segments is not None:
-        integer(1).check("segments", segments)
-    built = build_segments(opened, job.runner, task, segments)
-    counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
-    return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
-
 
 class TableIndices(TableHandle):
     """The methods of ``LanceTable`` for indices."""
@@ -902,8 +871,18 @@ class TableIndices(TableHandle):
         }
 
         def build(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
-            task = vector_task(opened, arguments)
-            return build_index(opened, job, task, replaces=replace, segments=segments)
+            task, manifest = vector_task(opened, arguments), opened.manifest
+            if not replace and any(entry.name == task.name for entry in manifest.indices):
+                raise IndexExistsError(
+                    f"Index name {task.name!r} already exists: choose another name, or set "
+                    "replace=True"
+                )
+            if segments is not None:
+                integer(1).check("segments", segments)
+            built = build_segments(opened, job.runner, task, segments)
+            counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
+            made = commit_segments(opened, task.name, task.column, built, job=job, counts=counts)
+            return made, None
 
         return SparkJob.of(self._spark, job_id).change(self._dataset, build)
 

@@ -24,6 +24,7 @@ from glaive.dataset.tasks import commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.format.manifest import Feature
+from glaive.options import one_of
 from glaive.spark.api import CASE_SENSITIVE, is_set, read
 from glaive.spark.failures import naming_columns
 from glaive.spark.frame import frame_schema
@@ -608,9 +609,7 @@ class MergeBuilder:
         OptionError
             ``keep`` is neither "first" nor "last".
         """
-        given: object = keep
-        if given not in ("first", "last"):
-            raise OptionError(f'onDuplicateSource: expected "first" or "last", found {given!r}')
+        one_of("first", "last").check("onDuplicateSource", keep)
         return replace(self, duplicates=(keep, by))
 
     def execute(

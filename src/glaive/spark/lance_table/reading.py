@@ -34,7 +34,7 @@ from glaive.format.paths import data_file_path, deletion_file_path
 from glaive.ingestion.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.options import shows
+from glaive.options import integer, shows
 from glaive.scan.nearest.options import NearestOptions, SearchKeywords
 from glaive.spark.api import TableHandle, located, read_changes
 from glaive.spark.cast import conform
@@ -177,9 +177,8 @@ class TableDescription(TableHandle):
         -----
         One request for each version, two if its transaction is in a file of its own.
         """
-        given: object = limit
-        if given is not None and (not isinstance(given, int) or given < 1):
-            raise OptionError(f"limit: expected a number of versions, found {given!r}")
+        if limit is not None:
+            integer(1).check("limit", limit)
         rows = list(_history(self._latest(), limit))
         return self._described(pa.Table.from_pylist(rows, pa.schema(_HISTORY)))
 
@@ -632,9 +631,7 @@ class TableSearch(TableHandle):
             A number is negative, or a column does not exist.
         """
         dataset = self._latest()
-        given: object = rows
-        if not isinstance(given, int) or given < 0:
-            raise OptionError(f"rows: expected a number ≥ 0, found {rows!r}")
+        integer(0).check("rows", rows)
         names = tuple(dataset.lance_schema.names if columns is None else columns)
         positions = sample_positions(
             len(dataset), min(rows, len(dataset)), randomize_order=False, seed=seed
@@ -671,9 +668,7 @@ class TableSearch(TableHandle):
                 f"columns {', '.join(sorted(both))} are in both the queries and the result. Rename "
                 "them in the queries, or name other columns of the table"
             )
-        given: object = work.k
-        if not isinstance(given, int) or given < 1:
-            raise OptionError(f"k: expected a number of rows, found {work.k!r}")
+        integer(1).check("k", work.k)
         schema = StructType([*queries.schema.fields, *found.fields])
         described = pickled_dataset(self._dataset.opened)
         run = search_function(RELEASE, described, dumps(work), spark_arrow_schema(schema))

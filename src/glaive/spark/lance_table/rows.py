@@ -31,6 +31,7 @@ from glaive.errors import ColumnNotFoundError, DatasetExistsError, OptionError
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
 from glaive.format.fragment import FragmentList
+from glaive.options import one_of
 from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_columns
 from glaive.spark.lance_table.merge import MergeBuilder, columns_in, target_frame
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
-    from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
 
@@ -249,9 +249,7 @@ class TableRows(TableHandle):
         Spark shuffles these columns only, and of binary values and those of blobs, which tasks
         read, their hashes; rows are deleted, not written again.
         """
-        given: object = keep
-        if given not in ("first", "last"):
-            raise OptionError(f'keep: expected "first" or "last", found {given!r}')
+        one_of("first", "last").check("keep", keep)
         compared = [columns] if isinstance(columns, str) else columns
         return SparkJob.of(self._spark, job_id).change(
             self._dataset,
@@ -426,13 +424,6 @@ def update_from(
     task = ReplaceColumns(opened.manifest.version, tuple(names))
     runner: Any = job.runner  # that of a session
     parts: list[ReplacedColumns] = runner.run_on_rows(opened, rows, task)
-    return commit_replaced(opened, columns, parts, job), None
-
-
-def commit_replaced(
-    opened: OpenedVersion, columns: LanceSchema, parts: Sequence[ReplacedColumns], job: Job
-) -> Manifest:
-    """Commit what tasks wrote in place of columns."""
     operation = Update(
         updated=FragmentList.joined(part.updated for part in parts),
         fields_modified=tuple(sorted(field.id for field in columns.walk())),
@@ -440,7 +431,7 @@ def commit_replaced(
         changed_offsets=joined_offsets(part.changed for part in parts),
     )
     properties = job.recording(num_updated_rows=sum(part.count for part in parts))
-    return commit_operation(opened, operation, properties=properties, once=job.once)
+    return commit_operation(opened, operation, properties=properties, once=job.once), None
 
 
 def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> list[str]:
