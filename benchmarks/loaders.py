@@ -17,11 +17,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
-import glaive
-from benchmarks.__main__ import CACHE
-from glaive.sampler import ShardedBatchSampler
 from glaive.torch.data import (
     LanceDataset,
     LanceLoader,
@@ -29,6 +24,11 @@ from glaive.torch.data import (
     get_safe_loader,
     to_tensor,
 )
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+import glaive
+from benchmarks.__main__ import CACHE
+from glaive.sampler import ShardedBatchSampler
 
 BATCH = 1024
 COLUMNS = ["id", "label", "vector"]

@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pytest
+from glaive.query import MatchQuery
 
 import glaive
 from glaive import LanceOperation
 from glaive.errors import CommitConflictError, SchemaError
-from glaive.query import MatchQuery
 
 POINT = pa.struct([("x", pa.float64()), ("y", pa.float64())])
 MEMBERS = pa.struct([("text", pa.string()), ("n", pa.int64())])

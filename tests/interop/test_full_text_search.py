@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import glaive.query as our_queries
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
-import glaive.query as our_queries
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 their_queries = pytest.importorskip("lance.query")

@@ -13,10 +13,10 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from glaive.query import FullTextOperator, MatchQuery, MinHashQuery, PhraseQuery
 from lance.indices import IndexConfig
 
 import glaive
-from glaive.query import FullTextOperator, MatchQuery, MinHashQuery, PhraseQuery
 
 __all__ = ["KINDS", "indexed_dataset", "searches_of"]
 

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from glaive.bitmap import Bitmap
+from glaive.query import MultiMatchQuery
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragment import LanceFragment
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
-from glaive.query import MultiMatchQuery
 from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanKeywords, ScanOptions
 from glaive.scan.run.compare import ColumnOrdering
 

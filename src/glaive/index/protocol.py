@@ -521,7 +521,7 @@ _FOLDERS = ("scalar", "text", "vector")
 
 _HOMES: Final = {
     "bitmap": "scalar.bitmap",
-    "bloomfilter": "scalar.bloomfilter",
+    "bloomfilter": "scalar.zones",
     "btree": "scalar.btree",
     "fm": "scalar.fm",
     "inverted": "text.inverted",

@@ -20,7 +20,7 @@ def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) ->
     if not options.use_cache or options.scan_stats_callback is not None:
         views = Views(views.snapshot.apart(shares_indices=options.use_cache))
     if options.full_text_query is not None:
-        from glaive.scan.text_scan import FullTextScan
+        from glaive.scan.text_search import FullTextScan
 
         return FullTextScan.of(views, options, options.full_text_query)
     from glaive.scan.nearest.options import MinHashQuery

@@ -12,7 +12,7 @@ import pytest
 import glaive
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
-from glaive.index.scalar.bloomfilter import OpenedBloomFilter
+from glaive.index.scalar.zones import OpenedBloomFilter
 
 from .built import answers, build, merge, opened, segments
 from .test_btree import write

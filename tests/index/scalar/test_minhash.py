@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.query import MinHashQuery
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
 from glaive.format.pb import minhash_details_pb2
 from glaive.index.scalar.minhash import MinHashParams, TextSigner, band_keys
-from glaive.query import MinHashQuery
 
 from .built import build, opened
 from .test_btree import write

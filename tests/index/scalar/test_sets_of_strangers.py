@@ -28,7 +28,7 @@ from glaive.index.row_sets import (
     row_set_of,
     rows_of_treemap,
 )
-from glaive.index.scalar.bloomfilter import filter_bytes
+from glaive.index.scalar.zones import filter_bytes
 
 from .test_damage import replaced
 

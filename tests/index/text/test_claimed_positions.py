@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.query import PhraseQuery
 from tests.index.scalar.test_damage import replaced
 from tests.index.scalar.test_sets_of_strangers import little_memory
 
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.index.text.postings import encode_varints
-from glaive.query import PhraseQuery
 
 pytestmark = pytest.mark.spec("rel-24")
 

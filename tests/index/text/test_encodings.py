@@ -16,15 +16,17 @@ from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError
 from glaive.index.text import tokens as fst_read
-from glaive.index.text.posting_columns import best_scores, encode_impacts, length_codes
 from glaive.index.text.postings import (
     Elements,
     Postings,
+    best_scores,
     bits_of,
     blocks_of,
+    encode_impacts,
     encode_positions,
     encode_postings,
     encode_varints,
+    length_codes,
     pack,
     unpack,
 )

@@ -17,13 +17,14 @@ from glaive.index.row_sets import RetainedRows
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.inverted import Inverted, read_format
 from glaive.index.text.partition import PartitionContent, StoredPartition, partition_files
-from glaive.index.text.posting_columns import list_starts, read_postings
 from glaive.index.text.postings import (
     Postings,
     blocks_of,
     bytes_array,
     encode_postings,
+    list_starts,
     lists_array,
+    read_postings,
 )
 from glaive.index.text.text_format import PostingLayout
 from glaive.io.access import open_store

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.query import PhraseQuery
 
 import glaive
 from glaive.errors import OptionError
-from glaive.query import PhraseQuery
 
 VECTORS = pa.FixedSizeListArray.from_arrays(np.arange(16, dtype=np.float32), 2)
 ROWS = pa.table({"id": range(8), "text": ["apple banana"] * 8, "vector": VECTORS})

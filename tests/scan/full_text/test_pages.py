@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.query import FullTextOperator, MatchQuery, PhraseQuery
 
 import glaive
-from glaive.query import FullTextOperator, MatchQuery, PhraseQuery
 
 QUERIES: dict[str, Any] = {
     "any": MatchQuery("red apple", "text"),

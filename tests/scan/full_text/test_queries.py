@@ -8,9 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-import glaive
-from glaive.errors import ColumnNotFoundError, CorruptFileError, OptionError
 from glaive.query import (
     BooleanQuery,
     BoostQuery,
@@ -23,6 +20,9 @@ from glaive.query import (
     Occur,
     PhraseQuery,
 )
+
+import glaive
+from glaive.errors import ColumnNotFoundError, CorruptFileError, OptionError
 
 TEXTS = ["apple banana", "banana cherry", "apple apple", None, "date"]
 MATCH = MatchQuery("apple", "text")

@@ -28,8 +28,13 @@ from glaive.dataset.indexing.vector_models import (
 from glaive.errors import FragmentNotFoundError, OptionError
 from glaive.format.manifest import Feature
 from glaive.index.vector.coder import device_named
-from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
-from glaive.index.vector.parameters import default_parts, parse_parameters
+from glaive.index.vector.parameters import (
+    default_parts,
+    parse_parameters,
+    sample_vectors,
+    train_centroids,
+    train_residuals,
+)
 from glaive.index.vector.storage import VectorColumn, metric_named
 from glaive.options import integer
 

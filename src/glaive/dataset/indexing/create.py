@@ -46,8 +46,15 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind, index_kinds, kind_by_name, kind_of
 from glaive.index.segment import STAGING, Segment, SegmentWriter
-from glaive.index.vector.model import model_bounds, model_centroids, model_codebook, model_sample
-from glaive.index.vector.parameters import VectorParameters, default_parts, parse_parameters
+from glaive.index.vector.parameters import (
+    VectorParameters,
+    default_parts,
+    model_bounds,
+    model_centroids,
+    model_codebook,
+    model_sample,
+    parse_parameters,
+)
 from glaive.table.index_coverage import covered_fragments, with_covered
 from glaive.table.load import open_latest
 from glaive.table.operations.create_index import CreateIndex, brought_up_to

@@ -36,7 +36,7 @@ from glaive.io.pool import worker_count
 from glaive.process import now_ns
 from glaive.scan.indices import IndexedSegment, SnapshotIndices, union_of
 from glaive.scan.nearest.indexed import ChosenIndex, searched_segments
-from glaive.scan.nearest.recall import RecallSample
+from glaive.scan.nearest.scan import RecallSample
 from glaive.scan.nearest.vectors import vector_type
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import WINDOW_BYTES

@@ -31,8 +31,13 @@ from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.vector.coder import ProductCoder, fixed_size_lists
 from glaive.index.vector.graph import PartitionSort
 from glaive.index.vector.index_writer import StoredIndex, encoded_blocks, write_index
-from glaive.index.vector.model import VectorModel
-from glaive.index.vector.parameters import TYPE_URL, VectorParameters, details_of, version_of
+from glaive.index.vector.parameters import (
+    TYPE_URL,
+    VectorModel,
+    VectorParameters,
+    details_of,
+    version_of,
+)
 from glaive.index.vector.storage import ADDRESSES, PRODUCT
 from glaive.io.access import AccessPolicy
 from glaive.process import now_ns

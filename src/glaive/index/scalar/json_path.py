@@ -40,7 +40,7 @@ from glaive.index.protocol import (
     known_kind,
 )
 from glaive.index.row_sets import AddressMap
-from glaive.index.scalar.bloomfilter import MEMBER, OpenedBloomFilter
+from glaive.index.scalar.zones import MEMBER, OpenedBloomFilter
 from glaive.index.segment import Segment, SegmentWriter
 
 # --- The values of one member of JSON documents, as a build of an index reads them ------

@@ -19,7 +19,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import Candidates, HasTokens, IndexQuery, ScalarIndex
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment
-from glaive.index.text.posting_columns import (
+from glaive.index.text.postings import (
     check_posting_columns,
     position_columns,
     read_positions,

@@ -24,12 +24,16 @@ from glaive.index.protocol import BuiltSegment, IndexSource, ValueBatch
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
 from glaive.index.text.opened import Documents, OpenedPartition
-from glaive.index.text.posting_columns import (
+from glaive.index.text.postings import (
     DocumentLengths,
+    Postings,
+    blocks_of,
     check_posting_columns,
     document_position_columns,
     length_codes,
     list_starts,
+    lists_of,
+    numbers_of,
     position_columns,
     posting_columns,
     read_positions,
@@ -38,7 +42,6 @@ from glaive.index.text.posting_columns import (
     unknown_columns,
     wrong_lists,
 )
-from glaive.index.text.postings import Postings, blocks_of, lists_of, numbers_of
 from glaive.index.text.text_format import ELEMENT, METADATA, PostingLayout, TextFormat, TextParams
 from glaive.index.text.tokenizers import Tokenizer
 from glaive.index.text.tokens import Tokens, read_tokens, write_tokens

@@ -42,14 +42,16 @@ from glaive.index.vector.graph import (
     rows_of,
     without_nodes,
 )
-from glaive.index.vector.model import VectorModel, clusters_of, train_model
 from glaive.index.vector.opened import open_codes, remap_legacy
 from glaive.index.vector.parameters import (
     KINDS,
     TYPE_URL,
     GraphParameters,
+    VectorModel,
     VectorParameters,
+    clusters_of,
     details_of,
+    train_model,
     version_of,
 )
 from glaive.index.vector.storage import (

@@ -7,22 +7,24 @@ and cut by limit and offset; columns are taken of those that remain.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_large
 from glaive.dataclass import dataclass
 from glaive.index.vector.storage import normalized
 from glaive.kernels.distances import (
     ELEMENTS,
     LEAST_LENGTH,
     MOST_LENGTH,
+    Metric,
     VectorBlock,
     measure_pairs,
     squared_norms,
@@ -42,8 +44,9 @@ from glaive.scan.nearest.indexed import (
     effort_of,
     rescore,
 )
-from glaive.scan.nearest.options import NearestOptions
+from glaive.scan.nearest.options import NearestOptions, query_vectors
 from glaive.scan.nearest.vectors import (
+    QUERY,
     Found,
     RowVectors,
     TopRows,
@@ -56,12 +59,17 @@ from glaive.scan.nearest.vectors import (
 )
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
-from glaive.scan.projection import ROW_ID, Output
+from glaive.scan.projection import ROW_ID, Output, refuse_taken
 from glaive.scan.ranked import PlanStep, RankedScan, filters_of, passing_rows, read_step
+from glaive.scan.ready import ready_scan
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
-from glaive.types import Flags, Float32s, Int64s
+from glaive.types import Flags, Float32s, Int64s, UInt64s
+
+if TYPE_CHECKING:
+    from glaive.scan.query import Query
+
 
 # --- Exact search: the distance of every row that passes, in bounded memory -------------
 
@@ -604,3 +612,200 @@ def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
         field = snapshot.manifest.schema.find(name)[-1]
         known = snapshot.memo[key] = field.id, vector_type(field.to_arrow(), name)
     return known
+
+
+# --- Searches with options that were asked for before, and another query vector ---------
+# What options come to is worked out once for each version of a dataset; that takes 25 to 30 of the
+# 200 µs of a search of ten nearest rows. An index is chosen again each time, so that the session
+# knows what is in use, and may let go of it.
+#
+# Only options that can be compared cheaply and for certain are remembered: texts, numbers, lists
+# of
+# names. With others, such as expressions, a search is made ready as any scan is.
+
+_KEPT: Final = "searches"
+_MAX_KEPT: Final = 64
+"""Searches kept per version; beyond, all are let go."""
+
+_PLAIN: Final = frozenset((str, int, float, bool))
+"""Types of values that are equal only if they mean the same."""
+
+_Kept: TypeAlias = tuple[NearestScan, ClosedIndex | None]
+
+_LISTS: Final = (list, tuple)
+_NAMES: Final = frozenset((str,))
+
+
+def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
+    """A search that is ready to run, of options with ``nearest``, as users write them.
+
+    Raises
+    ------
+    OptionError
+        An option has a value it cannot have, or the query does not fit the column.
+    ColumnNotFoundError, FilterError
+        A column does not exist, or the filter cannot be understood.
+    """
+    key = _key_of(given)
+    if key is None:
+        return ready_scan(views, ScanOptions.of(**given))
+    kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_KEPT, {})
+    vectors = query_vectors(given["nearest"]["q"])
+    known = kept.get((key, vectors.ndim))
+    if known is not None:
+        search, index = known
+        return search.asked_again(vectors, index)
+    made = ready_scan(views, ScanOptions.of(**given))
+    if isinstance(made, NearestScan) and made.views is views:
+        if len(kept) >= _MAX_KEPT:
+            kept.clear()
+        chosen = made.index
+        closed = None if chosen is None else chosen.closed(SnapshotIndices.of(views.snapshot))
+        kept[key, vectors.ndim] = made.without_index(), closed
+    return made
+
+
+def _key_of(given: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """What distinguishes options, but for the query; None where that is not certain."""
+    nearest = given["nearest"]
+    if type(nearest) is not dict or nearest.get("q") is None:
+        return None
+    key: list[object] = []
+    for options in (given, nearest):
+        for name, value in options.items():
+            if value is None or name in ("nearest", "q"):
+                continue
+            kind = type(value)
+            if kind in _PLAIN:
+                key += (name, kind, value)
+            elif name == "columns" and kind in _LISTS and _NAMES.issuperset(map(type, value)):
+                key += (name, *value)
+            else:
+                return None
+        key.append(None)
+    return tuple(key)
+
+
+# --- Recall of a vector index: the share of the nearest rows that a search with it finds
+# It is measured with vectors of the dataset itself, each without the row it is from.
+
+_NEIGHBOURS: Final = 10
+"""Rows that are searched for, beside the one that the query is from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecallSample:
+    """Vectors of a column, and the rows that are nearest to each.
+
+    Parameters
+    ----------
+    views
+        The version.
+    options
+        Which fragments are searched.
+    nearest
+        The search: column, metric, queries, and rows wanted.
+    own
+        ``uint64``: row id of each query.
+    nearby
+        Row ids of the nearest rows of each query.
+    """
+
+    views: Views
+    options: ScanOptions
+    nearest: NearestOptions
+    own: UInt64s
+    nearby: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(
+        cls, views: Views, column: str, metric: Metric, count: int, fragments: Sequence[int]
+    ) -> RecallSample | None:
+        """Draw so many rows at random, always the same, and search exactly.
+
+        None where no row has a vector. Cost: one pass over the vectors, whatever ``count``.
+
+        Parameters
+        ----------
+        fragments
+            Ids of the only fragments that are searched.
+        """
+        field = views.snapshot.manifest.schema.find(column)[-1].to_arrow()
+        kind = vector_type(field, column)
+        fragment, row = _drawn(views, count, fragments)
+        if kind.several or not len(row):
+            return None
+        refuse_taken(views.snapshot.manifest.schema, ROW_ID)
+        source = views.scan((column, ROW_ID))
+        table = take_physical(source, fragment, row)
+        array: Any = join_large(table.column(0).chunks)
+        vectors = row_vectors(array, kind)
+        wide = vectors.block.widened()
+        matrix: NDArray[Any] = wide.values.astype(ELEMENTS[wide.element]).reshape(len(row), -1)
+        good: Flags = np.isfinite(matrix).all(axis=1)
+        if vectors.valid is not None:
+            good &= vectors.valid
+        own = table.column(1).to_numpy()[good]
+        if not len(own):
+            return None
+        restricted = len(fragments) < views.snapshot.manifest.num_fragments
+        options = ScanOptions(
+            columns=(), with_row_id=True, disable_scoring_autoprojection=True,
+            fragments=tuple(fragments) if restricted else None,
+        )  # fmt: skip
+        nearest = NearestOptions(
+            column=column, query=matrix[good], k=_NEIGHBOURS + 1, metric=metric, use_index=False
+        )
+        made = cls(views, options, nearest, own, ())
+        return replace(made, nearby=tuple(map(frozenset, made._found(None, nearest))))
+
+    def recall(
+        self, index: ChosenIndex, *, nprobes: int | None = None, refine_factor: int | None = None
+    ) -> float:
+        """The share of the nearest rows that are found with an index.
+
+        Parameters
+        ----------
+        nprobes, refine_factor
+            As for searches; None: what searches do by default.
+        """
+        nearest = replace(self.nearest, refine_factor=refine_factor)
+        if nprobes is not None:
+            nearest = replace(nearest, minimum_nprobes=nprobes, maximum_nprobes=nprobes)
+        else:
+            nearest = index.with_defaults(nearest)
+        found = self._found(index, nearest)
+        wanted = sum(map(len, self.nearby))
+        hits = sum(len(near & set(ids)) for near, ids in zip(self.nearby, found, strict=True))
+        return hits / wanted if wanted else 1.0
+
+    def _found(self, index: ChosenIndex | None, nearest: NearestOptions) -> list[list[int]]:
+        """Row ids of the rows found for each query, without its own."""
+        scan = replace(NearestScan.of(self.views, self.options, nearest), index=index)
+        table = scan.table()
+        query, ids = table[QUERY].to_numpy(), table[ROW_ID].to_numpy()
+        other = ids != self.own[query]
+        bounds = np.searchsorted(query[other], np.arange(len(self.own) + 1))
+        listed = ids[other].tolist()
+        return [
+            listed[first : min(last, first + _NEIGHBOURS)]
+            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+
+
+def _drawn(views: Views, count: int, fragments: Sequence[int]) -> tuple[Int64s, Int64s]:
+    """Position of the fragment, and physical row, of random live rows, ascending."""
+    snapshot = views.snapshot
+    positions = np.array(snapshot.positions_of(fragments), np.int64)
+    ends = np.cumsum(snapshot.live_counts[positions])
+    total = int(ends[-1]) if len(ends) else 0
+    random = np.random.default_rng(total)
+    drawn = np.sort(random.choice(total, min(count, total), replace=False))
+    part = np.searchsorted(ends, drawn, side="right")
+    row = drawn - (ends - snapshot.live_counts[positions])[part]
+    for at in np.unique(part).tolist():
+        live = snapshot.live_rows(snapshot.manifest.fragment(int(positions[at])))
+        if live is not None:
+            here = part == at
+            row[here] = live.physical(row[here])
+    return positions[part], row
