@@ -16,7 +16,7 @@ from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import HasLabels
 from glaive.index.row_sets import row_set_of
-from glaive.index.scalar.zones import is_hashed
+from glaive.index.scalar.ordering import is_hashed
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 IndexConfig: Any = pytest.importorskip("lance.indices").IndexConfig

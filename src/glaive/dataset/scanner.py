@@ -41,7 +41,7 @@ class Scanner:
         if isinstance(options, ScanOptions):
             self._query = ready_scan(views, options)
         else:
-            from glaive.scan.nearest.scan import search_with
+            from glaive.scan.ready import search_with
 
             self._query = search_with(views, options)
 

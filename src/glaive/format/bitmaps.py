@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.wire import parse_bitmap
-from glaive.types import Int64s, UInt64s
+from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
@@ -120,3 +121,56 @@ def bit_numbers(hashes: UInt64s, word: int) -> NDArray[np.uint32]:
 def word_masks(hashes: UInt64s) -> NDArray[np.uint32]:
     """Words in which the bit of each hash is set. Shape ``(hashes, BLOCK_WORDS)``."""
     return np.uint32(1) << ((hashes.astype(np.uint32)[:, None] * _SALT) >> _SHIFT)
+
+
+_CROWDED = 4096
+"""Values of a block of 256 bits that leave none of them: an index may say any number."""
+
+_MOST_PER_VALUE = 1024
+"""Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that
+asks for less would take any amount of memory."""
+
+_MOST_BYTES = 1 << 27
+
+
+def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
+    """Which filters may have which values.
+
+    Parameters
+    ----------
+    filters
+        Words of the filters. Shape ``(filters, words)``.
+    hashes
+        Shape ``(values,)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(filters, values)``.
+    """
+    blocks = block_numbers(hashes, filters.shape[1] // BLOCK_WORDS)
+    words = filters[:, blocks[:, None] * BLOCK_WORDS + np.arange(BLOCK_WORDS)]
+    bits = word_masks(hashes)
+    flags: Flags = ((words & bits) == bits).all(axis=2)
+    return flags
+
+
+@cache
+def filter_bytes(items: int, probability: float) -> int:
+    """Bytes of a filter of so many values: the smallest power of two with that probability."""
+    size, most = BLOCK_BYTES, min(_MOST_BYTES, _MOST_PER_VALUE * items)
+    while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
+        size *= 2
+    return size
+
+
+def _false_positives(items: int, blocks: int) -> float:
+    """Probability that a value that was not inserted is found: values per block are Poisson."""
+    mean = items / blocks
+    if mean > _CROWDED:
+        return 1.0
+    most = int(mean + 12 * mean**0.5 + 32)
+    counts = np.arange(most + 1)
+    logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
+    chances = np.exp(counts * np.log(mean) - mean - logs)
+    return float((chances * (1 - (1 - 1 / 32) ** counts) ** BLOCK_WORDS).sum())

@@ -20,6 +20,7 @@ from tests.trials import trials
 
 import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.bitmaps import filter_bytes
 from glaive.index.row_sets import (
     TREEMAPS,
     AddressMap,
@@ -28,7 +29,6 @@ from glaive.index.row_sets import (
     row_set_of,
     rows_of_treemap,
 )
-from glaive.index.scalar.zones import filter_bytes
 
 from .test_damage import replaced
 

@@ -12,7 +12,8 @@ import pytest
 import glaive
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.index.scalar.zones import filter_bytes, is_hashed
+from glaive.format.bitmaps import filter_bytes
+from glaive.index.scalar.ordering import is_hashed
 
 from .built import answers, build, check, merge, opened, segments
 from .test_btree import EVERY_TYPE, write

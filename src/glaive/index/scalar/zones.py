@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import NUMPY_TYPES
 from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
-from glaive.arrow.conditions import InRange, IsNull, IsOneOf, float_order
+from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.format.bitmaps import BLOCK_BYTES, BLOCK_WORDS, bit_numbers, block_numbers, word_masks
+from glaive.format.bitmaps import (
+    BLOCK_BYTES,
+    BLOCK_WORDS,
+    bit_numbers,
+    block_numbers,
+    filter_bytes,
+    may_have,
+)
 from glaive.index.protocol import (
     BuiltSegment,
     Candidates,
@@ -37,20 +43,18 @@ from glaive.index.protocol import (
 )
 from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
 from glaive.index.scalar.ordering import (
+    Extremes,
     SortKeys,
     accepts,
-    bytes_of,
-    is_number,
+    hash_values,
+    is_hashed,
     is_sortable,
     key_of,
     prefix_range,
     sort_keys,
-    values_of_keys,
 )
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.postings import encode_varints
-from glaive.kernels.hashing import hash_strings, hash_words
-from glaive.kernels.strings import Strings
 from glaive.types import Flags, Int64s, UInt32s, UInt64s, as_buffer, items_of
 
 NULLS = "null_bitmap"
@@ -264,11 +268,6 @@ class Zoned:
         self._parts.append((zones, rows[starts], rows[lasts], nulls))
         return ZoneBatch(values, zones, starts)
 
-    @property
-    def count(self) -> int:
-        """Zones so far."""
-        return self._count
-
     def columns(self) -> tuple[Sequence[pa.Array], Int64s]:
         """``fragment_id``, ``zone_start`` and ``zone_length``; and the nulls of each zone."""
         if not self._parts:
@@ -339,141 +338,6 @@ def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
         if not table.schema.equals(schema):
             raise file.corrupt("zones of an index", f"{schema}", f"{table.schema}")
     return pa.concat_tables([table.replace_schema_metadata() for table in tables])
-
-
-# --- ZONEMAP: smallest and largest value of each zone of rows ---------------------------
-# Specification: "ZONEMAP" in ``docs/format/indices.md``.
-
-# --- Smallest and largest values of zones, without nulls and NaN ------------------------
-# Specification: "ZONEMAP" in ``docs/format/indices.md``.
-
-
-class _Part(NamedTuple):
-    """Of each of some zones: number, smallest and largest value, NaN.
-
-    Numbers are kept by their keys, which become values in the end; ``absent`` says which of them
-    are none.
-    """
-
-    zones: Int64s
-    low: Any
-    high: Any
-    absent: Flags | None
-    nans: Int64s
-
-
-class Extremes:
-    """Collects smallest and largest values, batch by batch.
-
-    Parameters
-    ----------
-    kind
-        Type of the values.
-    """
-
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
-        self._parts: list[_Part] = []
-
-    def add(self, batch: ZoneBatch) -> None:
-        """Take the values of a batch into account."""
-        values, zones, starts = batch
-        nans = np.zeros(len(zones), np.int64)
-        if pa.types.is_floating(self._kind):
-            flags = _is_nan(values)
-            if flags.any():
-                nans = np.add.reduceat(flags.astype(np.int64), starts)
-                values = _without(values, flags)
-        low, high, absent = values, values, None
-        if is_number(self._kind):
-            low = high = sort_keys(values)
-            absent = np.asarray(values.is_null()) if values.null_count else None
-        self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
-
-    def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
-        """Smallest and largest value of each zone, NaN if it has any; and the number of its NaN."""
-        if not self._parts:
-            none: Any = pa.nulls(0, self._kind)
-            return none, none, np.empty(0, np.int64)
-        zones = np.concatenate([part.zones for part in self._parts])
-        starts = np.flatnonzero(np.diff(zones, prepend=-1))
-        nans = np.add.reduceat(np.concatenate([part.nans for part in self._parts]), starts)
-        join: Any = np.concatenate if is_number(self._kind) else pa.concat_arrays
-        low, high, absent = _reduced(
-            join([part.low for part in self._parts]),
-            join([part.high for part in self._parts]),
-            _joined_flags([(part.absent, len(part.zones)) for part in self._parts]),
-            starts,
-        )
-        if is_number(self._kind):
-            low, high = (values_of_keys(keys, self._kind, absent) for keys in (low, high))
-        if nans.any():
-            import pyarrow.compute as pc
-
-            nan: Any = pa.array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
-            high = pc.if_else(pa.array(nans > 0), nan, high)
-        return low, high, nans
-
-
-def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
-    """Flags of several parts, where None stands for so many that are not set."""
-    if all(flags is None for flags, _ in parts):
-        return None
-    return np.concatenate(
-        [np.zeros(count, np.bool_) if flags is None else flags for flags, count in parts]
-    )
-
-
-def _is_nan(values: Any) -> Flags:
-    """Which floats are NaN, nulls not counted."""
-    words = float_order(sort_keys(values))
-    flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
-    return flags
-
-
-def _without(values: Any, flags: Any) -> Any:
-    """The values with nulls where there are flags."""
-    valid = np.asarray(values.is_valid()) & ~flags
-    return values_of_keys(sort_keys(values), values.type, ~valid)
-
-
-def _reduced(
-    lows: Any, highs: Any, absent: Flags | None, starts: Int64s
-) -> tuple[Any, Any, Flags | None]:
-    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one.
-
-    Parameters
-    ----------
-    lows, highs
-        Keys of numbers, or other values.
-    absent
-        Which keys are of nulls; None: of none.
-
-    Returns
-    -------
-    The same, and which of these are of no value.
-    """
-    if not isinstance(lows, np.ndarray):
-        return *_reduced_objects(lows, highs, starts), None
-    nowhere: Flags | None = None
-    if absent is not None:
-        limits = np.iinfo(lows.dtype)
-        lows = np.where(absent, limits.max, lows)
-        highs = np.where(absent, limits.min, highs)
-        nowhere = np.logical_and.reduceat(absent, starts)
-    return np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), nowhere
-
-
-def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
-    owner = np.zeros(len(lows), np.int64)
-    owner[starts[1:]] = 1
-    table = pa.table({"zone": np.cumsum(owner), "low": lows, "high": highs})
-    found = table.group_by("zone", use_threads=False).aggregate([("low", "min"), ("high", "max")])
-    return _array(found["low_min"]), _array(found["high_max"])
-
-
-def _array(column: Any) -> Any:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 # --- ZONEMAP, searched: zones whose bounds cannot pass are left out ---------------------
@@ -649,7 +513,7 @@ def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]
     has_order = is_sortable(source.field.type)
     for batch in zoned.batches():
         if has_order:
-            extremes.add(batch)
+            extremes.add(*batch)
     columns, nulls = zoned.columns()
     if has_order:
         low, high, nans = extremes.finish()
@@ -726,39 +590,6 @@ MEMBER = b"glaive.member"
 # Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 
 _MAX_BYTES = 1 << 27
-_CROWDED = 4096
-"""Values of a block of 256 bits that leave none of them: an index may say any number."""
-
-_MOST_PER_VALUE = 1024
-"""Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that
-asks for less would take any amount of memory."""
-
-
-def is_hashed(kind: pa.DataType) -> bool:
-    """Whether filters can be made for values of a type."""
-    types = pa.types
-    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    is_number_or_time = is_number(kind) and not (types.is_float16(kind) or types.is_duration(kind))
-    return is_number_or_time or any(test(kind) for test in texts)
-
-
-def hash_values(values: Any) -> UInt64s:
-    """XXH64 of the bytes of values of a hashed type, of which none is null."""
-    count = len(values)
-    if not count:
-        return np.empty(0, np.uint64)
-    if not is_number(values.type):
-        plain = bytes_of(values)
-        _, offsets, data = plain.buffers()
-        bits = 64 if pa.types.is_large_binary(plain.type) else 32
-        start = plain.offset * bits // 8
-        return hash_strings(Strings(offsets.slice(start), bits, data or pa.py_buffer(b"")), count)
-    width = values.type.bit_width // 8
-    words = items_of(values.buffers()[1], f"<u{width}", count, values.offset * width)
-    if width == 8:
-        return hash_words(words)
-    ends = as_buffer(np.arange(count + 1, dtype=np.int64) * width)
-    return hash_strings(Strings(ends, 64, as_buffer(np.ascontiguousarray(words))), count)
 
 
 class FilterBuilder:
@@ -831,49 +662,6 @@ class FilterBuilder:
         filters: Any = pa.Array.from_buffers(fixed, count, [None, as_buffer(data)])
         cast: pa.Array = filters.cast(pa.binary())
         return cast
-
-
-def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
-    """Which filters may have which values.
-
-    Parameters
-    ----------
-    filters
-        Words of the filters. Shape ``(filters, words)``.
-    hashes
-        Shape ``(values,)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape ``(filters, values)``.
-    """
-    blocks = block_numbers(hashes, filters.shape[1] // BLOCK_WORDS)
-    words = filters[:, blocks[:, None] * BLOCK_WORDS + np.arange(BLOCK_WORDS)]
-    bits = word_masks(hashes)
-    flags: Flags = ((words & bits) == bits).all(axis=2)
-    return flags
-
-
-@cache
-def filter_bytes(items: int, probability: float) -> int:
-    """Bytes of a filter of so many values: the smallest power of two with that probability."""
-    size, most = BLOCK_BYTES, min(_MAX_BYTES, _MOST_PER_VALUE * items)
-    while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
-        size *= 2
-    return size
-
-
-def _false_positives(items: int, blocks: int) -> float:
-    """Probability that a value that was not inserted is found: values per block are Poisson."""
-    mean = items / blocks
-    if mean > _CROWDED:
-        return 1.0
-    most = int(mean + 12 * mean**0.5 + 32)
-    counts = np.arange(most + 1)
-    logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
-    chances = np.exp(counts * np.log(mean) - mean - logs)
-    return float((chances * (1 - (1 - 1 / 32) ** counts) ** BLOCK_WORDS).sum())
 
 
 # --- BLOOMFILTER, searched: zones whose filter has none of the values are left out ------

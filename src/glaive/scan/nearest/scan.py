@@ -7,11 +7,11 @@ and cut by limit and offset; columns are taken of those that remain.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import numpy as np
@@ -44,7 +44,7 @@ from glaive.scan.nearest.indexed import (
     effort_of,
     rescore,
 )
-from glaive.scan.nearest.options import NearestOptions, query_vectors
+from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import (
     QUERY,
     Found,
@@ -61,15 +61,10 @@ from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.scan.projection import ROW_ID, Output, refuse_taken
 from glaive.scan.ranked import PlanStep, RankedScan, filters_of, passing_rows, read_step
-from glaive.scan.ready import ready_scan
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Flags, Float32s, Int64s, UInt64s
-
-if TYPE_CHECKING:
-    from glaive.scan.query import Query
-
 
 # --- Exact search: the distance of every row that passes, in bounded memory -------------
 
@@ -612,78 +607,6 @@ def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
         field = snapshot.manifest.schema.find(name)[-1]
         known = snapshot.memo[key] = field.id, vector_type(field.to_arrow(), name)
     return known
-
-
-# --- Searches with options that were asked for before, and another query vector ---------
-# What options come to is worked out once for each version of a dataset; that takes 25 to 30 of the
-# 200 µs of a search of ten nearest rows. An index is chosen again each time, so that the session
-# knows what is in use, and may let go of it.
-#
-# Only options that can be compared cheaply and for certain are remembered: texts, numbers, lists
-# of
-# names. With others, such as expressions, a search is made ready as any scan is.
-
-_KEPT: Final = "searches"
-_MAX_KEPT: Final = 64
-"""Searches kept per version; beyond, all are let go."""
-
-_PLAIN: Final = frozenset((str, int, float, bool))
-"""Types of values that are equal only if they mean the same."""
-
-_Kept: TypeAlias = tuple[NearestScan, ClosedIndex | None]
-
-_LISTS: Final = (list, tuple)
-_NAMES: Final = frozenset((str,))
-
-
-def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
-    """A search that is ready to run, of options with ``nearest``, as users write them.
-
-    Raises
-    ------
-    OptionError
-        An option has a value it cannot have, or the query does not fit the column.
-    ColumnNotFoundError, FilterError
-        A column does not exist, or the filter cannot be understood.
-    """
-    key = _key_of(given)
-    if key is None:
-        return ready_scan(views, ScanOptions.of(**given))
-    kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_KEPT, {})
-    vectors = query_vectors(given["nearest"]["q"])
-    known = kept.get((key, vectors.ndim))
-    if known is not None:
-        search, index = known
-        return search.asked_again(vectors, index)
-    made = ready_scan(views, ScanOptions.of(**given))
-    if isinstance(made, NearestScan) and made.views is views:
-        if len(kept) >= _MAX_KEPT:
-            kept.clear()
-        chosen = made.index
-        closed = None if chosen is None else chosen.closed(SnapshotIndices.of(views.snapshot))
-        kept[key, vectors.ndim] = made.without_index(), closed
-    return made
-
-
-def _key_of(given: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """What distinguishes options, but for the query; None where that is not certain."""
-    nearest = given["nearest"]
-    if type(nearest) is not dict or nearest.get("q") is None:
-        return None
-    key: list[object] = []
-    for options in (given, nearest):
-        for name, value in options.items():
-            if value is None or name in ("nearest", "q"):
-                continue
-            kind = type(value)
-            if kind in _PLAIN:
-                key += (name, kind, value)
-            elif name == "columns" and kind in _LISTS and _NAMES.issuperset(map(type, value)):
-                key += (name, *value)
-            else:
-                return None
-        key.append(None)
-    return tuple(key)
 
 
 # --- Recall of a vector index: the share of the nearest rows that a search with it finds
