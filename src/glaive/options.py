@@ -84,7 +84,8 @@ class Kind:
         except UnfitError as error:
             raise OptionError(f"{name}: {error}") from None
         except (ArithmeticError, TypeError, ValueError):
-            expected = self.expected.replace("True or False", "true or false")
+            words = self.expected.replace("True or False", "true or false")
+            expected = words.replace("a table", "a JSON object")
             raise OptionError(f"{name}: expected {expected}, found {text!r:.200}") from None
 
 

@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
@@ -45,13 +47,6 @@ SPLIT_ROWS = 4096
 """Parts start at multiples of this row count, so that few blocks are decoded twice."""
 
 
-class FragmentSize(NamedTuple):
-    """The live rows of a fragment."""
-
-    fragment_id: int
-    rows: int
-
-
 class Part(NamedTuple):
     """The rows of one task: ``rows`` rows of the concatenated fragments, from ``offset`` on."""
 
@@ -79,21 +74,12 @@ def batch_rows(bytes_per_row: float) -> int:
     return min(max(rows, 64), 65_536)
 
 
-def first_rows(fragments: Sequence[FragmentSize], count: int) -> list[FragmentSize]:
-    """The fragments with the first rows, the last of them cut."""
-    kept: list[FragmentSize] = []
-    for fragment in fragments:
-        if count <= 0:
-            break
-        kept.append(fragment._replace(rows=min(fragment.rows, count)))
-        count -= fragment.rows
-    return kept
-
-
 def split(
-    fragments: Sequence[FragmentSize],
+    ids: Sequence[int],
+    rows: Any,
     bytes_per_row: float,
     *,
+    limit: int | None = None,
     split_bytes: int | None = None,
     parallelism: int | None = None,
 ) -> list[Part]:
@@ -101,51 +87,43 @@ def split(
 
     Parameters
     ----------
-    fragments
-        In the order of the dataset; the parts have the same order.
+    ids, rows
+        Of the fragments, in the order of the dataset; the parts have the same order.
+    limit
+        Of the rows, the first ones that are read.
     split_bytes
         Estimated bytes that one task should read at most.
     parallelism
         Number of tasks that run at a time; the cores of this machine when omitted.
     """
-    rows = sum(fragment.rows for fragment in fragments)
-    if rows == 0:
+    ends = np.cumsum(np.asarray(rows, np.int64))
+    total = int(ends[-1]) if len(ends) else 0
+    total = total if limit is None else min(total, limit)
+    if total == 0:
         return []
-    total = rows * bytes_per_row
-    target = split_bytes or task_bytes(total, parallelism)
+    target = split_bytes or task_bytes(total * bytes_per_row, parallelism)
     # A corrupt row count in the manifest must not create an unlimited number of tasks.
-    parts = min(max(1, math.ceil(total / target - 0.01)), MAX_PARTS)
-    capacity = math.ceil(rows / parts)
+    wanted = min(max(1, math.ceil(total * bytes_per_row / target - 0.01)), MAX_PARTS)
+    capacity = math.ceil(total / wanted)
     if capacity > SPLIT_ROWS:
         # Rounded up: rounding down would add a part for the remainder.
         capacity = math.ceil(capacity / SPLIT_ROWS) * SPLIT_ROWS
-    return _split_rows(fragments, capacity)
-
-
-def _split_rows(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
-    parts: list[Part] = []
-    ids: list[int] = []
-    offset = rows = 0
-    # Parts may differ from the capacity by this much, to avoid tiny remainders of fragments.
-    tolerance = min(SPLIT_ROWS, capacity // 8)
-    for fragment in fragments:
-        start = 0
-        while (remaining := fragment.rows - start) > 0:
-            free = capacity - rows
-            if ids and free <= tolerance and remaining > free + tolerance:
-                parts.append(Part(tuple(ids), offset, rows))
-                ids, rows = [], 0
-                continue
-            aligned = max(free // SPLIT_ROWS, 1) * SPLIT_ROWS
-            taken = remaining if remaining <= free + tolerance else min(aligned, remaining)
-            if not ids:
-                offset = start
-            ids.append(fragment.fragment_id)
-            rows += taken
-            start += taken
-    if ids:
-        parts.append(Part(tuple(ids), offset, rows))
-    return parts
+    starts = np.concatenate([[0], ends[:-1]])
+    cuts = np.arange(capacity, total, capacity)
+    # A part ends with a fragment, or where a block of one does.
+    slack = min(SPLIT_ROWS, capacity // 8)
+    at = np.searchsorted(ends, cuts, side="left")
+    blocks = np.maximum((cuts - starts[at]) // SPLIT_ROWS, 1)
+    near = ends[np.searchsorted(ends, cuts - slack, side="left")]
+    inner = np.minimum(starts[at] + blocks * SPLIT_ROWS, ends[at])
+    cuts = np.where(near - cuts <= slack, near, inner)
+    bounds = [0, *np.unique(cuts[(cuts > 0) & (cuts < total)]).tolist(), total]
+    firsts = np.searchsorted(ends, bounds[:-1], side="right").tolist()
+    lasts = np.searchsorted(ends, bounds[1:], side="left").tolist()
+    return [
+        Part(tuple(ids[first : last + 1]), start - int(starts[first]), stop - start)
+        for (start, stop), first, last in zip(pairwise(bounds), firsts, lasts, strict=True)
+    ]
 
 
 def open_dataset(options: Options) -> LanceDataset:
@@ -286,12 +264,6 @@ PLANNER_WIDTHS: dict[type[spark_types.DataType], int] = {
     spark_types.BinaryType: 100,
 }
 """Bytes that Spark's planner expects of a value; others have 8."""
-
-
-def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
-    """Return the rows of all fragments according to the manifest, in order."""
-    ids, rows = dataset.manifest.fragment_ids, dataset.snapshot.live_counts
-    return list(map(FragmentSize, ids.tolist(), rows.tolist()))
 
 
 def frame_row_bytes(dataset: LanceDataset, options: Options, names: Sequence[str]) -> float:

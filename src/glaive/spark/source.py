@@ -40,8 +40,6 @@ from glaive.spark.frame import (
     BATCH_BYTES,
     Part,
     batch_rows,
-    first_rows,
-    fragment_sizes,
     frame_row_bytes,
     frame_schema,
     open_dataset,
@@ -115,14 +113,15 @@ class LanceReader(DataSourceReader):
         dataset = open_dataset(self.options)
         if self._matches_nothing(dataset):
             return []
-        sizes = fragment_sizes(dataset)
         width = frame_row_bytes(dataset, self.options, self.schema.names)
         batch_size = self.options.batch_size or batch_rows(width)
         if self._is_one_search():
             return [LancePartition(batch_size, None)]
         parts = split(
-            sizes if self.options.limit is None else first_rows(sizes, self.options.limit),
+            dataset.manifest.fragment_ids.tolist(),
+            dataset.snapshot.live_counts,
             width,
+            limit=self.options.limit,
             split_bytes=self.options.split_bytes,
             parallelism=self.options.parallelism,
         )
