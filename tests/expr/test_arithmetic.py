@@ -107,5 +107,5 @@ def test_remainders_of_integers_that_are_decimals_have_the_sign_of_the_dividend(
     found = combine("%", left, right, len(over))
     assert found.type == kind
     assert [None if one is None else int(one) for one in found.to_pylist()] == wanted
-    with pytest.raises(FilterError, match="[Dd]ivi.* zero"):
+    with pytest.raises(FilterError, match=r"[Dd]ivi.* zero"):
         combine("%", left, pa.scalar(0, kind), len(over))

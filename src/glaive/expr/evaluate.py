@@ -1,6 +1,6 @@
 """Evaluate bound trees on batches, with three-valued logic.
 
-Intervals are added row by row, all else in one call for all rows.
+All rows are computed in one call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary, too_large, wi
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
-from glaive.expr.casts import add_interval, cast
+from glaive.expr.casts import cast
 from glaive.expr.coerce import plain
 from glaive.expr.compare import among, compare, distinct, like, list_spans
 from glaive.expr.constants import ConstantList
@@ -65,7 +65,7 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
     left = broadcast(left, rows)
     kind = left.type
     if types.is_interval(right.type):
-        return add_interval(left, right, 1 if op == "+" else -1)
+        return _by_datafusion(op, left, right)
     if isinstance(right, pa.Scalar):
         result = _by_constant(op, left, right)
         if result is not None:
@@ -89,6 +89,12 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
         if too_large(error):
             raise
         raise FilterError(f"{op} cannot be computed: {error}") from None
+
+
+def _by_datafusion(op: str, left: Any, right: Any) -> Any:
+    from glaive.expr.functions.library import engine_operation
+
+    return engine_operation(op, left, right)
 
 
 def negative(array: Any) -> Any:
@@ -234,9 +240,7 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     result = None if exact is None else exact(left, right, kind)
     if result is not None:
         return result
-    from glaive.expr.functions.library import engine_operation
-
-    return engine_operation(op, left, right)
+    return _by_datafusion(op, left, right)
 
 
 def _quotients(left: Any, right: Any, kind: Any) -> Any:

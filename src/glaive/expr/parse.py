@@ -18,7 +18,7 @@ import pyarrow as pa
 from glaive.dataclass import NamedTuple
 from glaive.errors import FilterError
 from glaive.expr import tree
-from glaive.expr.casts import interval_text, is_timestamp, read_interval, value_texts
+from glaive.expr.casts import is_timestamp, value_texts
 from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, is_string, sized, type_text
 from glaive.expr.constants import LONG_LIST, ConstantList, read_list
 from glaive.expr.tree import (
@@ -738,8 +738,11 @@ class _Parser:
         text = self.advance().value
         if self.token.kind is Kind.WORD and text.strip().lstrip("+-").isdecimal():
             text = f"{text} {self.advance().value}"
+        from glaive.expr.functions.library import engine_cast
+
         try:
-            value = read_interval(text)
+            kind = pa.month_day_nano_interval()
+            value: Any = engine_cast(pa.array([text]), kind, attempt=False)[0]
         except FilterError as error:
             raise self.wrong(str(error), at) from None
         return tree.Literal(value, value.type, at=at)
@@ -905,6 +908,7 @@ def _typed(node: Literal) -> str:
     if pa.types.is_nested(scalar.type):
         return str(scalar.as_py())
     if pa.types.is_interval(scalar.type):
-        return f"interval '{interval_text(scalar)}'"
+        months, days, nanos = scalar.as_py()
+        return f"interval '{months} months {days} days {nanos} nanoseconds'"
     text = value_texts(pa.repeat(scalar, 1))[0].as_py()
     return f"{type_text(node.type)} '{text}'"
