@@ -37,20 +37,18 @@ _UNSIGNED = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def compare(op: str, left: Any, right: Any, *, nulls_last: bool = False) -> Any:
+def compare(op: str, left: Any, right: Any) -> Any:
     """``left op right``; null where one of them is.
 
     Parameters
     ----------
     left, right
         Arrays or scalars of one type, at least one of them an array.
-    nulls_last
-        Nulls within lists come after other items; else before them.
     """
     if pa.types.is_null(left.type):
         return pa.nulls(count_rows((left, right)), pa.bool_())
     if pa.types.is_nested(left.type):
-        return _nested(op, left, right, 1 if nulls_last else -1)
+        return _nested(op, left, right)
     if pa.types.is_floating(left.type) and isinstance(right, pa.Scalar) and right.is_valid:
         return _with_float(op, left, right)
     return getattr(pc, _FUNCTIONS[op])(comparable(left), comparable(right))
@@ -123,7 +121,7 @@ def _with_float(op: str, array: Any, number: Any) -> Any:
     return getattr(pc, _FUNCTIONS[op])(array, bits[0])
 
 
-def _nested(op: str, left: Any, right: Any, null: int) -> Any:
+def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
     left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
@@ -133,9 +131,9 @@ def _nested(op: str, left: Any, right: Any, null: int) -> Any:
         return pc.if_else(both, flags if op == "=" else pc.invert(flags), None)
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
-    sizes = _ordering(left, right, null)
-    result = getattr(pc, _FUNCTIONS[op])(pa.array(sizes), pa.scalar(0, pa.int8()))
-    return pc.if_else(both, result, None)
+    from glaive.expr.functions.library import engine_operation
+
+    return engine_operation(op, left, right)
 
 
 def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
@@ -185,39 +183,6 @@ def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.
         right = right.take(pa.array(rows))
     flags = pc.fill_null(compare("=", left, right), FALSE)
     return np.asarray(flags.to_numpy(zero_copy_only=False))
-
-
-def _ordering(left: Any, right: Any, null: int) -> NDArray[np.int8]:
-    """-1, 0, 1: by the first item that differs, then by length; ``null``: -1 where it is first."""
-    first, second = list_spans(left), list_spans(right)
-    shared = np.minimum(first[1], second[1])
-    rows = np.arange(len(left), dtype=np.int64)
-    owner, at = _within(rows, first, shared)
-    other = _within(rows, second, shared)[1]
-    mine, theirs = left.values.take(pa.array(at)), right.values.take(pa.array(other))
-    signs = _signs(mine, theirs, null)
-    ordering: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
-    differing = np.flatnonzero(signs)[::-1]
-    ordering[owner[differing]] = signs[differing]  # the first of a row is written last
-    return ordering
-
-
-def _signs(mine: Any, theirs: Any, null: int) -> NDArray[np.int8]:
-    """-1, 0, 1 for each two items; structs by the first member that differs."""
-    kind = mine.type
-    signs = np.zeros(len(mine), np.int8)
-    if pa.types.is_struct(kind):
-        for i in range(kind.num_fields):
-            signs = np.where(signs, signs, _signs(mine.field(i), theirs.field(i), null))
-    elif pa.types.is_nested(kind):
-        signs = _ordering(mine, theirs, null)
-    else:
-        less = pc.fill_null(compare("<", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
-        more = pc.fill_null(compare(">", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
-        signs = more.astype(np.int8) - less.astype(np.int8)
-    here, there = _valid(mine), _valid(theirs)
-    alone = np.where(here, -null, null)
-    return np.where(here == there, np.where(here, signs, 0), alone).astype(np.int8)
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

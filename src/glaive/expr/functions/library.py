@@ -131,12 +131,12 @@ def engine_cast(values: Any, kind: Any, *, attempt: bool) -> Any:
 
 _OPERATIONS: Final = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
-    "%": operator.mod,
+    "%": operator.mod, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
 def engine_operation(op: str, left: Any, right: Any) -> Any:
-    """Return the values of an operation on decimals; errors as for a function."""
+    """Return the values of an operation on decimals or lists; errors as for a function."""
     with _called(op, [left, right], _OPERATIONS[op]) as frame:
         return frame.to_arrow_table()["x"].combine_chunks()
 
