@@ -151,19 +151,10 @@ class Systems:
 
 
 # --- Write objects through fsspec, atomically if the file system can do that ------------
-# Some file systems hide an object until it is committed. Others write it under its name at once,
+# Buckets show an object once it is complete. Other file systems show it under its name at once,
 # where readers see half of it, and a writer that is stopped leaves half of it; or they move it
 # from a common folder for temporary files, from one disk to another. There it is written under a
 # temporary name beside its own and then moved.
-
-_commits: dict[tuple[type, ...], bool] = {}
-"""Whether files of a type of file system, and of those that it works through, stay hidden until
-they are committed, if known."""
-
-
-_COMMON = ("temppath", "tempdir")
-"""How file systems of SFTP and FTP call the common folder of a server where their files wait. One
-that shows users only their own files has none."""
 
 
 def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
@@ -207,30 +198,15 @@ def creates(system: Any) -> bool:
     return takes_mode and all(write is not inherited for write in writes)
 
 
-def _has_commit(system: Any, temporary: str) -> bool:
-    """Whether files stay hidden until committed: some systems accept the option and ignore it."""
-    chain = chain_of(system)
-    types = tuple(map(type, chain))
-    if any(hasattr(one, name) for one in chain for name in _COMMON):
-        return False
-    if types not in _commits:
-        try:
-            file = system.open(temporary, "wb", autocommit=False)
-        except (NotImplementedError, TypeError):
-            _commits[types] = False
-            return False
-        own = _commits_itself(file)
-        try:
-            file.close()
-            # Of some the file has both, and is there as soon as it is closed.
-            _commits[types] = own and not is_there(system, temporary)
-        finally:
-            if own:  # else it is written when it is collected
-                with suppress(FileNotFoundError):  # what is there already waits nowhere
-                    file.discard()
-        with suppress(Exception):  # the file exists only if the option was ignored
-            system.rm_file(temporary)
-    return _commits[types]
+def _is_bucket(system: Any) -> bool:
+    """Whether files are objects of a bucket: clients of these are asynchronous, and cannot move."""
+    from fsspec.spec import AbstractFileSystem
+
+    inherited = AbstractFileSystem.mv
+    return all(
+        getattr(one, "async_impl", False) and getattr(type(one), "mv", inherited) is inherited
+        for one in chain_of(system)
+    )
 
 
 def make_folder(system: Any, folder: str) -> None:
@@ -240,15 +216,6 @@ def make_folder(system: Any, folder: str) -> None:
             system.makedirs(folder, exist_ok=True)
             return
     system.makedirs(folder, exist_ok=True)
-
-
-def _commits_itself(file: Any) -> bool:
-    """Whether a file can be committed: the method that it inherits of fsspec's does nothing."""
-    from fsspec.spec import AbstractBufferedFile
-
-    commit = getattr(file, "commit", None)
-    own = getattr(commit, "__func__", commit)
-    return own not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
 
 
 class FsspecSink(RemoteSink):
@@ -271,7 +238,7 @@ class FsspecSink(RemoteSink):
         self._origin = Origin()
 
     def _open(self) -> Any:
-        if _has_commit(self._system, self._temporary):
+        if _is_bucket(self._system):
             self._temporary = ""
             return self._system.open(self._key, "wb", autocommit=False)
         return self._system.open(self._temporary, "wb")
