@@ -1,4 +1,4 @@
-"""Values of a blob column by row: where they lie, as files, or as bytes."""
+"""Read values of a blob column by row: as locations, files or bytes."""
 
 from __future__ import annotations
 
@@ -29,37 +29,42 @@ from glaive.types import ByteRange
 
 
 def select_rows(views: Views, **given: object) -> RowLocations:
-    """Find the rows of the one selection that is given.
+    """Find the rows of a selection.
+
+    Parameters
+    ----------
+    given
+        Exactly one of ``ids``, ``addresses`` and ``indices``; the others may be None.
 
     Raises
     ------
     OptionError
-        None or several of ``ids``, ``addresses`` and ``indices`` are given.
+        Not exactly one selection is given.
     RowIndexError
-        There is no such row.
+        A row does not exist.
     """
     given_rows = [(name, value) for name, value in given.items() if value is not None]
     if len(given_rows) != 1:
         raise OptionError(
             "Exactly one of ids, indices, or addresses must be specified, found "
-            f"{len(given_rows)} of them"
+            f"{len(given_rows)} of them. Give one and leave out the others."
         )
     return find_rows(views.snapshot, *given_rows[0])
 
 
 def locate_blobs(views: Views, column: str, rows: RowLocations) -> list[BlobLocation | None]:
-    """Where the value of each row lies; None for nulls.
+    """Return the location of the value of each row; None for nulls.
 
-    Reads descriptions, not values. One step per fragment.
+    This reads descriptions, not values, fragment by fragment.
 
     Raises
     ------
     SchemaError
-        The column holds no blobs.
+        The column is not a blob column.
     ColumnNotFoundError
-        There is no such column.
+        The column does not exist.
     AccessError
-        A value lies outside of the dataset, and the caller has to allow reading it.
+        A value lies outside of the dataset, and the caller has not allowed it.
     """
     chain = views.snapshot.manifest.schema.find(column)
     if not (is_blob(chain[-1]) or chain[-1].is_blob_v2):
@@ -87,14 +92,21 @@ def _take(bound: BoundFragment, rows: Any) -> Any:
 
 
 def find_blob_file(fragment: Fragment, column: Field) -> DataFile | None:
-    """The data file of a fragment that has a column."""
+    """Return the data file of a fragment that has a column; None if missing."""
     return next((file for file in fragment.files if column.id in file.columns()), None)
 
 
 def read_blob_ranges(
     locations: Sequence[BlobLocation | None], ranges: Sequence[tuple[int, int]]
 ) -> list[pa.Buffer | None]:
-    """A range of each value; None for nulls.
+    """Read a range of each value; return None for nulls.
+
+    Parameters
+    ----------
+    locations
+        The locations of the values.
+    ranges
+        Offset and length of the range of each value, in bytes.
 
     Raises
     ------
@@ -112,7 +124,7 @@ def read_blob_ranges(
                 f"range of {length} bytes at {offset}: expected bytes within 0..{size}, the size "
                 "of the blob"
             )
-        # Parts of one value may overlap: the caller asks for them.
+        # ``own=False``: the caller may read overlapping ranges of one value.
         wanted.append(
             BlobLocation(location.store, location.path, location.offset + offset, length, own=False,
                       shared=location.shared)
@@ -120,28 +132,28 @@ def read_blob_ranges(
     return read_locations(wanted)
 
 
-# --- One value of a blob column as a file: read at leisure, and only what is needed -----
+# --- A value of a blob column as a file, which reads only the bytes needed --------------
 
 DEFAULT_BLOB_BUFFER_SIZE = 512 << 10
-"""The ``buffer_size`` of pylance; glaive chooses one by the place of the file if none is given."""
+"""The ``buffer_size`` of pylance. By default glaive chooses it by the location of the file."""
 
 
 @refuse_members(REFUSED_MEMBERS)
 class BlobFile(io.RawIOBase):
-    """A value to read from, to seek in, and to hand to whatever takes a binary file.
+    """A blob value as a read-only, seekable binary file.
 
-    Made by ``dataset.take_blobs``. Reading asks for the bytes wanted and no others, with one
-    request; in a local file it copies them from the map, :meth:`view` not even that. Can be
-    pickled when its store can: it is then opened again, at the same position. Not to be shared
-    between threads, as it has a position; :meth:`read_range` may be.
+    ``dataset.take_blobs`` returns such files. A read fetches only the bytes requested, with one
+    request. In a local file it copies them from the memory map; :meth:`view` returns them without
+    a copy. A file can be pickled if its store can; it reopens at the same position. Use a file in
+    one thread, as it has a position. Threads may share :meth:`read_range`.
 
     Parameters
     ----------
     location
-        Where the value lies.
+        Location of the value.
     buffer_size
-        Bytes to read ahead when reading on where the last read ended; 0 reads what is asked
-        for. Without effect in local files.
+        Bytes to read ahead in sequential reads. 0 reads only the bytes requested. It has no effect
+        on local files.
     """
 
     def __init__(self, location: BlobLocation, buffer_size: int = 0) -> None:
@@ -150,14 +162,14 @@ class BlobFile(io.RawIOBase):
         self._reader: RangeReader | None = location.shared
         self._position = 0
         self._buffer_size = _check_buffer_size(buffer_size)
-        self._ahead = (0, pa.py_buffer(b""))
+        self._buffered = (0, pa.py_buffer(b""))
 
     def __repr__(self) -> str:
         return f"<BlobFile size={self.size()}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         location = self._location
-        # The store alone: options for other locations of the dataset stay here.
+        # Only the store: options for other locations of the dataset, such as secrets, stay here.
         state = (
             plain_store(location.store),
             location.path,
@@ -169,11 +181,13 @@ class BlobFile(io.RawIOBase):
 
     @property
     def uri(self) -> str:
-        """The object that the value lies in."""
+        """The URI of the object that holds the value."""
         return self._location.store.full(self._location.path)
 
     def size(self) -> int:
-        """Size of the value in bytes; a request only for a whole object by URI.
+        """Return the size of the value in bytes.
+
+        A request is only needed if the value is a whole external object.
 
         Raises
         ------
@@ -198,24 +212,33 @@ class BlobFile(io.RawIOBase):
     # ------------------------------------------------------------------ position
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, data: object, /) -> int:
-        """Refused: blobs are read only."""
+        """Raise: blobs are read-only."""
         raise io.UnsupportedOperation("write")
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         self._check_open()
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; behind the end is allowed, and reads nothing."""
+        """Set the position of the next read. A read beyond the end returns no bytes.
+
+        Parameters
+        ----------
+        offset
+            Bytes relative to ``whence``.
+        whence
+            ``io.SEEK_SET``, ``io.SEEK_CUR`` or ``io.SEEK_END``: the start, the current position
+            or the end.
+        """
         self._check_open()
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
             raise ValueError(f"Invalid whence: {whence!r}; expected 0, 1 or 2")
@@ -232,38 +255,52 @@ class BlobFile(io.RawIOBase):
     # ------------------------------------------------------------------ reading
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to ``size`` bytes, fewer at the end only; all remaining ones by default."""
+        """Read ``size`` bytes, or fewer at the end.
+
+        Parameters
+        ----------
+        size
+            Number of bytes. By default, and if it is negative or None, all remaining bytes.
+        """
         self._check_open()
         remaining = max(0, self.size() - self._position)
         wanted = remaining if size is None or size < 0 else min(size, remaining)
-        data = self._read_on(wanted).to_pybytes()
+        data = self._read_next(wanted).to_pybytes()
         self._position += wanted
         return data
 
     def readall(self) -> bytes:
-        """All remaining bytes."""
+        """Read all remaining bytes."""
         return self.read()
 
     def read1(self, size: int = -1) -> bytes:
-        """As :meth:`read`."""
+        """Read ``size`` bytes; the same as :meth:`read`."""
         return self.read(size)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; returns how many bytes, fewer than it has at the end only."""
+        """Read into a writable buffer and return the number of bytes.
+
+        The number is smaller than the buffer only at the end of the value.
+        """
         self._check_open()
         target = memoryview(buffer).cast("B")
         wanted = min(len(target), max(0, self.size() - self._position))
         if wanted:
-            target[:wanted] = memoryview(self._read_on(wanted)).cast("B")
+            target[:wanted] = memoryview(self._read_next(wanted)).cast("B")
         self._position += wanted
         return wanted
 
     def readinto1(self, buffer: Any) -> int:
-        """Fill a buffer; the same as :meth:`readinto`."""
+        """Read into a writable buffer; the same as :meth:`readinto`."""
         return self.readinto(buffer)
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Bytes of a range; the position stays where it is.
+        """Read a range; the position of the file does not change.
+
+        Parameters
+        ----------
+        offset, length
+            First byte and number of bytes.
 
         Raises
         ------
@@ -273,7 +310,13 @@ class BlobFile(io.RawIOBase):
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of several ranges, near ones with one request; the position stays."""
+        """Read several ranges; near ranges take one request. The position does not change.
+
+        Parameters
+        ----------
+        ranges
+            Offset and length of each range in bytes.
+        """
         self._check_open()
         end = self.size()
         for offset, length in ranges:
@@ -287,7 +330,15 @@ class BlobFile(io.RawIOBase):
         ]
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Bytes without a copy in a local file, where they stay valid after closing."""
+        """Return a view of a range. In a local file, it takes no copy and stays valid after close.
+
+        Parameters
+        ----------
+        offset
+            First byte.
+        length
+            Number of bytes; by default, all bytes to the end.
+        """
         self._check_open()
         end = self.size()
         size = end - offset if length is None else length
@@ -299,26 +350,26 @@ class BlobFile(io.RawIOBase):
         return memoryview(self._fetch([ByteRange(offset, size)])[0]).cast("B")
 
     def close(self) -> None:
-        """Let go of the object; closing twice is no error."""
-        self._ahead = (0, pa.py_buffer(b""))
+        """Close the file. Closing twice is allowed."""
+        self._buffered = (0, pa.py_buffer(b""))
         self._reader = None
         super().close()
 
     # ------------------------------------------------------------------ bytes
 
-    def _read_on(self, size: int) -> pa.Buffer:
-        """``size`` bytes from the position on, which are there."""
+    def _read_next(self, size: int) -> pa.Buffer:
+        """Return the next ``size`` bytes, which the value must have."""
         if not size:
             return pa.py_buffer(b"")
-        start, (first, ahead) = self._position, self._ahead
-        if first <= start and start + size <= first + ahead.size:
-            return ahead.slice(start - first, size)
+        start, (first, buffered) = self._position, self._buffered
+        if first <= start and start + size <= first + buffered.size:
+            return buffered.slice(start - first, size)
         if size >= self._buffer_size or self._open().mapped:
             return self._fetch([ByteRange(start, size)])[0]
         more = min(self._buffer_size, self.size() - start)
-        (ahead,) = self._fetch([ByteRange(start, more)])
-        self._ahead = (start, ahead)
-        return ahead.slice(0, size)
+        (buffered,) = self._fetch([ByteRange(start, more)])
+        self._buffered = (start, buffered)
+        return buffered.slice(0, size)
 
     def _fetch(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         if not any(size for _, size in ranges):

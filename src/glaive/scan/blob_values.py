@@ -1,4 +1,4 @@
-"""Blob columns: descriptors, values, and files over them."""
+"""Blob columns: locate and read the values."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ from glaive.table.externals import ExternalValues, refuse_link_out
 from glaive.table.root import BaseLocations, locate_data_file
 from glaive.types import ByteRange, as_buffer
 
-# --- Where the value of a blob column lies, and reading many at once --------------------
+# --- Locations of blob values, and bulk reads -------------------------------------------
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
-_PLACES = "places of base paths"
-"""In the memo of a snapshot: base paths are parsed once, not for each data file."""
+_BASE_PATHS = "locations of base paths"
+"""Key in the memo of a snapshot: base paths are parsed once, not for each data file."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
-    """``size`` bytes of an object from ``offset`` on; all of it where the size is None.
+    """``size`` bytes of an object from ``offset`` on; to its end if the size is None.
 
     ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
-    objects that are not the dataset's: several values may then lie in the same bytes.
-    ``link`` says why the object may be read, but not copied: it is a link out of the dataset.
+    objects outside the dataset: several values may then share the same bytes.
+    ``link`` says why the object may be read but not copied: it is a link out of the dataset.
     """
 
     store: ObjectStore
@@ -75,12 +75,12 @@ class BlobLocation:
 
 
 def open_location(location: BlobLocation) -> RangeReader:
-    """A reader of the object that a value lies in.
+    """Open the object that holds a value, or return its shared reader.
 
     Raises
     ------
     DataFileMissingError
-        There is no such object, as far as opening tells.
+        The object does not exist. Some stores only notice on the first read.
     """
     if location.shared is not None:
         return location.shared
@@ -91,19 +91,18 @@ def open_location(location: BlobLocation) -> RangeReader:
 
 
 def read_locations(locations: Sequence[BlobLocation | None]) -> list[pa.Buffer | None]:
-    """The bytes of the values of different rows, in order; None where there is none.
+    """Read the values of different rows, in order; return None for a None location.
 
-    Values in one object are read in bulk: near ones with one request. Objects are read side
-    by side, unless they are local.
+    Near values in one object take one request. Remote objects are read concurrently.
 
     Raises
     ------
     DataFileMissingError
-        An object is not there; the message names it.
+        An object does not exist; the message names it.
     CorruptFileError
-        An object ends before a value does, or values overlap.
-    UnsupportedFeatureError
-        Values of other objects have the same bytes, and are too large together.
+        An object ends within a value, or values overlap.
+    LimitError
+        Values that share bytes of an external object are too large together.
     """
     buffers: list[pa.Buffer | None] = [None] * len(locations)
     groups: dict[tuple[str, str], list[int]] = {}
@@ -130,14 +129,14 @@ def read_locations(locations: Sequence[BlobLocation | None]) -> list[pa.Buffer |
 
 
 def refuse_links(locations: Iterable[BlobLocation | None]) -> None:
-    """Refuse values in files beside data files that are links out of the root.
+    """Raise if a blob file is a symlink out of the dataset, before rows are rewritten.
 
-    For rows that are written again: what lies behind such a link would become part of the dataset.
+    Rewriting would copy the target of the link into the dataset.
 
     Raises
     ------
     AccessError
-        There is such a link; nothing was read.
+        A blob file is such a link. No value was read.
     """
     for at in locations:
         if at is not None and at.link is not None:
@@ -160,7 +159,7 @@ def _read_object(locations: Sequence[BlobLocation]) -> list[pa.Buffer]:
         ranges = [ByteRange(location.offset, location.size or 0) for location in locations]
         reader = open_location(first)
         if first.own:
-            _check_apart(ranges, first)
+            _check_disjoint(ranges, first)
         else:
             _check_shared(ranges, lambda: reader.size, first)
         return reader.read(ranges)
@@ -173,16 +172,16 @@ def _check_shared(
     size: Callable[[], int],
     location: BlobLocation,
 ) -> None:
-    """Refuse values that are many times as large together as the object that they lie in.
+    """Raise if values that share an object are together many times as large as the object.
 
-    Rows may name the same image, but few bytes of a stranger could stand for any amount of memory.
+    Rows may share an image. In an untrusted dataset, a few bytes could decode to any size.
     """
     total, most = sum(value.size for value in values), settings.max_decoded_bytes_per_page
     if total > most and total > USUAL_RATIO * (held := size()):
         raise LimitError(
-            f"{location.store.full(location.path)} has {held} bytes, and {len(values)} values that "
-            f"lie in it are {total} bytes; at most {most} are read at once. Read fewer rows at a "
-            "time, or, if the dataset is trusted, allow more: set "
+            f"{location.store.full(location.path)} has {held} bytes, but its {len(values)} values "
+            f"have {total} bytes; at most {most} are read at once. Read fewer rows at a "
+            "time. If you trust the dataset, raise the limit "
             "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )
 
@@ -199,8 +198,8 @@ def _cut(whole: pa.Buffer, location: BlobLocation) -> pa.Buffer:
     return whole.slice(location.offset, size)
 
 
-def _check_apart(ranges: Iterable[ByteRange], location: BlobLocation) -> None:
-    """Refuse values that overlap: a damaged table of them could ask for any amount of memory."""
+def _check_disjoint(ranges: Iterable[ByteRange], location: BlobLocation) -> None:
+    """Raise if values overlap: damaged descriptions could require any amount of memory."""
     end = 0
     for extent in sorted(ranges):
         if extent.offset < end:
@@ -221,7 +220,7 @@ def _missing(location: BlobLocation) -> DataFileMissingError:
 
 
 class BlobHome:
-    """A data file with descriptions of blobs of a column: turns these into locations."""
+    """A data file with blob descriptions of a column, which it resolves to locations."""
 
     def __init__(self, snapshot: Snapshot, file: DataFile, column: str) -> None:
         self._snapshot = snapshot
@@ -229,20 +228,20 @@ class BlobHome:
         self._column = column
         self._store, self._path = locate_data_file(snapshot.store, snapshot.manifest, file)
         self._readers: dict[int, tuple[RangeReader, str | None]] = {}
-        self._elsewhere: ExternalValues | None = None
+        self._external_values: ExternalValues | None = None
 
     def locations(self, descriptions: Any) -> list[BlobLocation | None]:
-        """The location of each value; None for nulls.
+        """Return the location of each value; None for nulls.
 
         Raises
         ------
         CorruptFileError
             A value lies outside of the data file.
         UnsupportedFeatureError
-            A value is kept in a way this reader does not know.
+            A value has an unknown kind.
         AccessError
-            A value lies outside of the dataset, or behind a link that leads out of it, and the
-            caller has to allow reading it.
+            A value lies outside of the dataset, directly or through a symlink, and the caller has
+            not allowed it.
         """
         if not pa.types.is_struct(descriptions.type):
             raise CorruptFileError(
@@ -258,7 +257,7 @@ class BlobHome:
         numbers = [np.asarray(column) for column in columns]
         if descriptions.type == DESCRIPTION:
             positions, sizes = numbers
-            # Format 2.0 has no other nulls.
+            # Format 2.0 marks nulls in this way only.
             valid = valid & ((sizes > 0) | (positions != NULL_POSITION))
             kinds = np.full(rows, INLINE, np.uint8)
             ids, uris = np.zeros(rows, np.uint32), [""] * rows
@@ -276,41 +275,44 @@ class BlobHome:
     def references(
         self, descriptions: Any, rows: NDArray[np.bool_]
     ) -> Iterator[tuple[int, BlobReference]]:
-        """Where the values of these rows lie, all of them elsewhere; nothing is opened."""
+        """Yield the references of rows with external values; open no file."""
         numbers = [np.asarray(descriptions.field(at).fill_null(0)).tolist() for at in (1, 2, 3)]
         uris = self._uris(descriptions)
         for row in np.flatnonzero(rows).tolist():
             position, size, base_id = (column[row] for column in numbers)
             yield row, BlobReference(position, size, base_id, uris[row])
 
-    def held_bytes(self) -> float:
-        """Bytes of the data file and of the blob files beside it: no values are more.
+    def total_bytes(self) -> float:
+        """Return the bytes of the data file and its blob files, an upper bound of all values.
 
-        Infinite where that is unknown: web servers list nothing. One listing.
+        Infinite if unknown: web servers list no files. Takes one listing.
         """
-        beside = sum(meta.size for meta in self._store.list(blob_folder(self._path)))
-        if not beside and not self._store.is_local:
+        blob_files = sum(meta.size for meta in self._store.list(blob_folder(self._path)))
+        if not blob_files and not self._store.is_local:
             return math.inf
-        return float(self._data_reader().size + beside)
+        return float(self._data_reader().size + blob_files)
 
-    def is_there(self, description: Any) -> bool:
-        """Whether an external value may be read, and its object has so many bytes. One request."""
+    def exists(self, description: Any) -> bool:
+        """Return whether an external value may be read and its object is large enough.
+
+        Takes one request.
+        """
         try:
             (location,) = self.locations(description)
             if location is None or location.size is None:
                 return True
             return location.offset + location.size <= open_location(location).size
-        except GlaiveError:  # reading the value says what is wrong
+        except GlaiveError:  # reading the value raises the error again
             return False
 
     def _uris(self, descriptions: Any) -> list[str]:
         try:
             uris: list[str] = descriptions.field(4).fill_null("").to_pylist()
         except UnicodeDecodeError as error:
-            raise self._no_uri(str(error)) from None
+            raise self._bad_uri(str(error)) from None
         return uris
 
-    def _no_uri(self, found: str) -> CorruptFileError:
+    def _bad_uri(self, found: str) -> CorruptFileError:
         return CorruptFileError(
             "URI of a blob",
             expected="an absolute URI, or a path below a base path",
@@ -357,48 +359,48 @@ class BlobHome:
             return BlobLocation(self._store, path, position, size, shared=shared, link=link)
         if kind == EXTERNAL:
             if not uri or not (blob_id or "://" in uri):
-                raise self._no_uri(repr(uri))
+                raise self._bad_uri(repr(uri))
             store, path = self._external(blob_id, uri)
             return BlobLocation(store, path, position, size or None, own=False)
         raise UnsupportedFeatureError(
-            f"a blob of kind {kind} (in {self._store.full(self._path)}); this reader knows 0 to 3. "
-            "The file was probably written by a newer Lance: upgrade glaive."
+            f"a blob has the unknown kind {kind} (in {self._store.full(self._path)}); glaive reads "
+            "kinds 0 to 3. A newer Lance probably wrote the file: upgrade glaive."
         )
 
     def _refuse_link(self, path: str) -> str | None:
-        """Refuse a file of values that is a link to any other file of this machine."""
+        """Raise if a blob file is a symlink to any other file of this machine."""
         home, branch = self._snapshot.store, self._snapshot.manifest.wire.branch or None
         return refuse_link_out(home, branch, self._store, path, f"column {self._column!r}")
 
     def _external(self, base_id: int, uri: str) -> tuple[ObjectStore, str]:
-        """Store and path of a value that lies below a base path, or has an absolute URI."""
-        if self._elsewhere is None:
+        """Return store and path of a value below a base path or at an absolute URI."""
+        if self._external_values is None:
             snapshot = self._snapshot
-            places = snapshot.memo.get(_PLACES)
-            if places is None:
-                places = BaseLocations(snapshot.store.uri, snapshot.manifest)
-                snapshot.memo[_PLACES] = places
-            self._elsewhere = ExternalValues(snapshot.store, snapshot.manifest, places)
+            bases = snapshot.memo.get(_BASE_PATHS)
+            if bases is None:
+                bases = BaseLocations(snapshot.store.uri, snapshot.manifest)
+                snapshot.memo[_BASE_PATHS] = bases
+            self._external_values = ExternalValues(snapshot.store, snapshot.manifest, bases)
         what = f"column {self._column!r}: the URI of a value"
         if base_id:
-            return self._elsewhere.below_base(base_id, uri, what)
-        return self._elsewhere.locate(uri, what)
+            return self._external_values.below_base(base_id, uri, what)
+        return self._external_values.locate(uri, what)
 
 
-# --- Columns of blobs as the values themselves, which lie in several files --------------
-# Blobs of the first kind come as values from the reader of their data file; here are those of the
-# second kind. Rows that are written again have references in place of the values that lie
-# elsewhere: those are nobody's to fetch by the way.
+# --- Columns of blob values -------------------------------------------------------------
+# The file reader returns values of version 1 blobs; these classes read values of version 2 blobs
+# from several files. Rewritten rows keep references to external values instead of the values:
+# a rewrite must not copy external data into the dataset.
 
 _SAMPLED_ROWS = 64 * 1024
-"""Rows of which sizes are looked at, at most, before values are fetched."""
+"""Maximum rows whose sizes are sampled before values are fetched."""
 
-_UNKNOWN_BYTES = 1 << 20
-"""Taken for the size of a value that is a whole object elsewhere: few are read at a time."""
+_ASSUMED_BYTES = 1 << 20
+"""Assumed size of a value that is a whole external object: few are read at a time."""
 
 
 class BlobContentsColumn(BoundColumn):
-    """A top-level field with its blobs as values (a ``BoundColumn``)."""
+    """A top-level field with blob values in place of descriptions (a ``BoundColumn``)."""
 
     _result = staticmethod(as_binary)
 
@@ -414,7 +416,7 @@ class BlobContentsColumn(BoundColumn):
 
     @cached_property
     def value_bytes(self) -> int:
-        """Mean bytes of a value, by the descriptions of all rows or of some thousands."""
+        """Mean bytes of a value, by the descriptions of all rows or of a sample."""
         rows = self.num_rows
         if rows <= _SAMPLED_ROWS:
             array = self._inner.read(0, rows)
@@ -423,27 +425,27 @@ class BlobContentsColumn(BoundColumn):
         return max(1, int(self._content_bytes(self._column, array) // max(1, len(array))))
 
     def cuts(self) -> NDArray[np.int64]:
-        """Row numbers at which pages begin."""
+        """Return the row numbers at which pages begin."""
         return self._inner.cuts()
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop``."""
+        """Read rows ``start`` to ``stop``."""
         array = self._inner.read(start, stop)
         return self._resolve(self._column, array, self._column.name)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
-        """The rows at these positions."""
-        # Values of different rows do not overlap: of rows that are there twice, they look as if.
-        different, places = np.unique(rows, return_inverse=True)
+        """Take rows by position; positions may repeat."""
+        # Read each row once: repeated rows would look like overlapping values.
+        different, positions = np.unique(rows, return_inverse=True)
         if len(different) < len(rows):
-            return self.take(different).take(pa.array(places))
+            return self.take(different).take(pa.array(positions))
         return self._resolve(self._column, self._inner.take(rows), self._column.name)
 
     plan_read = read
     plan_take = take
 
     def _content_bytes(self, field: Field, array: Any) -> float:
-        """Bytes of all blobs at or below a field, as the descriptions say: about, if wrong."""
+        """Estimate the bytes of all blobs at or below a field, from the descriptions."""
         if field.is_blob_v2:
             return self._blob_bytes(field, array.drop_null())
         if not has_blobs_v2(field):
@@ -454,39 +456,38 @@ class BlobContentsColumn(BoundColumn):
         return sum(self._content_bytes(child, member) for child, member in pairs)
 
     def _blob_bytes(self, field: Field, present: Any) -> float:
-        """The same of the blobs of a field: windows have fewer rows, the more this is.
+        """Estimate the bytes of the blobs of a field, which determine the rows of windows.
 
-        What is said to be much is compared with the files: a listing, and one request if values
-        lie elsewhere.
+        A large estimate is verified with a listing, and one request for external values.
         """
         sizes = np.asarray(present.field("size"))
         external = np.asarray(present.field("kind")) == EXTERNAL
-        sizes = np.where(external & (sizes == 0), _UNKNOWN_BYTES, sizes)
-        own, far = (float(sizes[part].sum(dtype=np.float64)) for part in (~external, external))
-        far = far if self._fetches_external else 0.0
+        sizes = np.where(external & (sizes == 0), _ASSUMED_BYTES, sizes)
+        own, outside = (float(sizes[part].sum(dtype=np.float64)) for part in (~external, external))
+        outside = outside if self._fetches_external else 0.0
         home = self._home(field, self._column.name)
         if home is None:
             return 0.0
         most = settings.max_decoded_bytes_per_page
         if own > most:
-            own = min(own, home.held_bytes())
-        if far > most:
+            own = min(own, home.total_bytes())
+        if outside > most:
             largest = int(np.where(external, sizes, 0).argmax())
-            far = far if home.is_there(present.slice(largest, 1)) else 0.0
-        return own + far
+            outside = outside if home.exists(present.slice(largest, 1)) else 0.0
+        return own + outside
 
     _fetches_external = True
-    """Whether values that lie elsewhere become part of the column."""
+    """Whether external values become part of the column."""
 
     def _resolve(self, field: Field, array: Any, path: str) -> Any:
-        """Values in place of the descriptions at or below a field."""
+        """Replace the descriptions at or below a field with values."""
         if field.is_blob_v2:
             return self._values(field, array, path)
         if not has_blobs_v2(field):
             return array
         kind: Any = self._result(field).arrow_type
         if field.logical_type == "struct":
-            # Flattened: descriptions in null structs mean nothing.
+            # ``flatten`` makes descriptions in null structs null.
             members = [
                 self._resolve(child, member, f"{path}.{child.name}")
                 for child, member in zip(field.children, array.flatten(), strict=True)
@@ -505,7 +506,7 @@ class BlobContentsColumn(BoundColumn):
             return make.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
         raise SchemaError(
             f"column {field.name!r}: blobs within {field.logical_type} are read as descriptions "
-            "only; leave out blob_handling='all_binary'"
+            "only. Leave out blob_handling='all_binary'."
         )
 
     def _values(self, field: Field, descriptions: Any, path: str) -> Any:
@@ -516,13 +517,13 @@ class BlobContentsColumn(BoundColumn):
         return _binary(read_locations(home.locations(descriptions)))
 
     def _home(self, field: Field, path: str) -> BlobHome | None:
-        """The data file with the descriptions of a blob column; None if no file has it."""
+        """Return the data file with the descriptions of a blob column; None if missing."""
         file = next((data for data in self._fragment.files if field.id in data.columns()), None)
         return None if file is None else BlobHome(self._snapshot, file, path)
 
 
 class LogicalColumn(BlobContentsColumn):
-    """The same with values that lie elsewhere as references: rows to be written again."""
+    """A column of blob values with references to external values, for rows to rewrite."""
 
     _result = staticmethod(logical)
     _fetches_external = False
@@ -558,7 +559,7 @@ class LogicalColumn(BlobContentsColumn):
 
 
 def _binary(buffers: list[pa.Buffer | None]) -> Any:
-    """One array of these values."""
+    """Join values into one array."""
     rows = len(buffers)
     sizes = [0 if buffer is None else buffer.size for buffer in buffers]
     offsets = np.zeros(rows + 1, np.int64)

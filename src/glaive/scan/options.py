@@ -1,4 +1,4 @@
-"""The options of a scan, checked once and kept as one value."""
+"""The options and the statistics of a scan."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from glaive.scan.text_queries import FullTextQuery
 
 
-# --- What a scan did: time and rows per step, requests and bytes ------------------------
+# --- Statistics of a scan: time and rows per step, requests and bytes -------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanStatistics:
-    """Figures of one scan, handed to ``scan_stats_callback`` when it has ended.
+    """Statistics of one scan, passed to ``scan_stats_callback`` after the scan.
 
     Parameters
     ----------
     iops, requests
-        Reads before and after near ones were joined; both count joined ones here.
+        Number of reads. glaive counts reads after joining near ranges, in both.
     bytes_read
         Bytes requested.
     indices_loaded, parts_loaded
-        Indices that were opened, also to ask what they would find, and parts of them that were
-        read; 0 where they were kept from another search, or by ``prewarm_index``.
+        Indices opened, also to estimate their selectivity, and parts of indices read. Cached and
+        prewarmed indices (``prewarm_index``) count 0.
     index_comparisons
-        Entries of indices that were compared with the filter or the query.
+        Index entries compared with the filter or the query.
     index_cache_hits, index_cache_misses
         Lookups in the session's cache of indices.
     all_counts
-        Rows and fragments per step; and ``fallbacks``, how often a quicker way was tried and
-        given up, in all and by reason.
+        Rows and fragments per step. ``fallbacks`` counts fast paths that were tried and abandoned,
+        in total and by reason.
     all_times
         Nanoseconds per step, summed over threads.
     """
@@ -65,7 +65,7 @@ _NOTHING: Final = IOStats()
 
 
 class Figures(dict[str, int]):
-    """Figures by name, 0 where there is none: a ``Counter`` takes longer to make than to use."""
+    """Numbers by name, by default 0. A ``Counter`` would take longer to create than to use."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class Figures(dict[str, int]):
 
 
 class Meter:
-    """Sums up figures by name. Threads may share one."""
+    """A collector of counts and times by name. Thread-safe."""
 
     __slots__ = ("_lock", "counts", "reads", "times")
 
@@ -89,16 +89,16 @@ class Meter:
             self.counts[name] += number
 
     def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
-        """Count that a quicker way was tried and given up, and why.
+        """Count and log a fast path that was tried and abandoned.
 
         Parameters
         ----------
         path
-            What was tried.
+            Name of the fast path.
         reason
-            Few different ones: each is a count of its own.
+            Short reason from a small set: each reason has its own count.
         error
-            What happened, for the log.
+            The exception that caused the fallback, for the log.
         """
         with self._lock:
             self.counts["fallbacks"] += 1
@@ -106,11 +106,11 @@ class Meter:
         _log_fallback(path, reason, error)
 
     def step(self, name: str, counters: IoCounters | None = None) -> Step:
-        """Add the time that a block takes, and what is read of a store meanwhile."""
+        """Return a context manager that adds the time of its block, and the reads of a store."""
         return Step(self, name, counters)
 
     def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
-        """Add to the time of a step, and to its reads."""
+        """Add to the time and the reads of a step."""
         with self._lock:
             self.times[name] += nanoseconds
             if iops:
@@ -119,7 +119,7 @@ class Meter:
 
 
 class Step:
-    """A block whose time is added to that of a step. Used once."""
+    """A context manager that adds the time of its block to a step. Use it once."""
 
     __slots__ = ("_before", "_counters", "_meter", "_name", "_started")
 
@@ -138,7 +138,7 @@ class Step:
 
 
 class _NoStep(Step):
-    """A block whose time nobody asks for. Used any number of times, by any thread."""
+    """A context manager that measures nothing. Reusable and thread-safe."""
 
     __slots__ = ()
 
@@ -150,7 +150,7 @@ class _NoStep(Step):
 
 
 class UnreadMeter(Meter):
-    """A meter whose figures nobody reads: it keeps none, so that all scans may share one."""
+    """A meter that records nothing, so that all scans may share it."""
 
     __slots__ = ("_step",)
 
@@ -165,16 +165,16 @@ class UnreadMeter(Meter):
         """Add nothing."""
 
     def step(self, name: str, counters: IoCounters | None = None) -> Step:
-        """A block that is not timed."""
+        """Return a context manager that measures nothing."""
         return self._step
 
     def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
-        """Only log that a quicker way was tried and given up."""
+        """Only log a fast path that was tried and abandoned."""
         _log_fallback(path, reason, error)
 
 
 UNREAD_METER: Final = UnreadMeter()
-"""The meter of scans of which no figures are asked for."""
+"""The meter of scans without statistics."""
 
 
 def _log_fallback(path: str, reason: str, error: Exception | None) -> None:
@@ -192,7 +192,7 @@ _REFUSED = {
     "row_addr_blocklist": _ROW_ADDRESSES.replace("IN", "NOT IN"),
     "aggregate": "aggregate the table that comes back, or use dataset.sql(…)",
 }
-"""Options of pylance that scans do not have, and the way round."""
+"""Options of pylance that glaive refuses, and what to do instead."""
 
 
 _BLOBS: Mapping[str, BlobHandling] = {
@@ -205,18 +205,19 @@ _BATCH = f"batch_size must be between 1 and {2**32 - 1}, got {{}}: "
 
 
 def _one_filter(source: Any) -> object:
-    """The filter on values, where it is given together with one that searches an index."""
+    """Return the filter on values, also out of a mapping with ``search_filter``."""
     if isinstance(source, str) or not isinstance(source, Mapping):
         return source
     unknown = sorted(f"{key!s:.80}" for key in set(source) - {"expr_filter", "search_filter"})
     if unknown:
         raise OptionError(
-            f"filter: expected the keys expr_filter and search_filter, found {unknown[:10]}"
+            f"filter: expected the keys expr_filter and search_filter, found {unknown[:10]}. "
+            "Leave out other keys."
         )
     if source.get("search_filter") is not None:
         raise UnsupportedFeatureError(
             "filter: 'search_filter' is not supported. Give the search as nearest= or "
-            "full_text_query=, beside the filter."
+            "full_text_query=, in addition to filter=."
         )
     return source.get("expr_filter")
 
@@ -278,80 +279,79 @@ def _callback(given: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanOptions:
-    """One scan.
+    """The options of one scan.
 
     Parameters
     ----------
     columns
-        Column paths in the order wanted, or a mapping of names to SQL expressions; all
-        columns when ``None``. ``_rowid``, ``_rowaddr``, ``_rowoffset``,
-        ``_row_created_at_version`` and ``_row_last_updated_at_version`` are columns, too.
+        Column paths in the order of the result, or a mapping of names to SQL expressions.
+        ``None`` returns all columns. System columns are ``_rowid``, ``_rowaddr``, ``_rowoffset``,
+        ``_row_created_at_version`` and ``_row_last_updated_at_version``.
     filter
-        Rows to return: SQL text, an expression of pyarrow, or Substrait bytes.
+        Rows to return: a SQL string, an expression of pyarrow, or Substrait bytes.
     limit, offset
-        Rows to return and to leave out before, counted over live rows that pass the filter.
+        Number of rows to return and to skip. Both count live rows that pass the filter.
     order_by
         Columns to sort by: names, or :class:`glaive.ColumnOrdering`. Equal rows stay in the
-        order of the dataset. With ``limit``, memory holds so many rows, else the result.
+        order of the dataset. With ``limit``, memory holds ``limit`` rows, else the result.
     batch_size
-        Rows per batch, at most; batches end where fragments end. By default
+        Maximum rows per batch; a batch ends where its fragment ends. By default
         ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
     batch_size_bytes
-        Bytes per batch, at most and about.
+        Approximate maximum of bytes per batch.
     strict_batch_size
-        Make all batches but the last exactly ``batch_size`` rows, at the price of a copy
-        where a fragment ends.
+        Return exactly ``batch_size`` rows in each batch except the last. This copies rows where a
+        fragment ends.
     batch_readahead
-        Decoded windows waiting for the consumer, at most; by default one more than there are cores.
+        Maximum decoded windows that wait for the consumer. By default the number of cores plus 1.
     fragment_readahead
-        Fragments opened before they are read, at most, where files must be fetched.
+        Maximum fragments opened ahead, if files are fetched.
     io_buffer_size
-        Bytes of fetched windows under way, about; of mapped files nothing is held.
+        Approximate bytes of fetched windows in memory. It has no effect on mapped files.
     scan_in_order
-        Return rows in the order of the dataset; otherwise as they become ready.
+        Return rows in the order of the dataset. ``False`` returns batches as they become ready.
     with_row_id, with_row_address
-        Add the column ``_rowid`` or ``_rowaddr`` at the end.
+        Append the column ``_rowid`` or ``_rowaddr``.
     include_deleted_rows
-        Return deleted rows as well, their ``_rowid`` and ``_rowaddr`` null; needs
+        Return deleted rows as well, with null ``_rowid`` and ``_rowaddr``. Requires
         ``with_row_id``.
     late_materialization
-        Whether columns that the filter does not need are read row by row: ``True``,
-        ``False``, or a list of those that are. By default what fewer rows passing makes
-        quicker, measured window by window.
+        Read columns outside the filter only for passing rows: ``True``, ``False``, or a list of
+        such columns. By default glaive chooses the faster way for each window.
     use_stats
-        Look at statistics in the files, to leave out pages.
+        Skip pages by the statistics in the files.
     use_scalar_index
-        Whether indices on columns of the filter are searched: ``True``, ``False``, or by default
-        where that is quicker than to look at the rows.
+        Search scalar indices on columns of the filter: ``True`` or ``False``. By default glaive
+        searches an index where that is faster than reading the rows.
     scan_stats_callback
-        Called with :class:`glaive.scan.options.ScanStatistics` when the scan has ended. The
-        scan then counts its requests, and opens files for itself.
+        Function that the scan calls with :class:`glaive.scan.options.ScanStatistics` at its end.
+        The scan then counts its requests and opens files itself.
     fragments
-        Ids of the only fragments to read, in this order.
+        Ids of the fragments to read, in order. By default all fragments.
     range_before
-        First and last (excluded) of the rows to look at, counted over live rows of the
-        fragments before the filter. For those who share a scan among several workers.
+        First and last (exclusive) row to read, counted over live rows of the fragments before the
+        filter. Use it to divide a scan among workers.
     use_cache
-        With ``False`` the scan opens files for itself: the session is neither asked nor
-        filled. For scans of all there is, which would drive out what others use.
+        With ``False`` the scan bypasses the session and opens files itself. Use it for scans of
+        whole datasets, which would evict entries of other scans.
     blob_handling
-        ``all_binary`` reads blob columns as large binary; ``blobs_descriptions`` and
-        ``all_descriptions`` as structs that say where each value is.
+        ``all_binary`` reads blob columns as large binary. ``blobs_descriptions`` and
+        ``all_descriptions`` read structs with the location of each value.
     nearest
-        Return the rows whose vectors are nearest to a query, by distance: a mapping that
-        :class:`glaive.scan.nearest.options.NearestOptions` documents; or a
-        :class:`glaive.query.MinHashQuery`, for the texts that are most like another.
+        Return the rows whose vectors are nearest to a query, by distance. Give a mapping as
+        :class:`glaive.scan.nearest.options.NearestOptions` documents. Give a
+        :class:`glaive.query.MinHashQuery` for the strings that are most similar to another.
     full_text_query
-        Return the rows whose texts match a query, the best first: a text, a mapping with ``query``
-        and ``columns``, or a query of :mod:`glaive.query`.
+        Return the rows whose strings match a query, the best first: a string, a mapping with
+        ``query`` and ``columns``, or a query of :mod:`glaive.query`.
     prefilter
-        Search among the rows that pass the filter; otherwise the filter is applied to those
-        found, of which fewer may remain.
+        Apply the filter before the search. Otherwise glaive filters the rows that the search
+        found, so fewer rows may remain.
     fast_search
-        Leave out rows that no index covers: that of a search; and those that answer terms of the
-        filter, if there are any, unless it is applied to what a search has found.
+        Skip rows that the index of the search does not cover. Skip also rows that the scalar
+        indices of the filter do not cover, except if the filter runs after the search.
     disable_scoring_autoprojection
-        Return the distance, or the score, only if ``columns`` names it.
+        Return the distance or the score only if ``columns`` names it.
     """
 
     columns: Columns | None = option(Kind("names", column_names))
@@ -393,11 +393,11 @@ class ScanOptions:
 
     @property
     def blobs(self) -> BlobHandling:
-        """What ``blob_handling`` comes to."""
+        """How to read blobs, by ``blob_handling``."""
         return _BLOBS.get(self.blob_handling, "logical")
 
     def windows_ahead(self, size: int, *, mapped: bool) -> int | None:
-        """Windows of ``size`` bytes that may be under way; None where nothing was said."""
+        """Return the maximum number of windows of ``size`` bytes in memory; None by default."""
         if self.batch_readahead is not None or self.io_buffer_size is None or mapped:
             return self.batch_readahead
         return max(1, self.io_buffer_size // size)
@@ -409,15 +409,15 @@ class ScanOptions:
         Raises
         ------
         OptionError
-            An option does not exist or has a value it cannot have.
+            An option does not exist or has an invalid value.
         UnsupportedFeatureError
-            An option of Lance that this version does not know how to serve.
+            The option exists in Lance, but glaive does not support it.
         """
         known = _KINDS
         kept: dict[str, Any] = {}
         if given.get("substrait_filter") is not None:
             if given.get("filter") is not None:
-                raise OptionError("filter and substrait_filter: give one of them")
+                raise OptionError("filter and substrait_filter are both given. Leave out one.")
             given["filter"] = given["substrait_filter"]
         given.pop("substrait_filter", None)
         for name, value in given.items():
@@ -430,40 +430,40 @@ class ScanOptions:
 
     @staticmethod
     def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Those keyword arguments that are scan options, and the rest."""
+        """Split keyword arguments into scan options and other arguments."""
         of_scans = {name: value for name, value in given.items() if name in _KNOWN}
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
 TO_WRITE_AGAIN = "logical"
-"""``blob_handling`` of rows that are written again, which users cannot ask for."""
-_RANKED = {"nearest": "a nearest neighbor search", "full_text_query": "an FTS search"}
+"""``blob_handling`` of rows to rewrite: for internal use."""
+_SEARCHES = {"nearest": "a nearest neighbor search", "full_text_query": "an FTS search"}
 _KINDS = kinds_of(ScanOptions)
 _KNOWN = {*_KINDS, *_REFUSED, "substrait_filter"}
 
 
 def _check_together(kept: dict[str, Any]) -> None:
-    """Check which options are given together."""
+    """Raise if two options exclude each other."""
     if kept.get("strict_batch_size") and "batch_size_bytes" in kept:
         raise OptionError(
-            "strict_batch_size and batch_size_bytes: batches of so many rows may have more "
-            "bytes. Leave one of them out."
+            "strict_batch_size and batch_size_bytes: batches of batch_size rows may have more "
+            "bytes. Leave out one of the options."
         )
     if kept.get("include_deleted_rows") and "range_before" in kept:
         raise OptionError(
-            "range_before and include_deleted_rows: the range is of live rows. "
-            "Leave one of them out."
+            "range_before and include_deleted_rows: the range counts live rows. "
+            "Leave out one of the options."
         )
-    searches = [name for name in _RANKED if name in kept]
+    searches = [name for name in _SEARCHES if name in kept]
     for name in searches:
         if kept.get("include_deleted_rows"):
             raise OptionError(
-                f"Cannot include deleted rows in {_RANKED[name]}: {name} and "
-                "include_deleted_rows cannot be combined. Leave one of them out."
+                f"Cannot include deleted rows in {_SEARCHES[name]}: {name} and "
+                "include_deleted_rows cannot be combined. Leave out one of the options."
             )
         if name != searches[-1]:
             both = f"{name} and {searches[-1]}"
-            raise OptionError(f"{both} cannot be combined. Leave one of them out.")
+            raise OptionError(f"{both} cannot be combined. Leave out one of the options.")
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
             "include_deleted_rows is set but with_row_id is false: deleted rows are marked by "
@@ -472,7 +472,7 @@ def _check_together(kept: dict[str, Any]) -> None:
 
 
 def _refuse(name: str, value: object) -> None:
-    """Pass over an option that asks for nothing; raise for all others."""
+    """Raise for an option that glaive does not have; ignore empty values."""
     if name not in _REFUSED:
         raise OptionError(
             f"Unknown option {name}: scanner() got an unexpected keyword argument {name!r}"
@@ -488,10 +488,10 @@ def _refuse(name: str, value: object) -> None:
 
 
 class ScanKeywords(TypedDict, total=False):
-    """Options of scans beside columns, filter, limit and offset, as users write them.
+    """Options of scans, except columns, filter, limit and offset, as users write them.
 
-    :class:`ScanOptions` says what they mean; ``None`` is its default. The last ten need an index
-    or change nothing without one.
+    :class:`ScanOptions` documents them; ``None`` is the default. The last ten need an index,
+    or have no effect without one.
     """
 
     order_by: Sequence[str | ColumnOrdering] | None
@@ -526,14 +526,14 @@ class ScanKeywords(TypedDict, total=False):
 
 
 class FragmentScanKeywords(ScanKeywords, total=False):
-    """Options of scans of one fragment, which name limit and offset like all others."""
+    """Options of scans of one fragment, including limit and offset."""
 
     limit: int | None
     offset: int | None
 
 
 class HeadKeywords(ScanKeywords, total=False):
-    """Options of scans of the first rows."""
+    """Options of ``head``, which returns the first rows."""
 
     columns: Sequence[str] | Mapping[str, str] | None
     filter: object
@@ -541,4 +541,4 @@ class HeadKeywords(ScanKeywords, total=False):
 
 
 shows_options = partial(shows, FragmentScanKeywords, ScanOptions)
-"""Let a method that scans show the options of scans."""
+"""Decorate a method that scans, so that its signature shows the options of scans."""

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 # --- The live rows of a fragment with a deletion file -----------------------------------
 
 _SPARSE = 8
-"""Rows for each live one from which on these are looked up rather than the others left out."""
+"""Physical rows per live row above which live rows are looked up one by one."""
 
 _MAX_KEPT_ROWS = 1 << 24
-"""Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
+"""Rows of the windows whose masks are cached for other columns and the next scan."""
 
 
 class LiveRows:
-    """Which physical rows are there: made once per deletion file and shared.
+    """The live rows of a fragment, loaded once per deletion file and shared.
 
-    Deleted rows are kept as runs, of which a few bytes of a file may stand for millions of rows.
+    Deleted rows are kept as runs: a few bytes of a file may decode to millions of rows.
 
     Parameters
     ----------
@@ -61,45 +61,45 @@ class LiveRows:
     def __init__(self, deleted: DeletedRuns, rows: int) -> None:
         self.rows = rows
         self._starts = deleted.begins
-        # Deleted rows before each run, and all of them.
+        # Deleted rows before each run, and their total.
         self._deleted_before = np.zeros(len(self._starts) + 1, np.int64)
         np.cumsum(deleted.ends - self._starts, out=self._deleted_before[1:])
-        # Live rows before each run, after none: live row k stands behind the runs with at most k.
+        # Live rows before each run, after a 0: live row k follows the runs whose number is ≤ k.
         self._live_before = np.zeros(len(self._starts) + 1, np.int64)
         np.subtract(self._starts, self._deleted_before[:-1], out=self._live_before[1:])
-        # Bits of windows, not of all rows: how many these are, only the manifest says.
+        # Masks of windows, not of all rows: a false row count in the manifest could be huge.
         self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0
 
     @property
     def count(self) -> int:
-        """Live rows."""
+        """Number of live rows."""
         return self.rows - int(self._deleted_before[-1])
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes, about."""
+        """Approximate bytes of memory held."""
         return min(self.rows, _MAX_KEPT_ROWS) // 8 + 3 * self._starts.nbytes
 
     def is_deleted(self, rows: Int64s) -> Flags:
-        """Which of some physical rows are deleted; in any order, repeats allowed."""
+        """Return which physical rows are deleted; rows may repeat, in any order."""
         at = np.searchsorted(self._starts, rows, side="right")
         within: Flags = rows < self._stops_before(at)
         return within
 
     def deleted_before(self, rows: Int64s) -> Int64s:
-        """How many rows before each of some physical rows are deleted."""
+        """Count the deleted rows before each of some physical rows."""
         at = np.searchsorted(self._starts, rows)
-        behind = np.maximum(self._stops_before(at) - rows, 0)  # the row, in its run
-        before: Int64s = self._deleted_before[at] - behind
+        from_row = np.maximum(self._stops_before(at) - rows, 0)  # of its run, from the row on
+        before: Int64s = self._deleted_before[at] - from_row
         return before
 
     def deleted_between(self, start: int, stop: int) -> Int64s:
-        """The deleted rows among physical rows ``start`` to ``stop``, ascending."""
+        """Return the deleted rows among physical rows ``start`` to ``stop``, ascending."""
         return _listed(*self.deleted_runs(start, stop))
 
     def deleted_runs(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
-        """Where each run of deleted rows among rows ``start`` to ``stop`` begins and ends."""
+        """Return the begins and ends of the deleted runs in rows ``start`` to ``stop``."""
         first, last = np.searchsorted(self._starts, (start, stop)).tolist()
         first -= start < stop and self._live_before[first] + self._deleted_before[first] > start
         begins = np.maximum(self._starts[first:last], start)
@@ -107,18 +107,18 @@ class LiveRows:
         return begins, np.minimum(ends, stop)
 
     def _stops_before(self, at: Int64s) -> Int64s:
-        """Where the run before each run ends; 0 before the first one."""
+        """Return where the previous run ends, for each run; 0 for the first."""
         stops: Int64s = self._live_before[at] + self._deleted_before[at]
         return stops
 
     def physical(self, live: Int64s) -> Int64s:
-        """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
+        """Map numbers of live rows, 0 ≤ live < count, to physical rows."""
         at = np.searchsorted(self._live_before[1:], live, side="right")
         rows: Int64s = live + self._deleted_before[at]
         return rows
 
     def physical_run(self, start: int, stop: int) -> Int64s:
-        """Physical offsets of the live rows from number ``start`` up to before ``stop``."""
+        """Return the physical rows of the live rows ``start`` to ``stop``."""
         first, end = self.physical_range(start, stop)
         if end - first > _SPARSE * (stop - start):  # they lie far apart
             return self.physical(np.arange(start, stop))
@@ -127,25 +127,25 @@ class LiveRows:
         return np.flatnonzero(kept) + first
 
     def physical_range(self, start: int, stop: int) -> tuple[int, int]:
-        """The physical rows from live row ``start`` up to before live row ``stop``."""
+        """Return the physical range that spans the live rows ``start`` to ``stop``."""
         if start >= stop:
             return 0, 0
         first, last = self.physical(np.array([start, stop - 1])).tolist()
         return first, last + 1
 
     def count_between(self, start: int, stop: int) -> int:
-        """Live rows among physical rows ``start`` to ``stop``."""
+        """Count the live rows among physical rows ``start`` to ``stop``."""
         first, last = self.deleted_before(np.array((start, stop))).tolist()
         return int(stop - start - (last - first))
 
     def among(self, start: int, stop: int) -> Int64s:
-        """The live rows among physical rows ``start`` to ``stop``."""
+        """Return the live rows among physical rows ``start`` to ``stop``."""
         return np.delete(np.arange(start, stop), self.deleted_between(start, stop) - start)
 
     def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
 
-        Without a copy where only rows at one end are deleted.
+        Return slices if only rows at one end are deleted.
         """
         mask = self._deleted_in(start, stop)
         if isinstance(mask, tuple):
@@ -154,7 +154,7 @@ class LiveRows:
         return [without_deleted(array, mask) for array in arrays]
 
     def read(self, column: BoundColumn, start: int, stop: int) -> pa.Array:
-        """Read physical rows ``start`` to ``stop`` of a column, the deleted ones left out."""
+        """Read the live rows of a column among physical rows ``start`` to ``stop``."""
         mask = self._deleted_in(start, stop)
         if isinstance(mask, tuple):
             first, last = mask
@@ -163,7 +163,7 @@ class LiveRows:
         return array if array is not None else without_deleted(column.read(start, stop), mask)
 
     def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
-        """The deleted rows of a range; or its live part, where that is one run."""
+        """Return the mask of deleted rows of a range; or its live range, if that is one run."""
         window = self._windows.get((start, stop))
         if window is None:
             begins, ends = self.deleted_runs(start, stop)
@@ -176,7 +176,7 @@ class LiveRows:
                 if end == stop:
                     return start, begin
             window = DeletionMask(_listed(begins, ends), start, stop - start)
-            window.bits()  # made before other threads see it
+            window.bits()  # computed before other threads see it
             self._kept += stop - start
             if self._kept > _MAX_KEPT_ROWS:
                 self._windows.clear()
@@ -186,7 +186,7 @@ class LiveRows:
 
 
 def _listed(begins: Int64s, ends: Int64s) -> Int64s:
-    """The rows of runs."""
+    """List the rows of runs."""
     sizes = ends - begins
     count = int(sizes.sum())
     if count == len(begins):
@@ -195,7 +195,7 @@ def _listed(begins: Int64s, ends: Int64s) -> Int64s:
 
 
 def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
-    """The rows of an array that stay."""
+    """Return the live rows of an array."""
     from glaive.arrow.build import offset_bits
 
     kind = array.type
@@ -231,44 +231,43 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
     return pa.Array.from_buffers(kind, mask.live, [bitmap, *kept], nulls)
 
 
-# --- What datasets share: opened files and what was read of their metadata, within a budget
-# Data files and deletion files never change, so a session outlives versions and may be shared
-# between datasets. One cache keeps, under one budget of bytes:
+# --- The session: caches of opened files and metadata that datasets share ---------------
+# Data files and deletion files are immutable, so a session outlives versions and datasets may
+# share it. One cache holds, within a budget of bytes:
 #
-# - opened files by path, what they are reached by (``ObjectStore.reached_by``), size and way of
-#   reading: footers, and the end of files that were fetched;
-# - fragments seen through a projection: metadata of the columns in it, chunk tables,
-#   dictionaries, symbol tables;
+# - opened files: footers, and the end of fetched files. The key has the path, the access
+#   (``ObjectStore.reached_by``), the size and the verification;
+# - fragments of a projection: metadata of its columns, chunk tables, dictionaries, symbol tables;
 # - deleted rows.
 #
-# A second cache, with a budget of its own, keeps opened indices and what searches read of them.
+# A second cache, with its own budget, holds opened indices and the parts that searches read.
 #
-# Columns that no kept fragment has are let go: of a file of 10,000 columns those are kept that are
-# read.
+# The cache drops columns that no cached fragment has: of a file of 10,000 columns it holds the
+# columns in use.
 #
-# The first part of a key says what the entry is good for: the path of a file or a directory, or a
-# weak reference to the one who will ask for it. Where that is no longer there, the entry is let go
-# when a dataset moves on to another version: a deleted file that is mapped would keep its space on
-# the disk, and the maps of a process are limited, whatever the budget of bytes.
+# The first part of a key is the owner of the entry: the path of a file or a directory, or a weak
+# reference to an object. When a dataset moves to another version, the session drops entries whose
+# owner is gone. A deleted file that is mapped would keep its space on the disk. The maps of a
+# process are limited, too.
 
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
-"""Default budget of a session."""
+"""Default budget of a session in bytes."""
 
 INDEX_CACHE_BYTES = 1024 * 1024 * 1024
-"""Default budget for indices."""
+"""Default budget for indices in bytes."""
 
-APART_BYTES = 32 * 1024 * 1024
-"""Budget of a scan that is kept apart: several windows of rows use one opened fragment."""
+PRIVATE_BYTES = 32 * 1024 * 1024
+"""Budget of a scan with a private session: several windows use one opened fragment."""
 
-_ENTRIES_OF_A_MOVE = 16
-"""Entries that a move to another version may look at: some 2 µs each."""
+_ENTRIES_PER_MOVE = 16
+"""Entries that the session may check per move to another version, at about 2 µs each."""
 
-_MORE = 1.5
-"""All are looked at, too, where there are so many times as many as there were left before."""
+_CHECK_GROWTH = 1.5
+"""Growth of the number of entries, since the last check, that causes the next check."""
 
 
 class IndexCache(ByteCache[Hashable, Any]):
-    """Opened indices, and parts of them; counts the parts that were read."""
+    """A cache of opened indices and their parts that counts loaded parts."""
 
     __slots__ = ("loaded", "opened")
 
@@ -277,7 +276,7 @@ class IndexCache(ByteCache[Hashable, Any]):
         self.opened = self.loaded = 0
 
     def part(self, key: Hashable, load: Callable[[], tuple[Any, int]], counters: IoCounters) -> Any:
-        """What is kept of an index; a part is loaded where reads were counted meanwhile."""
+        """Return a cached part of an index; count it as loaded if that took reads."""
         before = counters.reads
 
         found = self.get_or_load(key, load)
@@ -286,15 +285,15 @@ class IndexCache(ByteCache[Hashable, Any]):
 
 
 class Session:
-    """The cache that datasets share. Safe to share between threads.
+    """A cache of opened files, metadata and indices that datasets share. Thread-safe.
 
     Parameters
     ----------
     index_cache_size_bytes
-        Budget for indices in bytes, 1 GiB by default; 0 keeps none.
+        Budget for indices in bytes, 1 GiB by default. 0 disables the cache of indices.
     metadata_cache_size_bytes
-        Budget in bytes, 256 MiB by default; 0 keeps nothing. What a running scan still holds
-        stays in memory when the cache lets go of it.
+        Budget for opened files and metadata in bytes, 256 MiB by default. 0 disables their cache.
+        Entries that a running scan uses stay in memory after the cache drops them.
     index_cache_backend, metadata_cache_backend, store_registry
         Not supported.
 
@@ -331,7 +330,7 @@ class Session:
             ("metadata_cache_size_bytes", metadata_cache_size_bytes),
         ):
             if value is not None and value < 0:
-                raise OptionError(f"Session: {name} must be a number of bytes, found {value!r}")
+                raise OptionError(f"Session: {name} is negative ({value!r}). Give 0 or more bytes.")
         budget = metadata_cache_size_bytes
         self._budget = METADATA_CACHE_BYTES if budget is None else budget
         self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)
@@ -351,87 +350,93 @@ class Session:
     # ------------------------------------------------------------------ figures
 
     def size_bytes(self) -> int:
-        """Bytes of memory that are kept, as estimated when they came."""
+        """Return the estimated bytes of memory in the caches."""
         return self.cache.size + self.index_cache.size
 
     def index_cache_size_bytes(self) -> int:
-        """Bytes of indices that are kept."""
+        """Return the estimated bytes of indices in the cache."""
         return self.index_cache.size
 
     @property
     def hits(self) -> int:
-        """Lookups that found something."""
+        """Number of lookups that found an entry."""
         return self.cache.hits
 
     @property
     def misses(self) -> int:
-        """Lookups that found nothing."""
+        """Number of lookups that found no entry."""
         return self.cache.misses
 
     def is_same_as(self, other: Session) -> bool:
-        """Whether both share one cache."""
+        """Return whether both sessions share one cache.
+
+        Parameters
+        ----------
+        other
+            The other session.
+        """
         return self.cache is other.cache
 
     def clear(self) -> None:
-        """Let go of everything that is not in use."""
+        """Drop all cached entries. Entries in use stay in memory until their user ends."""
         self.cache.clear()
         self.index_cache.clear()
 
     # ------------------------------------------------------------------ contents
 
     def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Session:
-        """A small session for one scan, which leaves this one as it is, except for its indices.
+        """Return a small private session for one scan; by default it shares the index cache.
 
-        One that is ``comparing`` compares all files that have checksums, if nobody said otherwise:
-        what is read to be written again gets new ones, which damage would agree with.
+        With ``comparing``, the scan verifies all files that have checksums, unless the caller set
+        another verification. Rewritten rows get new checksums, which would confirm damaged values.
         """
-        session = Session(APART_BYTES, APART_BYTES)
+        session = Session(PRIVATE_BYTES, PRIVATE_BYTES)
         session.comparing = comparing
         if shares_indices:
             session.index_cache = self.index_cache
         return session
 
     def verification(self, store: ObjectStore, unasked: Verification) -> Verification:
-        """What is compared in a store; ``unasked`` is for one that is comparing."""
+        """Return the verification for a store: by default ``unasked`` if the session compares."""
         return verification(store, unasked if self.comparing else None)
 
     def open_file(self, store: ObjectStore, path: str, size: int | None) -> FileReader:
-        """Open a data file, or find it opened."""
+        """Open a data file, or return the cached reader."""
 
         def load() -> tuple[FileReader, int]:
             file = open_reader(store, path, size=size, verify=verify)
             return file, file.nbytes
 
-        # Parts of buffers that are not mapped would be fetched with the whole, and so again.
+        # Verifying parts of fetched buffers would fetch whole buffers again.
         verify = self.verification(store, "always" if store.is_local else "fetched")
         key = (store.full(path), store.reached_by, size, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found
 
     def moved(self) -> None:
-        """Note that a dataset moved to another version; at times, let go of what is useless.
+        """Record that a dataset moved to another version; sometimes drop stale entries.
 
-        All entries are looked at once there were moves or new entries enough to pay for it.
+        A check reads all entries, so it runs only after enough moves or new entries.
         """
         self._moves += 1
         entries = len(self.cache) + len(self.index_cache)
-        if self._moves * _ENTRIES_OF_A_MOVE < entries < self._left * _MORE:
+        if self._moves * _ENTRIES_PER_MOVE < entries < self._left * _CHECK_GROWTH:
             return
-        self.cache.discard(_is_useless)
-        self.index_cache.discard(_is_useless)
+        self.cache.discard(_is_stale)
+        self.index_cache.discard(_is_stale)
         self._moves, self._left = 0, len(self.cache) + len(self.index_cache)
 
     def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """What is kept under a key, else what ``load`` returns, with its size in bytes."""
+        """Return the entry of a key; on a miss, ``load`` returns it with its size in bytes."""
         return self.cache.get_or_load(key, load)
 
     def keep_index(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """The same for what belongs to an index."""
+        """Return the entry of a key in the cache of indices; see :meth:`keep`."""
         return self.index_cache.get_or_load(key, load)
 
 
-def _is_useless(key: Hashable) -> bool:
-    """Whether what an entry is good for is no longer there; nothing is known of other stores."""
+def _is_stale(key: Hashable) -> bool:
+    """Return whether the owner of an entry is gone; files in remote stores are not checked."""
     while isinstance(key, tuple):
         key = key[0]
     if isinstance(key, weakref.ref):
@@ -440,56 +445,56 @@ def _is_useless(key: Hashable) -> bool:
     return is_local and not os.path.lexists(str(key))
 
 
-_parts_of = attrgetter(*DeletionFile.__slots__)
-"""What tells one deletion file from another, as a tuple."""
+_fields_of = attrgetter(*DeletionFile.__slots__)
+"""Return the fields of a deletion file as a tuple, for keys."""
 
-_FEW = 8
-"""Fragments that are looked up one by one."""
+_MIN_DICT_LOOKUPS = 8
+"""Minimum fragments for which a lookup builds a dictionary of ids."""
 
-MOST_UNCHECKED = 1 << 22
-"""Rows of a fragment up to which its deleted rows are listed before a data file is looked at."""
+MAX_UNCHECKED_ROWS = 1 << 22
+"""Maximum rows of a fragment whose deleted rows load before a data file confirms the count."""
 
-_MUCH = 1 << 40
-"""Bytes of data files from which on a manifest is not taken at its word."""
+_MAX_UNVERIFIED_BYTES = 1 << 40
+"""Bytes of data files above which the size of a file is verified."""
 
-MOST_UNSEEN = 1 << 26
-"""Rows without any file, of which all columns are null: only the manifest says how many."""
+MAX_FILELESS_ROWS = 1 << 26
+"""Maximum rows in fragments without data files: only the manifest states their number."""
 
 
 class Snapshot:
-    """One version: manifest, store and session. Safe to share between threads."""
+    """One version of a dataset: manifest, store and session. Thread-safe."""
 
     def __init__(self, store: ObjectStore, manifest: Manifest, session: Session) -> None:
         self.store = store
         self.manifest = manifest
         self.session = session
-        # What planning worked out once, by the name of who needs it again.
+        # Results of planning that later scans use again.
         self.memo: dict[Hashable, Any] = {}
-        self._position_of: dict[int, int] = {}  # of fragments that single rows were in
+        self._position_of: dict[int, int] = {}  # of fragments that single rows came from
 
     def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Snapshot:
-        """The same version with a session of its own; see :meth:`Session.apart`."""
+        """Return the same version with a private session; see :meth:`Session.apart`."""
         session = self.session.apart(comparing=comparing, shares_indices=shares_indices)
         return Snapshot(self.store, self.manifest, session)
 
     def kept_under(self, base_id: int | None = None) -> tuple[str, bytes]:
-        """Where the root or a base path is, what it is reached by, and what is compared there.
+        """Return URI, access and verification of the root or a base path, for cache keys.
 
-        For keys of the session: other versions may call another place by the same id, and other
-        datasets may compare more of the same bytes.
+        Another version may use the same id for a different base path. Another dataset may verify
+        more of the same bytes.
 
         Raises
         ------
         AccessError
             The caller has not allowed the base path.
         CorruptFileError
-            There is no such base path.
+            The base path is not in the manifest.
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
         return place.uri, place.reached_by + repr(verification_asked(place)).encode()
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
-        """The same of the root or base path that has the files of an index."""
+        """Return the key parts of the root or base path that has the files of an index."""
         return self.kept_under(entry.base_id if entry.HasField("base_id") else None)
 
     # ------------------------------------------------------------------ rows
@@ -499,7 +504,7 @@ class Snapshot:
         """Live rows of each fragment, in list order."""
         manifest = self.manifest
         deleted = manifest.deleted_rows
-        if len(deleted) and int(deleted.min()) < 0:  # old datasets: the file tells
+        if len(deleted) and int(deleted.min()) < 0:  # old datasets: only the file has it
             deleted = deleted.copy()
             for position in np.flatnonzero(deleted < 0).tolist():
                 live = self.live_rows(manifest.fragment(position))
@@ -512,7 +517,7 @@ class Snapshot:
         counts = self.live_counts
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
-        # A sum beyond 2^63 has become negative.
+        # A sum beyond 2^63 wraps to a negative number.
         if len(counts) and (int(counts.min()) < 0 or bool((starts[1:] < starts[:-1]).any())):
             raise CorruptFileError(
                 "fragments",
@@ -524,18 +529,18 @@ class Snapshot:
 
     @cached_property
     def row_start_list(self) -> list[int]:
-        """``row_starts`` as Python numbers: quicker for single rows."""
+        """``row_starts`` as Python integers: faster for single rows."""
         starts: list[int] = self.row_starts.tolist()
         return starts
 
     @cached_property
     def num_rows(self) -> int:
-        """Live rows."""
+        """Number of live rows."""
         return int(self.row_starts[-1])
 
     @cached_property
     def row_id_index(self) -> RowIdIndex:
-        """Where rows are by stable row id."""
+        """The index from stable row ids to rows."""
         from glaive.encodings.compression import check_decoded
         from glaive.format.rowids import are_range
         from glaive.table.rowids import RowIdIndex, load_lineage
@@ -547,11 +552,11 @@ class Snapshot:
             nonlocal held, stored
             fragment = manifest.fragment(position)
             ids = load_lineage(self.store, manifest, fragment, "row_ids").all(manifest.where)
-            # The index keeps those of all fragments, for which files may have a few bytes.
+            # The index holds the ids of all fragments; a few bytes of a file may encode many ids.
             held += 0 if are_range(ids) else ids.nbytes
             waiting.extend(fragment.files)
             if held > settings.max_decoded_bytes_per_page:
-                # Files are asked for their sizes: those in a manifest may be any numbers.
+                # Read the sizes from the files: sizes in a manifest may be false.
                 stored += sum(self.open_file(file).reader.size for file in waiting)
                 waiting.clear()
                 check_decoded(held, stored, Where(manifest.where, name="_rowid"))
@@ -562,9 +567,9 @@ class Snapshot:
     # ------------------------------------------------------------------ files
 
     def file_bytes(self) -> int:
-        """Bytes of all data files, as the manifest states; tasks are made by them.
+        """Return the bytes of all data files, as the manifest states; they determine tasks.
 
-        From 1 TiB on one request: for the size of the file that is said to have most.
+        From 1 TiB on, one request verifies the size of the file that the manifest calls largest.
 
         Raises
         ------
@@ -573,7 +578,7 @@ class Snapshot:
         """
         columns = self.manifest.columns
         total = columns.file_bytes
-        if total < _MUCH:
+        if total < _MAX_UNVERIFIED_BYTES:
             return total
         files = self.manifest.fragment(int(columns.data_bytes.argmax())).files
         largest = max(files, key=lambda file: file.size or 0)
@@ -594,16 +599,16 @@ class Snapshot:
         return self.session.open_file(store, path, file.size)
 
     def check_rows(self, fragment: Fragment) -> None:
-        """See that a fragment has the rows its files have, before memory is taken for them.
+        """Check the row count of a fragment against a file, before memory is allocated for rows.
 
-        For those who read none of its columns; reading one makes sure of it. Opens a file of
-        the fragment, which the session keeps.
+        Call this if you read no column of the fragment: reading a column checks the count.
+        The session keeps the file open.
 
         Raises
         ------
         CorruptFileError
-            The manifest says another number of rows; or the fragment has no file, and there are
-            more than :data:`MOST_UNSEEN` rows in such fragments.
+            The manifest states another number of rows. Or the fragment has no file, and fragments
+            without files have more than :data:`MAX_FILELESS_ROWS` rows.
         """
         for file in fragment.files:
             found = self.open_file(file).num_rows
@@ -615,30 +620,30 @@ class Snapshot:
                     where=self.manifest.where,
                 )
             return
-        if self._unseen_rows > MOST_UNSEEN:
+        if self._fileless_rows > MAX_FILELESS_ROWS:
             raise CorruptFileError(
                 "rows of fragments without files",
-                expected=f"at most {MOST_UNSEEN}",
-                found=f"{self._unseen_rows}",
+                expected=f"at most {MAX_FILELESS_ROWS}",
+                found=f"{self._fileless_rows}",
                 where=self.manifest.where,
             )
 
     @cached_property
-    def _unseen_rows(self) -> int:
-        """Rows of the fragments that have no data file."""
+    def _fileless_rows(self) -> int:
+        """Rows of the fragments without data files."""
         return sum(
             fragment.physical_rows for fragment in self.manifest.fragments() if not fragment.files
         )
 
     def live_rows(self, fragment: Fragment) -> LiveRows | None:
-        """Which rows of a fragment are live; ``None`` when all are."""
+        """Return which rows of a fragment are live; ``None`` when all are."""
         file = fragment.deletion_file
         if file is None:
             return None
         from glaive.table.deletions import load_deleted_runs
 
         def load() -> tuple[LiveRows, int]:
-            if fragment.physical_rows > MOST_UNCHECKED:
+            if fragment.physical_rows > MAX_UNCHECKED_ROWS:
                 self.check_rows(fragment)
             deleted = load_deleted_runs(self.store, self.manifest, fragment)
             live = LiveRows(deleted, fragment.physical_rows)
@@ -647,13 +652,13 @@ class Snapshot:
         root, reached_by = self.kept_under(file.base_id)
         number, rows = fragment.id, fragment.physical_rows
         path = deletion_file_path(number, file.read_version, file.number, bitmap=file.bitmap)
-        # Damaged fragments with other rows may have the same file.
-        key = (f"{root}/{path}", reached_by, number, rows, *_parts_of(file))
+        # A damaged manifest may give one file to fragments with different numbers of rows.
+        key = (f"{root}/{path}", reached_by, number, rows, *_fields_of(file))
         live: LiveRows = self.session.keep(key, load)
         return live
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
-        """Position of the fragment, and physical row, of addresses in fragments that there are."""
+        """Return fragment position and physical row of addresses; raise for unknown fragments."""
         if len(addresses) == 1:
             fragment, row = divmod(addresses.item(), 1 << 32)
             position = self._position_of.get(fragment)
@@ -678,19 +683,19 @@ class Snapshot:
 
     @cached_property
     def has_ascending_ids(self) -> bool:
-        """Whether ids of fragments ascend, so that no two are the same."""
+        """Whether ids of fragments ascend, so that all are distinct."""
         ids = self.manifest.fragment_ids
         return bool((ids[1:] > ids[:-1]).all())
 
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
-        """Positions in the list of the fragments with these ids; all when ``None``.
+        """Return the positions of fragments by id in the manifest's list; all when ``None``.
 
         Raises
         ------
         FragmentNotFoundError
-            There is no fragment with one of them.
+            A fragment does not exist.
         UnsupportedFeatureError
-            Two fragments have one of them.
+            Two fragments have the same id.
         """
         if fragment_ids is None:
             return range(self.manifest.num_fragments)
@@ -699,7 +704,7 @@ class Snapshot:
 
             refuse_shared_ids(self.manifest, fragment_ids)
         find = self.manifest.position_of
-        if len(fragment_ids) < _FEW:
+        if len(fragment_ids) < _MIN_DICT_LOOKUPS:
             return [find(one) for one in fragment_ids]
         known = self.manifest.fragment_ids[::-1].tolist()
         places = dict(zip(known, range(len(known) - 1, -1, -1), strict=True))

@@ -1,1 +1,1 @@
-"""Running a plan: parts ahead on threads, batches in order."""
+"""Run a plan: read parts ahead on threads, return batches in order."""

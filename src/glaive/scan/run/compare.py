@@ -1,7 +1,8 @@
-"""The order of a result: which columns, which way, and how values are compared.
+"""Order rows by columns: options, sort keys and comparison of values.
 
-Floats are ordered by their bits, so that -0.0 comes before 0.0 and NaN last; text and binary
-by bytes; structs and fixed-size lists member by member.
+- Floats are ordered by their bits: -0.0 comes before 0.0, NaN is last.
+- Strings and binary are ordered by bytes.
+- Structs and fixed-size lists are ordered member by member.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class ColumnOrdering:
     column_name
         Path of the column.
     ascending
-        Smallest values first.
+        Sort the smallest values first. By default True.
     nulls_first
-        Nulls before values, whichever way values are sorted.
+        Sort nulls before values, for both values of ``ascending``. By default False.
     """
 
     column_name: str
@@ -45,7 +46,7 @@ def orderings(given: object) -> tuple[ColumnOrdering, ...]:
     if isinstance(given, str):
         given = [given]
     if not isinstance(given, Iterable):
-        raise OptionError(f"order_by: expected a list of columns, found {given!r}")
+        raise OptionError(f"order_by: expected a list, found {given!r}. Give names of columns.")
     order = []
     for entry in given:
         if isinstance(entry, str):
@@ -55,21 +56,21 @@ def orderings(given: object) -> tuple[ColumnOrdering, ...]:
             order.append(ColumnOrdering(entry.column_name, entry.ascending, entry.nulls_first))
         except AttributeError:
             raise OptionError(
-                f"order_by: expected names of columns or ColumnOrdering, found {entry!r}"
+                f"order_by: expected columns, found {entry!r}. Give names or ColumnOrdering."
             ) from None
     return tuple(order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKey:
-    """Values that Arrow sorts as wanted, ascending or not; without nulls."""
+    """Values without nulls that Arrow sorts in the order requested."""
 
     values: Any
     ascending: bool
 
 
 def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
-    """What to sort by in turn for one column; nulls are a key of their own."""
+    """Return the sort keys of one column; nulls have a separate key."""
     import pyarrow.compute as pc
 
     if isinstance(array, pa.ChunkedArray):
@@ -94,7 +95,7 @@ def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
 
 
 def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
-    """Keys of fixed-size lists by their items. What stands in null lists is no value: all equal."""
+    """Return sort keys of fixed-size lists, by items. All null lists are equal."""
     import pyarrow.compute as pc
 
     size = array.type.list_size
@@ -104,10 +105,10 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     packed = _packed(array, values, how)
     if packed is not None:
         return [SortKey(packed, ascending=True)]
-    if size > _MOST_KEYS:
+    if size > _MAX_KEYS:
         raise UnsupportedFeatureError(
             f"order_by: column {how.column_name!r} has lists of {size:,} items of type "
-            f"{values.type}, at most {_MOST_KEYS:,} are compared. Sort by another column"
+            f"{values.type}; at most {_MAX_KEYS:,} are compared. Sort by another column."
         )
     steps = np.arange(len(array), dtype=np.int64) * size
     keys: list[SortKey] = []
@@ -119,14 +120,14 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     return keys
 
 
-_MOST_KEYS = 4096
-"""Items of a list that are keys of their own, as texts are: each takes a kilobyte and more."""
+_MAX_KEYS = 4096
+"""Maximum items of a list that have separate keys: each key takes a kilobyte and more."""
 
 
 def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
-    """Lists of numbers as bytes in the order that is wanted; None for other items, and huge lists.
+    """Encode lists of numbers as bytes in the order requested; return None for other items.
 
-    Each number is written with its highest byte first, after a byte that says whether it is null.
+    Each number is big-endian. A byte before it says whether it is null, if there are nulls.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
@@ -154,7 +155,7 @@ def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
 
 
 def _filled_lists(array: Any) -> Any:
-    """The lists, those that are null with whatever stands there."""
+    """Return the lists without their null mask, whatever items null lists have."""
     size = array.type.list_size
     return pa.FixedSizeListArray.from_arrays(
         array.values.slice(array.offset * size, len(array) * size), size
@@ -162,7 +163,7 @@ def _filled_lists(array: Any) -> Any:
 
 
 def _comparable(array: Any, name: str) -> Any:
-    """The values as a type without nulls whose order is the one wanted."""
+    """Convert values to a type whose order in Arrow is the order requested; fill nulls."""
     import pyarrow.compute as pc
 
     kind = array.type
@@ -171,7 +172,7 @@ def _comparable(array: Any, name: str) -> Any:
         width = kind.bit_width // 8
         words = items_of(array.buffers()[1], f"<i{width}", len(array), array.offset * width)
         keys = float_order(words)
-        return integer_array(_hidden(keys, array).astype(np.int64))
+        return integer_array(_nulls_as_zero(keys, array).astype(np.int64))
     if types.is_boolean(kind):
         return pc.fill_null(array, FALSE).cast(pa.uint8())
     if types.is_integer(kind):
@@ -195,8 +196,8 @@ def _comparable(array: Any, name: str) -> Any:
     )
 
 
-def _hidden(keys: NDArray[Any], array: Any) -> NDArray[Any]:
-    """The keys, those of nulls as 0."""
+def _nulls_as_zero(keys: NDArray[Any], array: Any) -> NDArray[Any]:
+    """Replace the keys of nulls by 0."""
     if not array.null_count:
         return keys
     there = flags_of(array.buffers()[0], len(array), array.offset)
@@ -204,7 +205,7 @@ def _hidden(keys: NDArray[Any], array: Any) -> NDArray[Any]:
 
 
 def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s:
-    """Row numbers in the order of key columns; equal rows stay as they are."""
+    """Return row numbers in the order of key columns; equal rows keep their order."""
     import pyarrow.compute as pc
 
     rows = _by_rank(columns, how)
@@ -224,7 +225,7 @@ def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s
 
 
 def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | None:
-    """The order by numbers, which numpy sorts several times faster; None where it takes more."""
+    """Sort by ranks, which numpy does several times faster; return None if ranks do not suffice."""
     ranks = rank(columns[0], how[0])
     if ranks is None:
         return None
@@ -232,7 +233,7 @@ def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | 
         limits = np.iinfo(ranks.dtype)
         shared = limits.min if how[0].nulls_first else limits.max
         if int(np.count_nonzero(ranks == shared)) != columns[0].null_count:
-            return None  # a value has the number of the nulls
+            return None  # a value has the rank of nulls
     order = np.argsort(ranks)
     ranks = ranks[order]
     same = ranks[1:] == ranks[:-1]
@@ -240,7 +241,7 @@ def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | 
         return order
     if len(columns) > 1:
         return None
-    # Rows of one group of equals, by their numbers.
+    # Sort the rows of each group of equals by their numbers.
     among = np.zeros(len(ranks), np.bool_)
     among[1:] = same
     among[:-1] |= same
@@ -251,9 +252,9 @@ def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | 
 
 
 def rank(array: Any, how: ColumnOrdering) -> NDArray[Any] | None:
-    """Numbers whose ascending order is the one wanted, for types that are numbers.
+    """Return numbers whose ascending order is the order requested; None for other types.
 
-    Nulls share a number with the first or last value there can be.
+    Nulls get the smallest or largest number of the type.
     """
     kind = array.type
     types = pa.types

@@ -1,8 +1,8 @@
-"""Scans in an order of their own: the first rows of an order, or all rows sorted.
+"""Ordered scans: find the first rows of an order, or sort all rows.
 
-With a limit, key columns alone are read; a threshold, the last key that can still be among
-the first, leaves few rows of each window, and the other columns are taken for the rows that
-are returned. Without one, the whole result is read and sorted.
+With a limit, the scan reads only key columns. A threshold, the last key that can still be among
+the first, drops most rows of each window. The scan then takes the other columns of the rows that
+it returns. Without a limit, the scan reads the whole result and sorts it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
 from glaive.types import Int64s
 
-_WAITING_ROWS = 64 * 1024
-"""Candidates that may wait before they are cut down to those that are wanted."""
+_MAX_CANDIDATES = 64 * 1024
+"""Candidates collected before they are reduced to the number requested."""
 
-_UNBOUNDED_ROWS = 16 * 1024
-"""Rows up to which all windows may keep their first ones at the same time."""
+_PARALLEL_ROWS = 16 * 1024
+"""Maximum limit for which all windows may keep their first rows at the same time."""
 
 _RANKED_ROWS = 128 * 1024
-"""Rows whose keys are ranked at a time: they stay in the cache. More where many are wanted."""
+"""Rows whose keys are ranked at a time, so that they fit the CPU cache. Large limits use more."""
 
 
 def ordered_table(scan: FilteredScan) -> pa.Table:
-    """The rows of a scan in the order its options ask for; equal rows as in the dataset.
+    """Return the rows of a scan in the order of its options; equal rows keep their order.
 
-    Memory: the rows of the result, and key columns of as many more.
+    Memory holds the rows of the result, and key columns of the same number of rows.
     """
     source, options, meter = scan.run.source, scan.run.options, scan.run.meter
     if options.limit is None:
         return _sorted(scan)
-    first = _First(scan, options.offset + options.limit)
+    first = _TopRows(scan, options.offset + options.limit)
     candidates = first.find() if options.limit else None
     if candidates is None:
         return source.empty()
@@ -54,7 +54,7 @@ def ordered_table(scan: FilteredScan) -> pa.Table:
 
 
 def _sorted(scan: FilteredScan) -> pa.Table:
-    """The whole result, sorted."""
+    """Read the whole result and sort it."""
     source, options, count = scan.run.source, scan.run.options, len(scan.outputs)
     keys = [source.projection.inputs[order.column_name] for order in options.order_by]
     search = replace(scan.search, run=replace(scan.run, options=replace(options, offset=0)))
@@ -87,7 +87,7 @@ class _Candidates:
     keys: list[Any]
 
     def cut(self, wanted: Int64s) -> _Candidates:
-        """Some of them, in this order."""
+        """Return some candidates, in the order given."""
         if len(wanted) == len(self.rows) and bool((np.diff(wanted) > 0).all()):
             return self
         numbers = integer_array(wanted)
@@ -96,7 +96,7 @@ class _Candidates:
 
 
 @dataclass(eq=False, slots=True)
-class _First:
+class _TopRows:
     """The search for the first ``count`` rows of an order."""
 
     scan: FilteredScan
@@ -108,19 +108,19 @@ class _First:
         return self.scan.run.options.order_by
 
     def find(self) -> _Candidates | None:
-        """The rows, first in order first; None when there are none."""
+        """Return the rows in order; None if the result is empty."""
         waiting: list[_Candidates] = []
         rows = 0
         few = self.count <= _RANKED_ROWS // 16
         for parts in self.scan.map(
             self._in_parts,
-            stream=self.count > _UNBOUNDED_ROWS,
+            stream=self.count > _PARALLEL_ROWS,
             window_rows=_RANKED_ROWS if few else None,
         ):
             for candidates in parts:
                 waiting.append(candidates)
                 rows += len(candidates.rows)
-            if rows > max(_WAITING_ROWS, 4 * self.count):
+            if rows > max(_MAX_CANDIDATES, 4 * self.count):
                 reduced = self._reduced(_joined(waiting))
                 waiting, rows = [reduced], len(reduced.rows)
         if not waiting:
@@ -130,7 +130,7 @@ class _First:
             return whole.cut(self._sorted(whole)[: self.count])
 
     def _in_parts(self, selection: FragmentSelection) -> list[_Candidates]:
-        """The candidates of a selection, cut where one array of keys would be too large."""
+        """Return the candidates of a selection, split where keys would overflow one array."""
 
         def part(first: int, last: int) -> _Candidates:
             return self._candidates(selection.cut(first, last))
@@ -146,7 +146,7 @@ class _First:
             keys = selection.columns(outputs, late=self.scan.late)
         position = selection.bound.position
         with meter.step("sort"):
-            kept = self._promising(keys[0])
+            kept = self._candidate_rows(keys[0])
             rows = selection.rows if kept is None else selection.selected.numbered(kept)
             if kept is not None:
                 numbers = integer_array(kept)
@@ -154,13 +154,13 @@ class _First:
             candidates = _Candidates(np.full(len(rows), position, np.int64), rows, keys)
             return self._reduced(candidates) if len(rows) > 4 * self.count else candidates
 
-    def _promising(self, array: Any) -> Int64s | None:
-        """Rows whose first key can still be among the first; None for all."""
+    def _candidate_rows(self, array: Any) -> Int64s | None:
+        """Return rows whose first key can still be among the first; None for all."""
         ranks = rank(array, self._order[0])
         if ranks is None:
-            return self._promising_values(array)
+            return self._candidate_strings(array)
         count = self.count
-        # Threads may overwrite each other's threshold: each is right, some are only less sharp.
+        # Threads may overwrite each other's threshold: all are correct, some drop fewer rows.
         known = self._thresholds.get(ranks.dtype.str)
         if known is not None:
             kept: Int64s = np.flatnonzero(ranks <= known)
@@ -181,8 +181,8 @@ class _First:
             return np.compress(below, kept)
         return np.compress(ranks <= last, kept)
 
-    def _promising_values(self, array: Any) -> Int64s | None:
-        """The same for types that are no numbers, where Arrow compares them."""
+    def _candidate_strings(self, array: Any) -> Int64s | None:
+        """Return the rows of :meth:`_candidate_rows` for strings, which Arrow compares."""
         import pyarrow.compute as pc
 
         how, count, kind = self._order[0], self.count, array.type
@@ -193,8 +193,8 @@ class _First:
             values = array.drop_null() if array.null_count else array
             if len(values) <= count or (how.nulls_first and array.null_count):
                 return None
-            way: Any = [("", "ascending" if how.ascending else "descending")]
-            first: Any = pc.select_k_unstable(values, k=count, sort_keys=way)
+            keys: Any = [("", "ascending" if how.ascending else "descending")]
+            first: Any = pc.select_k_unstable(values, k=count, sort_keys=keys)
             known = self._thresholds["text"] = values[first[-1].as_py()]
         within = (pc.less_equal if how.ascending else pc.greater_equal)(array, known)
         mask = pc.fill_null(within, how.nulls_first)
@@ -206,7 +206,7 @@ class _First:
         return kept
 
     def _reduced(self, candidates: _Candidates) -> _Candidates:
-        """Those that can be among the first, in the order of the dataset."""
+        """Return the candidates that can be among the first, in the order of the dataset."""
         if len(candidates.rows) <= self.count:
             return candidates
         return candidates.cut(np.sort(self._sorted(candidates)[: self.count]))

@@ -1,7 +1,7 @@
-"""Parts of a plan: neighbouring ranges that are read in one way.
+"""Parts of a plan: adjacent ranges that are read in the same way.
 
-Fragments are read window by window (:class:`FragmentWindows`), many small ones as one
-(:class:`glaive.scan.small.SmallFragments`).
+A scan reads fragments window by window (:class:`FragmentWindows`), and many small fragments as
+one (:class:`glaive.scan.small.SmallFragments`).
 """
 
 from __future__ import annotations
@@ -30,35 +30,37 @@ if TYPE_CHECKING:  # scans without a filter do not load them
 R = TypeVar("R")
 
 ColumnChunks = tuple[int, Iterable[pa.Array]]
-"""Number of a column, and some of its chunks."""
+"""Index of a column, and some of its chunks."""
 
 MIN_RUN_FRAGMENTS: Final = 8
-"""Small fragments in a row that are worth reading in bulk."""
+"""Minimum adjacent small fragments to read in bulk."""
 
 _INLINE_VALUES: Final = 64 * 1024
 _INLINE_SEARCHED_ROWS: Final = 32 * 1024
-"""Rows times columns of a scan, and rows of a filtered one, that are not worth a thread."""
+"""Maximum values of a scan, and rows of a filtered scan, that run without threads."""
 
 _JOB_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a piece of a page, about: several threads share a large page."""
+"""Approximate bytes of a piece of a page: several threads share a large page."""
 
 _NESTED_JOB_BYTES: Final = 32 * 1024 * 1024
-"""The same of lists and structs: up to a share of the column for each core, because levels cost
-half a millisecond per piece and leaf, whatever its size."""
+"""Maximum bytes of a piece of lists and structs. Smaller columns have a piece for each core.
+
+Levels cost half a millisecond per piece and leaf, whatever its size.
+"""
 
 _SEARCHED_ROWS: Final = 512 * 1024
-"""Rows of a search: few enough to give every core some, many enough to be worth a take."""
+"""Rows of a window of a search: few enough for all cores, many enough for an efficient take."""
 
 _DIRECT_ROWS: Final = 1024 * 1024
-"""The same where columns find the rows themselves, in less than a nanosecond each."""
+"""Rows of a window where columns find rows themselves, in less than a nanosecond per row."""
 
 _SEARCHED_BYTES: Final = 64 * 1024 * 1024
 _FETCHED_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the columns of a search, mapped or fetched, if all rows passed."""
+"""Maximum bytes of a window of a search, mapped or fetched, if all rows pass."""
 
 
-_HELD_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of a window of a stream that are made before somebody takes them."""
+_EAGER_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of a window that a stream decodes before its consumer asks for them."""
 
 
 class SearchedPart(Protocol):
@@ -72,27 +74,27 @@ class SearchedPart(Protocol):
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """What ``work`` makes of the rows that pass, selection by selection, in order.
+        """Apply ``work`` to the rows that pass, selection by selection, in order.
 
-        ``window_rows`` are looked at at a time, at most.
+        The search reads at most ``window_rows`` rows at a time.
         """
 
 
 class ScanPart(SearchedPart, Protocol):
-    """Neighbouring ranges of a plan, all read in the same way."""
+    """Adjacent ranges of a plan that are read in the same way."""
 
     @property
     def ranges(self) -> Sequence[FragmentRows]:
         """Physical rows, in the order of the plan."""
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """Live rows in bounded memory; no batch spans two fragments."""
+        """Yield live rows in bounded memory; each batch is of one fragment."""
 
     def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
-        """Live rows in the portions that are read."""
+        """Yield live rows in the portions that the scan reads."""
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
-        """Live rows column by column: the chunks of each, in order."""
+        """Yield live rows column by column: the chunks of each, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,11 @@ class FragmentWindows:
 
     @property
     def rows(self) -> int:
-        """Physical rows."""
+        """Number of physical rows."""
         return sum(rows.stop - rows.start for rows in self.ranges)
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """See :class:`ScanPart`. Memory: the windows being decoded or waiting."""
+        """See :class:`ScanPart`. Memory holds windows being decoded or waiting."""
         schema = run.source.schema
         passed = None
         inline = self.rows * len(schema) <= _INLINE_VALUES
@@ -124,7 +126,7 @@ class FragmentWindows:
         return self.batches(run)
 
     def columns(self, run: ScanRun) -> Iterator[ColumnChunks]:
-        """See :class:`ScanPart`. Column by column and page by page, where files are mapped."""
+        """See :class:`ScanPart`. Mapped files are read column by column and page by page."""
         if run.source.projection.plain and run.is_mapped(self.ranges):
             yield from run.map(
                 _read_pages, self._page_jobs(run), self.ranges, job_bytes=_JOB_BYTES, stream=False
@@ -142,12 +144,12 @@ class FragmentWindows:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See :class:`ScanPart`. ``work`` is done on the threads that search."""
+        """See :class:`ScanPart`. ``work`` runs on the threads that search."""
 
         def job(window: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, int, Iterable[R]]:
             bound, (start, stop) = window
             count, made, selections = 0, [], search.find(bound, start, stop)
-            while not stream or (count + 1) * row_bytes(bound) <= _HELD_BYTES:
+            while not stream or (count + 1) * row_bytes(bound) <= _EAGER_BYTES:
                 selection = next(selections, None)
                 if selection is None:
                     break
@@ -184,8 +186,8 @@ class FragmentWindows:
         )
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
-        most_of: dict[int, int] = {}  # of columns whose values are as wide in all fragments
-        rows = self.rows  # added up once, not for each fragment
+        most_of: dict[int, int] = {}  # of columns with the same width in all fragments
+        rows = self.rows  # summed once, not for each fragment
         for bound, start, stop in run.opened(self.ranges):
             for at, column in enumerate(bound.columns):
                 cuts = column.cuts()
@@ -206,7 +208,7 @@ class FragmentWindows:
     def _searched(
         self, search: Search, window_rows: int | None, *, stream: bool
     ) -> Iterator[tuple[BoundFragment, RowRange]]:
-        """Windows in which rows are searched."""
+        """Yield the windows of a search."""
         rows = window_rows or (_DIRECT_ROWS if search.is_direct else _SEARCHED_ROWS)
         unseen = FIRST_ROWS
         for bound, first, stop in search.run.opened(self.ranges):
@@ -220,7 +222,7 @@ class FragmentWindows:
                 width = max(1, row_bytes(bound))
                 most = min(rows, size // width)
                 if stream and bound.mapped and not bound.projection.row_sizes.are_known:
-                    # It grows: where no row passes, they are never seen.
+                    # Grow it: if no row passes, the scan never learns the sizes.
                     most, unseen = min(most, unseen), 2 * unseen
                 most = whole_chunks(most, width)
                 step = min(most, ALIGNED_ROWS)
@@ -233,9 +235,9 @@ class FragmentWindows:
 
 
 def _piece_rows(column: BoundColumn, rows: int) -> int:
-    """Rows of a piece of a page of the column, at most, where so many rows are read in all."""
+    """Return the maximum rows of a piece of a page, in a scan of ``rows`` rows."""
     kind, width = column.field.type, column.value_bytes
-    # Where the width is a guess, pieces cost more than threads bring: half as many.
+    # If the width is estimated, small pieces cost more than threads save: make half as many.
     size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
     if pa.types.is_nested(kind):
         share = width * rows // worker_count()
@@ -247,8 +249,8 @@ def _read_window(
     job: tuple[BoundFragment, RowRange],
 ) -> tuple[BoundFragment, Iterable[list[pa.Array]]]:
     bound, (start, stop) = job
-    bound.expect("sequential")  # and that the files are whole: a window takes a while
-    if row_bytes(bound) > _HELD_BYTES:
+    bound.expect("sequential")  # checks the files again: a window takes time
+    if row_bytes(bound) > _EAGER_BYTES:
         return bound, _read_later(bound, start, stop)
     return bound, in_parts(bound.read, start, stop)
 

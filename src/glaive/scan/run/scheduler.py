@@ -1,4 +1,4 @@
-"""One run of a scan, and where its work is done: inline, on the cores, or on the I/O threads."""
+"""Schedule the work of a scan: inline, on the cores, or on the I/O threads."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _FETCHES_AHEAD: Final = 24
-"""Windows, or fragments to open, under way when they must be fetched.
-
-Bounds memory, not requests.
-"""
+"""Maximum windows or fragments fetched ahead. It limits memory, not requests."""
 
 ALIGNED_ROWS: Final = 4096
-"""Jobs within a page begin on multiples, where the chunks of most pages begin."""
+"""Jobs within a page begin on multiples of this, where the chunks of most pages begin."""
 
 _WIDE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of so many rows from which on there are fewer in a window: few of them are in a chunk."""
+"""Maximum bytes of ``ALIGNED_ROWS`` rows of an aligned window: chunks of wider rows are short."""
 
 
 def whole_chunks(rows: int, width: int) -> int:
-    """About as many rows of ``width`` bytes, so that windows begin where chunks do."""
+    """Round a number of rows of ``width`` bytes, so that windows begin where chunks do."""
     if width * ALIGNED_ROWS > _WIDE_BYTES:
         return max(1, _WIDE_BYTES // width)
     return max(ALIGNED_ROWS, rows // ALIGNED_ROWS * ALIGNED_ROWS)
@@ -40,20 +37,20 @@ def whole_chunks(rows: int, width: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanRun:
-    """What a scan reads, its options, and what it did so far."""
+    """The projection, the options and the meter of a scan."""
 
     source: BoundProjection
     options: ScanOptions
     meter: Meter = field(default_factory=Meter)
 
     def is_mapped(self, ranges: Sequence[FragmentRows]) -> bool:
-        """Whether the files of a plan are mapped, by its first fragment."""
+        """Return whether the files of a plan are mapped, by its first fragment."""
         return not ranges or self.source.fragment(ranges[0].position).mapped
 
     def opened(self, ranges: Sequence[FragmentRows]) -> Iterator[tuple[BoundFragment, int, int]]:
-        """The fragments of ranges, with their first row and the one behind the last.
+        """Yield the fragments of ranges, with the first and last (exclusive) row of each.
 
-        Those that must be fetched are opened side by side, ahead.
+        Fetched fragments are opened concurrently, ahead of their use.
         """
 
         def bind(rows: FragmentRows) -> tuple[BoundFragment, int, int]:
@@ -76,18 +73,18 @@ class ScanRun:
         inline: bool = False,
         stream: bool = True,
     ) -> Iterable[R]:
-        """Apply ``work`` to jobs; results in order, unless the options say otherwise.
+        """Apply ``work`` to jobs; yield results in order, unless the options disable it.
 
         Parameters
         ----------
         ranges
-            Where the jobs are.
+            The ranges of the jobs.
         job_bytes
-            What a job holds in memory, about.
+            Approximate bytes of memory of a job.
         inline
-            Threads would cost more than they bring, if the files are mapped.
+            Run without threads if the files are mapped.
         stream
-            Keep few results waiting; else all of them may be made before the first is used.
+            Keep few results waiting. Otherwise all jobs may run before the first result is used.
         """
         mapped = self.is_mapped(ranges)
         if mapped and inline:
@@ -95,7 +92,7 @@ class ScanRun:
         if mapped and not stream:
             return gather(work, jobs)
         jobs = iter(jobs)
-        # What is fetched ahead of a stream may be dozens of windows: the first tells their size.
+        # A stream may fetch dozens of windows ahead: decode the first alone to know their size.
         first: Iterable[T] = ()
         if stream and not mapped and not self.source.projection.row_sizes.are_known:
             first = islice(jobs, 1)

@@ -17,7 +17,7 @@ from glaive.scan.views import BoundProjection, bare_batch
 
 
 def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
-    """The parts of the plan of a scan without filter."""
+    """Cut the plan of a scan without filter into parts."""
     if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
         return [FragmentWindows(ranges)]
     from glaive.scan.small import cut_into_parts
@@ -26,19 +26,19 @@ def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPar
 
 
 def stream(run: ScanRun) -> Iterator[pa.RecordBatch]:
-    """Batches of a scan, in order unless the options say otherwise.
+    """Yield the batches of a scan, in order unless the options disable it.
 
-    Memory: the windows being decoded or waiting (one more than there are cores, of about
-    20 MB each), whatever the size of the dataset. Stopping early cancels what has not begun.
+    Memory holds the windows being decoded or waiting: the number of cores plus 1, of about 20 MB
+    each. It does not grow with the dataset. Stopping early cancels jobs that have not begun.
     """
     return rebatch(_batches(run), run.options)
 
 
 def tables(run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The rows of a scan as they are read, in order: for callers that do not mind sizes of batches.
+    """Yield the rows of a scan in order, in batches of any size.
 
-    Runs of small fragments are tables. Memory: that of :func:`stream`, or about 50 MB for
-    such a run.
+    Runs of small fragments are tables. Memory is bounded as in :func:`stream`; a run of small
+    fragments takes about 50 MB.
     """
     if not run.source.projection.outputs:
         yield from _batches(run)
@@ -48,7 +48,7 @@ def tables(run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
 
 
 def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    """Cut batches to the size that the options ask for; empty ones are left out."""
+    """Cut batches to the size in the options; skip empty batches."""
     size = options.batch_size
     if options.strict_batch_size:
         yield from map(_joined, slices_of_rows(batches, size))
@@ -69,7 +69,7 @@ def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator
 def _batches(run: ScanRun) -> Iterator[pa.RecordBatch]:
     ranges = plan_scan(run.source.snapshot, run.options).ranges
     if run.source.projection.outputs:
-        for part in _from_small(run, plan_parts(run, ranges)):
+        for part in _with_early_parts(run, plan_parts(run, ranges)):
             yield from part.batches(run)
         return
     snapshot = run.source.snapshot
@@ -79,24 +79,26 @@ def _batches(run: ScanRun) -> Iterator[pa.RecordBatch]:
 
 
 _EARLY_ROWS = 1024
-"""Rows that a stream reads first, at least: one batch, or several small ones."""
+"""Minimum rows of the first part of a stream: one batch, or several small batches."""
 
 _EARLY_BYTES_FETCHED = 1024 * 1024
-"""Bytes of a first part, at least, where it takes requests: as many as come while one waits."""
+"""Minimum bytes of a first part of fetched files: they arrive in the latency of one request."""
 
-_ALONE = 2
-"""Parts that are read alone though batches are as large as windows."""
+_EARLY_PARTS = 2
+"""Early parts if batches are as large as windows."""
 
 _GROWTH = 2
-"""How much larger the next of these parts is."""
+"""Growth factor of the early parts."""
 
 
-def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
-    """The parts; the first rows in small ones that grow, as many streams are soon left.
+def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
+    """Yield the parts, with the first rows in small, growing parts: many consumers stop early.
 
-    Nothing is read ahead of these. Where they must be fetched, there is one, as each takes several
-    round trips; none if all there is comes in the time of two. A scan with a limit is read to its
-    end, so it has none.
+    glaive reads nothing ahead of these early parts.
+
+    - Fetched files have one early part, as each takes several round trips. They have no early part
+      if all rows take the time of two.
+    - A scan with a limit has no early part, as its consumer reads to the end.
     """
     if not parts or run.options.limit is not None or not isinstance(parts[0], FragmentWindows):
         yield from parts
@@ -110,8 +112,8 @@ def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
         bound = run.source.fragment(position)
         if not mapped:
             size = max(size, _EARLY_BYTES_FETCHED // max(1, row_bytes(bound)))
-        most, rows = window_rows(bound), -(-size // batch) * batch  # no batch is cut short
-        if (rows >= most and number >= _ALONE) or (not mapped and parts[0].rows < 2 * rows):
+        most, rows = window_rows(bound), -(-size // batch) * batch  # only full batches
+        if (rows >= most and number >= _EARLY_PARTS) or (not mapped and parts[0].rows < 2 * rows):
             break
         if rows >= most:
             end = next(windows(bound, start, stop)).stop
@@ -128,7 +130,7 @@ def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
 
 
 def _end_of(bound: BoundFragment, start: int, stop: int, size: int) -> int:
-    """Where a part of ``size`` live rows ends: at ``stop`` if fewer would remain behind it."""
+    """Return where a part of ``size`` live rows ends: at ``stop`` if fewer would remain."""
     live = bound.live
     if live is None:
         return start + size if stop - start >= 2 * size else stop
@@ -145,19 +147,18 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     joined = join_batches(table)
     if len(joined) != 1:
         raise OptionError(
-            f"strict_batch_size: {table.num_rows} rows do not fit one batch, where a column of "
-            "text or lists counts its bytes or items in 31 bits. Choose a smaller batch_size."
+            f"strict_batch_size: {table.num_rows} rows do not fit one batch: a column of "
+            "strings or lists is limited to 2^31 bytes or items. Choose a smaller batch_size."
         )
     return joined[0]
 
 
-# --- Read a plan into a table: column by column and page by page, each page once --------
-# The pages become the chunks of its columns, so that those which need no decoding are views of the
-# file.
+# --- Read a plan into a table, column by column and page by page ------------------------
+# The pages become the chunks of the columns. Pages that need no decoding stay views of the file.
 
 
 def read_table(run: ScanRun) -> pa.Table:
-    """The whole result as a table; its chunks are pages, or windows of fetched files."""
+    """Read the whole result as a table; its chunks are pages, or windows of fetched files."""
     plan = plan_scan(run.source.snapshot, run.options)
     if not run.source.projection.outputs:
         return run.source.rows_alone(plan.rows)
@@ -169,7 +170,7 @@ def read_table(run: ScanRun) -> pa.Table:
 
 
 def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
-    """A table of the chunks of each column; without any, one without rows."""
+    """Make a table of the chunks of each column; no chunks make an empty table."""
     if not chunks:
         return source.empty()
     columns = [
