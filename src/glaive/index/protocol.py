@@ -22,6 +22,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.options import integer as integer_from
 from glaive.table.index_coverage import kind_name
 
 # --- Queries that scalar indices answer: conditions on values, and tests that need more than that
@@ -194,14 +195,12 @@ def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
         raise file.corrupt_column(name, f"type {kind}, as the column that is indexed", f"{stored}")
 
 
-_MAX_INTEGER = 2**31 - 1
+_INTEGER: Final = integer_from(1, 2**31 - 1)
 
 
 def integer(parameters: Mapping[str, Any], name: str, default: int) -> int:
     """An integer from 1 on; raises an ``OptionError`` if the parameter is something else."""
-    value = parameters.get(name, default)
-    if type(value) is not int or not 1 <= value <= _MAX_INTEGER:
-        raise OptionError(f"{name}: expected an integer from 1 to {_MAX_INTEGER}, found {value!r}")
+    value: int = _INTEGER.check(name, parameters.get(name, default))
     return value
 
 

@@ -10,36 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from glaive.errors import OptionError, OptionRangeError
+from glaive.errors import OptionError
+from glaive.options import TEXT, Kind, integer, number
 
 # --- Arguments of queries, checked: an ``OptionError`` names the one that is wrong ------
 
-_MAX_NUMBER = 1 << 31
-
-
-def text_of(name: str, value: object) -> str:
-    """A text."""
-    if not isinstance(value, str):
-        raise OptionError(f"{name}: expected a text, found {value!r:.80}")
-    return value
-
-
-def whole_of(name: str, value: object) -> int:
-    """An integer from 0 on."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
-        kind = OptionRangeError if isinstance(value, int) else OptionError
-        raise kind(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
-    return value
-
-
-def number_of(name: str, value: object) -> float:
-    """A finite number."""
-    most = sys.float_info.max  # integers may be larger
-    if not isinstance(value, int | float) or not -most <= value <= most:
-        raise OptionError(f"{name}: expected a finite number, found {value!r:.80}")
-    return float(value)
+_WHOLE: Final = integer(0, 2**31 - 1)
+_NUMBER: Final = Kind("a finite number", number(-sys.float_info.max, sys.float_info.max).of)
 
 
 def columns_of(columns: object) -> tuple[str, ...]:
@@ -50,7 +29,7 @@ def columns_of(columns: object) -> tuple[str, ...]:
             f"{said if isinstance(columns, list) else ''}columns: expected a list of at least one "
             f"name, found {columns!r:.80}"
         )
-    return tuple(text_of("columns", column) for column in columns)
+    return tuple(TEXT.check("columns", column) for column in columns)
 
 
 def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
@@ -62,7 +41,7 @@ def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
             "The number of boosts must match the number of queries: boosts: expected "
             f"{count} numbers, one per column, found {boosts!r:.80}"
         )
-    return tuple(number_of("boosts", boost) for boost in boosts)
+    return tuple(_NUMBER.check("boosts", boost) for boost in boosts)
 
 
 def member_of(name: str, value: Any, kind: type[Any]) -> Any:
@@ -183,11 +162,11 @@ class MatchQuery(_Leaf):
         prefix_length: int = 0,
         document_granularity: DocumentGranularity | None = None,
     ) -> None:
-        self.query, self.column = text_of("query", query), text_of("column", column)
-        self.boost = number_of("boost", boost)
-        self.fuzziness = 0 if fuzziness is None else whole_of("fuzziness", fuzziness)
-        self.max_expansions = whole_of("max_expansions", max_expansions)
-        self.prefix_length = whole_of("prefix_length", prefix_length)
+        self.query, self.column = TEXT.check("query", query), TEXT.check("column", column)
+        self.boost = _NUMBER.check("boost", boost)
+        self.fuzziness = 0 if fuzziness is None else _WHOLE.check("fuzziness", fuzziness)
+        self.max_expansions = _WHOLE.check("max_expansions", max_expansions)
+        self.prefix_length = _WHOLE.check("prefix_length", prefix_length)
         self.operator = member_of("operator", operator, FullTextOperator)
         self.document_granularity = _granularity(document_granularity)
 
@@ -223,8 +202,8 @@ class PhraseQuery(_Leaf):
         slop: int = 0,
         document_granularity: DocumentGranularity | None = None,
     ) -> None:
-        self.query, self.column = text_of("query", query), text_of("column", column)
-        self.slop = whole_of("slop", slop)
+        self.query, self.column = TEXT.check("query", query), TEXT.check("column", column)
+        self.slop = _WHOLE.check("slop", slop)
         self.document_granularity = _granularity(document_granularity)
 
     def query_type(self) -> FullTextQueryType:
@@ -248,7 +227,7 @@ class _SeveralColumns(_Leaf):
         boosts: list[float] | None = None,
         operator: FullTextOperator = FullTextOperator.OR,
     ) -> None:
-        self.query, self.columns = text_of("query", query), columns_of(columns)
+        self.query, self.columns = TEXT.check("query", query), columns_of(columns)
         self.boosts = boosts_of(boosts, len(self.columns))
         least = self._least_boost
         if any(boost < least for boost in self.boosts):
@@ -335,7 +314,7 @@ class BoostQuery(FullTextQuery):
     ) -> None:
         self.positive = member_of("positive", positive, FullTextQuery)
         self.negative = member_of("negative", negative, FullTextQuery)
-        self.negative_boost = number_of("negative_boost", negative_boost)
+        self.negative_boost = _NUMBER.check("negative_boost", negative_boost)
         self.levels = _levels(self.positive, self.negative)
 
     def query_type(self) -> FullTextQueryType:

@@ -218,7 +218,7 @@ def test_partitions_that_are_no_numbers_are_damage(partitions: str) -> None:
 @pytest.mark.parametrize("size", ["128.0", "1.28e2", "true", "64", "[128]"])
 def test_blocks_of_other_than_128_or_256_documents_are_damage(size: str) -> None:
     segment, out = written({"partitions": "[7]", "params": f'{{"block_size": {size}}}'})
-    with pytest.raises(CorruptFileError, match=r"block_size is 128 or 256.*metadata\.lance"):
+    with pytest.raises(CorruptFileError, match=r"block_size: expected 128 or 256.*metadata\.lance"):
         Inverted().merge([segment], None, out)
 
 

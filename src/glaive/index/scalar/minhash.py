@@ -6,7 +6,7 @@ Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache
 from typing import Any, ClassVar, Final, Self
 
@@ -97,16 +97,12 @@ class MinHashParams:
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"{_TOKENIZER}: expected a mapping of options, found {given!r:.80}")
         plain = {"stem": False, "remove_stop_words": False}
-        params = cls(
+        return cls(
             integer(options, _HASHES, 128),
             integer(options, _BANDS, 16),
             integer(options, _SHINGLE, 3),
             TextParams.of(plain | dict(given or {})),
         )
-        problem = params.problem()
-        if problem is not None:
-            raise OptionError(problem)
-        return params
 
     @classmethod
     def read(cls, content: bytes, where: object) -> Self:
@@ -128,17 +124,14 @@ class MinHashParams:
             )
         said = details_by_name(message.tokenizer.SerializeToString(), where)
         names = TextParams.__slots__
-        tokenizer = replace(
-            TextParams(lance_tokenizer="text"),
-            **{key: value for key, value in said.items() if key in names and key not in _ABSENT},
-        )
-        params = cls(message.num_hashes, message.num_bands, message.shingle_size, tokenizer)
-        problem = params.problem() or tokenizer.problem()
-        if problem is not None:
+        told = {key: one for key, one in said.items() if key in names and key not in _ABSENT}
+        try:
+            tokenizer = TextParams(lance_tokenizer="text").changed(told)
+            return cls(message.num_hashes, message.num_bands, message.shingle_size, tokenizer)
+        except OptionError as error:
             raise CorruptFileError(
-                _DETAILS, expected="parameters that can be", found=problem, where=where
-            )
-        return params
+                _DETAILS, expected="parameters that can be", found=str(error), where=where
+            ) from error
 
     def encoded(self) -> bytes:
         """The details message."""
@@ -159,25 +152,24 @@ class MinHashParams:
             _TOKENIZER: tokenizer,
         }  # fmt: skip
 
-    def problem(self) -> str | None:
-        """What is wrong with a value, if anything."""
-        if not 1 <= self.num_hashes <= MAX_HASHES:
-            return f"{_HASHES}: expected 1 to {MAX_HASHES}, found {self.num_hashes}"
-        if not 1 <= self.num_bands <= MAX_BANDS:
-            return f"{_BANDS}: expected 1 to {MAX_BANDS}, found {self.num_bands}"
+    def __post_init__(self) -> None:
+        for name, most in ((_HASHES, MAX_HASHES), (_BANDS, MAX_BANDS), (_SHINGLE, 2**32 - 1)):
+            if not 1 <= getattr(self, name) <= most:
+                raise OptionError(f"{name}: expected 1 to {most}, found {getattr(self, name)}")
         if self.num_hashes % self.num_bands:
-            return (
+            raise OptionError(
                 f"{_HASHES}: expected a multiple of {_BANDS}, found {self.num_hashes} and "
                 f"{self.num_bands}"
             )
-        if self.shingle_size < 1:
-            return f"{_SHINGLE}: expected at least 1, found {self.shingle_size}"
         if self.tokenizer.custom_stop_words is not None:
-            return f"{_TOKENIZER}: custom_stop_words cannot be stored in an index of this kind"
+            raise OptionError(
+                f"{_TOKENIZER}: custom_stop_words cannot be stored in an index of this kind"
+            )
         base = self.tokenizer.base_tokenizer
         if base.partition("/")[0] in DICTIONARY_TOKENIZERS:
-            return f"{_TOKENIZER}: {base} needs a dictionary, which such an index does not name"
-        return None
+            raise OptionError(
+                f"{_TOKENIZER}: {base} needs a dictionary, which such an index does not name"
+            )
 
 
 _ABSENT: Final = ("lance_tokenizer", "custom_stop_words")

@@ -18,6 +18,7 @@ from glaive.format.pb import inverted_pb2
 from glaive.format.wire import parse
 from glaive.index.protocol import BuiltSegment
 from glaive.index.segment import IndexFile
+from glaive.options import SWITCH, Kind, UnfitError, integer, kinds_of, one_of, option
 
 # --- How the texts of an index become tokens, and how its postings are stored: what users choose
 # Specification: "Parameters" in ``docs/format/text-indices.md``.
@@ -38,11 +39,30 @@ DICTIONARY_TOKENIZERS: Final = ("jieba", "lindera")
 _CODE_FLAGS: Final = (
     "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
 )  # fmt: skip
-_NUMBERS: Final = ("max_token_length", "min_ngram_length", "max_ngram_length")
-_FLAGS: Final = {
-    *_CODE_FLAGS,
-    "with_position", "lower_case", "stem", "remove_stop_words", "ascii_folding", "prefix_only",
-}  # fmt: skip
+_NULLABLE: Final = ("max_token_length", "custom_stop_words")
+"""Options that can be None: for others that stands for the default."""
+
+
+def _base_of(given: Any) -> str:
+    known = (*BASE_TOKENIZERS, *DICTIONARY_TOKENIZERS)
+    if isinstance(given, str) and (given in known or given.partition("/")[0] in known[-2:]):
+        return given
+    names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
+    # In a file it may be half of a surrogate pair, with which no message is printed.
+    shown = repr(str(given))[1:-1]
+    raise UnfitError(
+        f"unknown base tokenizer {shown}: expected one of {names}, found {given!r:.80}"
+    )
+
+
+def _words_of(given: Any) -> tuple[str, ...]:
+    words = tuple(given) if isinstance(given, list | tuple | set | frozenset) else ()
+    if not all(isinstance(word, str) for word in words) or words == () != given:
+        raise TypeError(given)
+    return words
+
+
+_COUNT: Final = integer(0, 2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +93,24 @@ class TextParams:
         Of the tokenizer of program code.
     """
 
-    lance_tokenizer: str = "text"
-    base_tokenizer: str = "simple"
-    language: str = "English"
-    with_position: bool = False
-    max_token_length: int | None = 40
-    lower_case: bool = True
-    stem: bool = True
-    remove_stop_words: bool = True
-    custom_stop_words: tuple[str, ...] | None = None
-    ascii_folding: bool = True
-    min_ngram_length: int = 3
-    max_ngram_length: int = 3
-    prefix_only: bool = False
-    block_size: int = 128
-    split_identifiers: bool = False
-    split_on_numerics: bool = False
-    preserve_original: bool = False
-    index_operators: bool = False
+    lance_tokenizer: str = option(one_of("text", "json"), "text")
+    base_tokenizer: str = option(Kind("a tokenizer", _base_of), "simple")
+    language: str = option(one_of(*LANGUAGES), "English")
+    with_position: bool = option(SWITCH, default=False)
+    max_token_length: int | None = option(_COUNT, 40)
+    lower_case: bool = option(SWITCH, default=True)
+    stem: bool = option(SWITCH, default=True)
+    remove_stop_words: bool = option(SWITCH, default=True)
+    custom_stop_words: tuple[str, ...] | None = option(Kind("a list of words", _words_of))
+    ascii_folding: bool = option(SWITCH, default=True)
+    min_ngram_length: int = option(_COUNT, 3)
+    max_ngram_length: int = option(_COUNT, 3)
+    prefix_only: bool = option(SWITCH, default=False)
+    block_size: int = option(one_of(128, 256), 128)
+    split_identifiers: bool = option(SWITCH, default=False)
+    split_on_numerics: bool = option(SWITCH, default=False)
+    preserve_original: bool = option(SWITCH, default=False)
+    index_operators: bool = option(SWITCH, default=False)
 
     CODE_FLAGS: ClassVar[tuple[str, ...]] = _CODE_FLAGS
     """Parameters of the tokenizer of program code."""
@@ -109,11 +129,11 @@ class TextParams:
         OptionError
             An option does not exist, has a value that it cannot have, or does not fit another.
         """
-        known = {field.name for field in fields(cls)} - {"lance_tokenizer"}
+        known = sorted(_KINDS.keys() - {"lance_tokenizer"})
         for name in options:
             if name not in known and name != "analyzer":
                 raise OptionError(
-                    f"unknown FTS index parameter {name!r}; known: {', '.join(sorted(known))}"
+                    f"unknown FTS index parameter {name!r}; known: {', '.join(known)}"
                 )
         given = {name: value for name, value in options.items() if name != "analyzer"}
         base = _base_tokenizer(options.get("analyzer"), given)
@@ -125,20 +145,30 @@ class TextParams:
         plain = base in ("ngram", "code")
         code = base == "code"
         params = cls(
-            base_tokenizer=base, stem=not plain, remove_stop_words=not plain,
-            split_on_numerics=code, preserve_original=code,
+            stem=not plain, remove_stop_words=not plain, split_on_numerics=code,
+            preserve_original=code,
         )  # fmt: skip
-        if isinstance(given.get("custom_stop_words"), list | set | frozenset):
-            given["custom_stop_words"] = tuple(given["custom_stop_words"])
-        # None stands for the default, but for the options that can be None.
-        nullable = ("max_token_length", "custom_stop_words")
-        params = replace(
-            params,
-            **{key: value for key, value in given.items() if value is not None or key in nullable},
-        )
-        problem = params.problem()
-        if problem is not None:
-            raise OptionError(problem)
+        kept = {key: one for key, one in given.items() if one is not None or key in _NULLABLE}
+        return params.changed({**kept, "base_tokenizer": base})
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """The same with some values, which may have any type.
+
+        Raises
+        ------
+        OptionError
+            One cannot be, or does not fit another.
+        """
+        values: dict[str, Any] = {
+            name: None if value is None and name in _NULLABLE else _KINDS[name].check(name, value)
+            for name, value in given.items()
+        }
+        params = replace(self, **values)
+        shortest, longest = params.min_ngram_length, params.max_ngram_length
+        if params.base_tokenizer == "ngram" and not 0 < shortest <= longest:
+            raise OptionError(
+                f"min_ngram_length {shortest} is not from 1 to max_ngram_length {longest}"
+            )
         return params
 
     @property
@@ -161,61 +191,18 @@ class TextParams:
             raise _corrupt(str(error), where) from error
         if not isinstance(stored, dict):
             raise _corrupt(text[:80], where)
-        known = {field.name for field in fields(cls)}
-        values = {name: value for name, value in stored.items() if name in known}
-        if isinstance(values.get("custom_stop_words"), list):
-            values["custom_stop_words"] = tuple(values["custom_stop_words"])
-        params = cls(**values)
-        problem = params.problem()
-        if problem is not None:
-            raise _corrupt(problem, where)
-        return params
+        try:
+            return cls().changed({name: one for name, one in stored.items() if name in _KINDS})
+        except OptionError as error:
+            raise _corrupt(str(error), where) from error
 
     def to_json(self) -> str:
         """As the index stores them."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
-    def problem(self) -> str | None:
-        """What is wrong with a value, if anything: the name, the value, and what is possible.
 
-        Values come from users and from files: they can have any type.
-        """
-        for name in sorted(_FLAGS):
-            if not isinstance(getattr(self, name), bool):
-                return f"{name} is True or False, not {getattr(self, name)!r}"
-        for name in _NUMBERS:
-            number = getattr(self, name)
-            missing = name == "max_token_length" and number is None
-            if not missing and not (type(number) is int and 0 <= number < 1 << 32):
-                return f"{name} is a number of characters, not {number!r}"
-        words: Any = self.custom_stop_words
-        if words is not None and not (
-            isinstance(words, tuple) and all(isinstance(word, str) for word in words)
-        ):
-            return f"custom_stop_words is a list of words, not {words!r}"
-        base: Any = self.base_tokenizer
-        if not isinstance(base, str) or (
-            base not in BASE_TOKENIZERS and base.partition("/")[0] not in DICTIONARY_TOKENIZERS
-        ):
-            names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
-            # In a file it may be half of a surrogate pair, with which no message is printed.
-            shown = repr(str(base))[1:-1]
-            return (
-                f"unknown base tokenizer {shown}: base_tokenizer {base!r} is not known; there are "
-                f"{names}"
-            )
-        if self.language not in LANGUAGES:
-            return f"language {self.language!r} is not known; there are {', '.join(LANGUAGES)}"
-        # As JSON a file may say 128.0, which is equal, but is no count of documents.
-        if type(self.block_size) is not int or self.block_size not in (128, 256):
-            return f"block_size is 128 or 256, not {self.block_size!r}"
-        if self.lance_tokenizer not in ("text", "json"):
-            return f"lance_tokenizer {self.lance_tokenizer!r} is not known; there are text, json"
-        shortest, longest = self.min_ngram_length, self.max_ngram_length
-        if base == "ngram" and not 0 < shortest <= longest:
-            return f"min_ngram_length {shortest} is not from 1 to max_ngram_length {longest}"
-        return None
+_KINDS: Final = kinds_of(TextParams)
 
 
 def _base_tokenizer(analyzer: object, given: Mapping[str, Any]) -> Any:
@@ -349,8 +336,8 @@ class TextFormat:
         """
         given = dict(options)
         workers = given.pop("num_workers", None)
-        if workers is not None and not (type(workers) is int and workers >= 0):
-            raise OptionError(f"num_workers: expected an integer from 0 on, found {workers!r}")
+        if workers is not None:
+            integer().check("num_workers", workers)
         asked = given.pop("format_version", None)
         granularity = given.pop("document_granularity", None)
         granularity = getattr(granularity, "value", granularity) or ROW
@@ -473,21 +460,13 @@ class TextFormat:
         """What the entry of the segment says."""
         params = self.params
         details = inverted_pb2.InvertedIndexDetails(
-            base_tokenizer=params.base_tokenizer,
-            language=json.dumps(params.language),
-            with_position=params.with_position,
-            max_token_length=params.max_token_length,
-            lower_case=params.lower_case,
-            stem=params.stem,
-            remove_stop_words=params.remove_stop_words,
-            ascii_folding=params.ascii_folding,
-            min_ngram_length=params.min_ngram_length,
-            max_ngram_length=params.max_ngram_length,
-            prefix_only=params.prefix_only,
-            block_size=params.block_size,
             document_granularity=_GRANULARITIES.index(self.granularity),
             posting_format_version=self.version,
         )
+        for name in _KINDS.keys() & details.DESCRIPTOR.fields_by_name.keys():
+            if (value := getattr(params, name)) is not None:
+                setattr(details, name, value)
+        details.language = json.dumps(params.language)
         if params.base_tokenizer == "code":
             for name in TextParams.CODE_FLAGS:
                 setattr(details.code, name, getattr(params, name))
