@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
@@ -347,45 +346,6 @@ class SmallMerge(RowTask):
                 return merge(opened, self.clauses, given)
         except SchemaError:
             return None
-
-
-def possible_keys(
-    columns: Sequence[Any], fields: Sequence[pa.Field[Any]]
-) -> tuple[NDArray[np.bool_], list[pa.Array[Any]]]:
-    """Which rows have keys that columns can have, and these keys in the types of the columns.
-
-    Parameters
-    ----------
-    columns
-        Chunked, of equal length: integers for a column of integers, texts for texts, days for days.
-    fields
-        The columns of a table.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape ``(rows,)``: whether no part of the key is null, or out of range.
-    list
-        One array for each field, of these rows.
-    """
-    possible: Any = pa.scalar(True)
-    cast = []
-    for column, field in zip(columns, fields, strict=True):
-        possible = pc.and_(possible, pc.is_valid(column))
-        fitted: Any = column
-        if pa.types.is_integer(field.type) and column.type != field.type:
-            zero: Any = 0
-            fitted = column.cast(field.type, safe=False)
-            back: Any = fitted.cast(column.type, safe=False)
-            same: Any = pc.equal(back, column)
-            # A number below 0 may come back from an unsigned one.
-            signs: Any = pc.equal(pc.less(fitted, zero), pc.less(column, zero))
-            possible = pc.and_(possible, pc.fill_null(pc.and_(same, signs), False))
-        else:
-            fitted = column.cast(field.type)
-        cast.append(fitted)
-    mask: Any = join_column(possible)
-    return mask.to_numpy(zero_copy_only=False), [join_column(c.filter(mask)) for c in cast]
 
 
 # --- Tasks that get values for rows of whole fragments, and write them as columns of these

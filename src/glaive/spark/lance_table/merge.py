@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
@@ -41,7 +42,6 @@ from glaive.spark.merging import (
     RowClause,
     SmallMerge,
     commit_merge,
-    possible_keys,
     refuse_reserved,
     written_rows,
 )
@@ -149,13 +149,20 @@ def source_keys(
     if found is None:
         return None
     values: Any = [column.alias(field.name) for field, column in found]
-    keys = source.select(*values).limit(MAX_KEYS + 1).toArrow()
+    possible = reduce(and_, (_possible(field, column) for field, column in found))
+    keys = source.where(possible).select(*values).limit(MAX_KEYS + 1).toArrow()
     if keys.num_rows > MAX_KEYS:
         return None
-    fields = [field for field, _ in found]
-    _, columns = possible_keys(keys.columns, fields)
-    schema = pa.schema([field.with_nullable(True) for field in fields])
-    return pa.Table.from_arrays(columns, schema=schema)
+    return keys.cast(pa.schema([field.with_nullable(True) for field, _ in found]))
+
+
+def _possible(field: Any, column: Column) -> Column:
+    """Whether a value of the source may be one of the column."""
+    if not pa.types.is_integer(field.type):
+        return column.isNotNull()
+    kind: Any = field.type.to_pandas_dtype()
+    bounds = np.iinfo(kind)
+    return column.between(int(bounds.min), int(bounds.max))
 
 
 def key_columns(
