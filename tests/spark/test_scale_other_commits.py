@@ -31,7 +31,7 @@ from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.refs import publish_branch
-from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.plan import WriteOptions
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Manifest
@@ -45,7 +45,6 @@ from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
 from glaive.spark.lance_table.maintenance import build_index, cluster_rows
 from glaive.spark.runner import dump_results, dumps, load_results
-from glaive.spark.writer import commit_replacement
 from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import address_map, encode_indices
 from glaive.table.load import open_latest
@@ -235,19 +234,6 @@ def changed(opened: OpenedVersion) -> Callable[[Any], Any]:
     return answer
 
 
-def replacement(folder: Path, count: int) -> Callable[[], Manifest]:
-    opened = version(folder, count)
-    options = WriteOptions(mode="append", transaction_properties={"job": "j"})
-    plan = plan_write(opened.store, opened.manifest.schema, options, opened.manifest)
-
-    def replace() -> Manifest:
-        runner = Answering(changed(opened))
-        commit_replacement(opened, plan, "id = 3", (), once="job", runner=runner)
-        return open_latest(opened.store)
-
-    return replace
-
-
 def addresses(start: int, stop: int) -> RowsByFragment:
     """A row of each of some fragments."""
     rows = RowsByFragment()
@@ -301,7 +287,6 @@ JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int | None]
     "publish": (publication, 0),
     "ingest": (ingest, 0),
     "ingest with merge_keys": (merged_ingest, 1),
-    "write with replace_where": (replacement, 0),
     "dropDuplicates": (duplicates, 0),
 }
 """What makes a job ready, and how many fragments the new version has more than before.

@@ -10,18 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
 from pyspark.sql.types import ArrayType
 
-from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import exists_already
 from glaive.errors import DatasetExistsError, JobError
 from glaive.format.field import quoted_name
-from glaive.format.fragment import unpacked_fragments
 from glaive.options import one_of
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.cast import unscaled_frame
@@ -37,18 +34,9 @@ from glaive.spark.options import (
     stream_options,
 )
 from glaive.spark.planned_scan import ScanFunction, options_of
-from glaive.spark.runner import LOOK_BACK, RowTask, SparkRunner, given_transaction
+from glaive.spark.runner import LOOK_BACK, given_transaction
 from glaive.spark.types import is_recorded, same_type, to_spark
-from glaive.spark.writer import (
-    WriteJob,
-    app_transaction,
-    commit_replacement,
-    open_target,
-    plan_job,
-    recorded_types,
-    refuse_missing_files,
-    write_rows,
-)
+from glaive.spark.writer import app_transaction, open_target, recorded_types
 from glaive.table.load import find_transaction
 from glaive.table.named_jobs import forgotten_until, made_version
 from glaive.table.root import open_root
@@ -57,7 +45,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from glaive.dataset.dataset import LanceDataset
     from glaive.format.manifest import Manifest
 
 
@@ -225,52 +212,6 @@ def _of_message(relation: Any) -> Iterator[Options]:
             if field.message_type is None or field.message_type.GetOptions().map_entry:
                 continue  # values, and arguments by name: no relations
             waiting += [value] if hasattr(value, "DESCRIPTOR") else list(value)
-
-
-# --- Replace the rows that match a filter: tasks write the new rows, and look for the old ones
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRows(RowTask):
-    """Write the rows of one partition of a frame to data files; can be pickled."""
-
-    job: WriteJob
-
-    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
-        """New fragments, uncommitted."""
-        return write_rows(self.job, rows)
-
-
-def replace_rows(frame: DataFrame, options: Options, predicate: str) -> None:
-    """Commit the rows of a frame in place of those that match a filter, as one version.
-
-    Parameters
-    ----------
-    frame
-        Its rows have to match the filter.
-    options
-        Of the write, with the filter.
-
-    Raises
-    ------
-    SchemaError
-        A row does not match, or the columns are not those of the dataset.
-    CommitConflictError
-        Another writer changed rows that are replaced; nothing was committed.
-
-    Notes
-    -----
-    Rows that others append meanwhile stay. Neither rows nor values pass through this process.
-    """
-    frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
-    job = plan_job(frame.schema, replace(options, decimals=decimals), overwrite=True)
-    dataset = open_dataset(replace(options, version=job.plan.read_version))
-    runner = SparkRunner(frame.sparkSession)
-    written = runner.run_on_rows(dataset.opened, frame, WriteRows(job))
-    packed = (data for part in written for data in part)
-    fragments = unpacked_fragments(packed, "the result of a task")
-    refuse_missing_files(job.plan, fragments)
-    commit_replacement(dataset.opened, job.plan, predicate, fragments, once=JOB, runner=runner)
 
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
@@ -441,10 +382,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     before = 0 if base is None else base.version
     named = naming_job(job, uri, named=job_id is not None, made="No version has it")
     with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
-        if replace_where is not None and before and mode == "overwrite":
-            replace_rows(frame, checked, replace_where)
-        else:
-            _save(frame, uri, options, mode)
+        _save(frame, uri, options, mode)
     made = _made_by(job, checked, before)
     return _newest(checked) if made is None else made
 

@@ -199,8 +199,8 @@ def _last_of_each_key(
         if order_by is not None:
             ascending: Any = [(name, "ascending") for name in ("known", "order", "position")]
             found = found.sort_by(ascending)
-        rank = pa.array(np.arange(found.num_rows, dtype=np.int64))
-        last = found.append_column("rank", rank).group_by(names).aggregate([("rank", "max")])
+        each: Any = [("position", "last"), ("position", "count")]
+        last = found.group_by(names, use_threads=False).aggregate(each)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise SchemaError(
             f"merge_keys {', '.join(keys)}: repeated keys of these types cannot be found ({error})"
@@ -208,16 +208,15 @@ def _last_of_each_key(
     if last.num_rows == found.num_rows:
         return None
     if order_by is None:
-        counts = found.group_by(names).aggregate([("position", "count")])
-        repeated: Any = pc.greater(counts["position_count"], pa.scalar(1))
-        (first,) = python_rows(counts.filter(repeated).slice(0, 1))
+        repeated: Any = pc.greater(last["position_count"], pa.scalar(1))
+        (first,) = python_rows(last.filter(repeated).slice(0, 1))
         key = ", ".join(f"{name}={first[at]!r:.60}" for name, at in zip(keys, names, strict=True))
         raise SchemaError(
             f"{first['position_count']} rows of one batch have the key {key}. Give the option "
             "merge_order_by, a column of which the highest value wins, or make keys unique before "
             "the sink"
         )
-    chosen = found["position"].take(last["rank_max"]).to_numpy()
+    chosen = last["position_last"].to_numpy()
     loose = np.flatnonzero(~np.asarray(valid))
     return np.sort(np.concatenate([chosen, loose]))
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from glaive.arrow.chunked import batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.rows import DeletedRows, DeleteTask
-from glaive.dataset.tasks import JOB, InProcess
+from glaive.dataset.tasks import JOB, LOCAL, commit_operation
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.conform import check_same_columns, match_schema
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
@@ -56,7 +56,6 @@ from glaive.format.fragment import Fragment, FragmentList, packed_fragments, unp
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.format.manifest import WRITER, Feature, Manifest
 from glaive.format.paths import VERSIONS, data_file_path
-from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.spark.cast import conform, restored_batch, restored_schema
 from glaive.spark.failures import without_inner_frames
@@ -76,16 +75,11 @@ from glaive.spark.types import (
     to_spark,
     vector_name,
 )
-from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version
 from glaive.table.named_jobs import AppTransaction, CommitMarks, NamedJob
 from glaive.table.operations.update import Update
 from glaive.table.refs import branch_store, read_branch
 from glaive.table.root import open_root
-
-if TYPE_CHECKING:
-    from glaive.dataset.tasks import TaskRunner
-
 
 # --- What every task does at its start and end, in the Python worker of an executor -----
 
@@ -544,50 +538,6 @@ def only_matching(
         yield batch
 
 
-def commit_replacement(
-    opened: OpenedVersion,
-    plan: WritePlan,
-    predicate: str,
-    fragments: Iterable[Fragment],
-    *,
-    once: str,
-    runner: TaskRunner,
-) -> None:
-    """Commit fragments in place of the rows that match in the version planned for.
-
-    Rows that other writers appended since stay.
-
-    Parameters
-    ----------
-    opened
-        The version planned for.
-    once
-        As for :func:`glaive.dataset.writing.rows.commit_plan`.
-    runner
-        Runs the tasks that look for the rows; each reads the columns of the filter, and writes one
-        small file for each fragment that keeps some of its rows.
-
-    Raises
-    ------
-    CommitConflictError
-        Another writer changed rows that are replaced; nothing was committed.
-    """
-    tasks = [DeleteTask(part, predicate) for part in runner.parts(opened)]
-    deleted = DeletedRows.joined(runner.run(opened, tasks))
-    operation = Update(
-        removed=deleted.removed,
-        updated=deleted.updated,
-        new=FragmentList.of(fragments),
-        affected=deleted.affected,
-    )
-    transaction = Transaction(
-        read_version=opened.manifest.version,
-        operation=operation,
-        properties=dict(plan.options.transaction_properties),
-    )
-    commit_transaction(plan.store, transaction, base=opened.manifest, once=once)
-
-
 _SHARE = (
     "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
     "abfss://) or a directory that is mounted everywhere"
@@ -681,10 +631,28 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
 
 
 def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> None:
-    """Look for the rows to replace in this process: Spark's commit has no session for tasks."""
+    """Commit fragments in place of the rows that match in the version planned for.
+
+    Rows that other writers appended since stay. Looks for the rows in this process: Spark's commit
+    has no session for tasks.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed rows that are replaced; nothing was committed.
+    """
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
-    commit_replacement(opened, plan, predicate, fragments, once=JOB, runner=InProcess())
+    tasks = [DeleteTask(part, predicate) for part in LOCAL.runner.parts(opened)]
+    deleted = DeletedRows.joined(LOCAL.runner.run(opened, tasks))
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=FragmentList.of(fragments),
+        affected=deleted.affected,
+    )
+    properties = plan.options.transaction_properties
+    commit_operation(opened, operation, properties=properties, once=JOB)
 
 
 def _refuse_missing_dataset(plan: WritePlan) -> None:

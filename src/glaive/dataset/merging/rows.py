@@ -406,54 +406,6 @@ def unmatched_rows(
 # --- A merge that replaces columns in place: matched rows keep their addresses ----------
 
 
-def replace_matched(
-    dataset: OpenedVersion,
-    clauses: MergeClauses,
-    fits: LanceSchema,
-    rows: pa.Table,
-    addresses: NDArray[np.uint64],
-    source: NDArray[np.int64],
-) -> tuple[Update, dict[str, int]]:
-    """Rewrite the source's columns for the fragments with matched rows.
-
-    Parameters
-    ----------
-    fits
-        The columns of the source, as the dataset has them.
-    rows
-        The source.
-    addresses, source
-        Matched pairs: address of a row of the dataset, position of a row of the source; shape
-        ``(pairs,)``.
-
-    Raises
-    ------
-    OptionError
-        The merge does more than update, or the source has no column to replace, or all columns.
-    """
-    schema = dataset.manifest.schema
-    names = [name for name in fits.names if name not in clauses.on]
-    faults = [
-        reason
-        for reason, applies in (
-            ("it has other clauses than an update of matched rows", not _only_updates(clauses)),
-            ("the source covers every column", len(fits.names) == len(schema.names)),
-            ("the source has no column but the keys", not names),
-            ("files of format 0.1 cannot be split", dataset.manifest.data_format == LEGACY),
-            ("the source has a blob column", any(map(is_blob, fits.fields))),
-        )
-        if applies
-    ]
-    if faults:
-        raise OptionError(
-            "write_mode 'rewrite_columns' cannot express this merge insert: "
-            f"{'; '.join(faults)}. Leave the mode out, or choose 'rewrite_rows'."
-        )
-    operation = replace_in_fragments(dataset, fits.project(names), rows, addresses, source)
-    counts = {"num_inserted_rows": 0, "num_updated_rows": len(source), "num_deleted_rows": 0}
-    return operation, counts
-
-
 def replace_in_fragments(
     dataset: OpenedVersion,
     columns: LanceSchema,
@@ -484,10 +436,6 @@ def replace_in_fragments(
         columns=True,
         changed_offsets=changed,
     )
-
-
-def _only_updates(clauses: MergeClauses) -> bool:
-    return clauses.update and not (clauses.insert or clauses.delete or clauses.delete_by_source)
 
 
 _KEY_BYTES: Final = 96
@@ -597,7 +545,30 @@ class _Merge:
             addresses.append(block.changed.addresses)
             source.append(block.changed.source + block.start)
         pairs = np.concatenate(addresses), np.concatenate(source)
-        return replace_matched(self.dataset, self.clauses, self.fits, self.rows, *pairs)
+        names = [name for name in self.fits.names if name not in self.clauses.on]
+        self._refuse_columns(names)
+        columns = self.fits.project(names)
+        operation = replace_in_fragments(self.dataset, columns, self.rows, *pairs)
+        return operation, {**self._counts(0), "num_updated_rows": len(pairs[1])}
+
+    def _refuse_columns(self, names: Sequence[str]) -> None:
+        """Refuse a merge that does more than set some columns of matched rows."""
+        clauses, fits = self.clauses, self.fits
+        more = not clauses.update or clauses.insert or clauses.delete or clauses.delete_by_source
+        schema, stored = self.dataset.manifest.schema, self.dataset.manifest.data_format
+        reasons = {
+            "it has other clauses than an update of matched rows": more,
+            "the source covers every column": len(fits.names) == len(schema.names),
+            "the source has no column but the keys": not names,
+            "files of format 0.1 cannot be split": stored == LEGACY,
+            "the source has a blob column": any(map(is_blob, fits.fields)),
+        }
+        faults = [reason for reason, applies in reasons.items() if applies]
+        if faults:
+            raise OptionError(
+                "write_mode 'rewrite_columns' cannot express this merge insert: "
+                f"{'; '.join(faults)}. Leave the mode out, or choose 'rewrite_rows'."
+            )
 
     def _counts(self, unmatched: int) -> dict[str, int]:
         clauses = self.clauses

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.indexing.task import IndexTask
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
@@ -803,6 +804,22 @@ class TableMaintenance(TableHandle):
 # --- Indices of a table, built by tasks -------------------------------------------------
 
 
+def build_index(
+    opened: OpenedVersion, job: Job, task: IndexTask, *, replaces: bool, segments: int | None
+) -> tuple[Manifest, None]:
+    """Build and commit an index over all fragments; ``task`` is what one process would do."""
+    manifest = opened.manifest
+    if not replaces and any(entry.name == task.name for entry in manifest.indices):
+        raise IndexExistsError(
+            f"Index name {task.name!r} already exists: choose another name, or set replace=True"
+        )
+    if segments is not None:
+        integer(1).check("segments", segments)
+    built = build_segments(opened, job.runner, task, segments)
+    counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
+    return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
+
+
 class TableIndices(TableHandle):
     """The methods of ``LanceTable`` for indices."""
 
@@ -871,18 +888,8 @@ class TableIndices(TableHandle):
         }
 
         def build(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
-            task, manifest = vector_task(opened, arguments), opened.manifest
-            if not replace and any(entry.name == task.name for entry in manifest.indices):
-                raise IndexExistsError(
-                    f"Index name {task.name!r} already exists: choose another name, or set "
-                    "replace=True"
-                )
-            if segments is not None:
-                integer(1).check("segments", segments)
-            built = build_segments(opened, job.runner, task, segments)
-            counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
-            made = commit_segments(opened, task.name, task.column, built, job=job, counts=counts)
-            return made, None
+            task = vector_task(opened, arguments)
+            return build_index(opened, job, task, replaces=replace, segments=segments)
 
         return SparkJob.of(self._spark, job_id).change(self._dataset, build)
 

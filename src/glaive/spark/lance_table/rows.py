@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
+    from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
 
@@ -424,6 +425,13 @@ def update_from(
     task = ReplaceColumns(opened.manifest.version, tuple(names))
     runner: Any = job.runner  # that of a session
     parts: list[ReplacedColumns] = runner.run_on_rows(opened, rows, task)
+    return commit_replaced(opened, columns, parts, job), None
+
+
+def commit_replaced(
+    opened: OpenedVersion, columns: LanceSchema, parts: Sequence[ReplacedColumns], job: Job
+) -> Manifest:
+    """Commit what tasks wrote in place of columns."""
     operation = Update(
         updated=FragmentList.joined(part.updated for part in parts),
         fields_modified=tuple(sorted(field.id for field in columns.walk())),
@@ -431,7 +439,7 @@ def update_from(
         changed_offsets=joined_offsets(part.changed for part in parts),
     )
     properties = job.recording(num_updated_rows=sum(part.count for part in parts))
-    return commit_operation(opened, operation, properties=properties, once=job.once), None
+    return commit_operation(opened, operation, properties=properties, once=job.once)
 
 
 def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> list[str]:
