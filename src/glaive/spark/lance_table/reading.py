@@ -32,6 +32,7 @@ from glaive.errors import (
 )
 from glaive.format.paths import data_file_path, deletion_file_path
 from glaive.ingestion.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
+from glaive.ingestion.plan import parse_columns
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.options import integer, shows
@@ -66,61 +67,30 @@ if TYPE_CHECKING:
 _FILE_ROWS: Final = 1024
 """Files that are described as Python's values at a time."""
 
-_TIME: Final = pa.timestamp("us", "UTC")
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 
-_DETAIL: Final[dict[str, pa.DataType]] = {
-    "uri": pa.string(),
-    "version": pa.int64(),
-    "branch": pa.string(),
-    "timestamp": _TIME,
-    "num_rows": pa.int64(),
-    "num_deleted_rows": pa.int64(),
-    "num_fragments": pa.int64(),
-    "num_files": pa.int64(),
-    "size_in_bytes": pa.int64(),
-    "data_storage_version": pa.string(),
-    "stable_row_ids": pa.bool_(),
-    "config": _STRINGS,
-}
-_HISTORY: Final[dict[str, pa.DataType]] = {
-    "version": pa.int64(),
-    "timestamp": _TIME,
-    "operation": pa.string(),
-    "read_version": pa.int64(),
-    "job_id": pa.string(),
-    "counts": pa.map_(pa.string(), pa.int64()),
-    "properties": _STRINGS,
-}
-_FRAGMENTS: Final[dict[str, pa.DataType]] = {
-    "fragment_id": pa.int64(),
-    "num_rows": pa.int64(),
-    "num_deleted_rows": pa.int64(),
-}
-_FILES: Final[dict[str, pa.DataType]] = {
-    "fragment_id": pa.int64(),
-    "path": pa.string(),
-    "kind": pa.string(),
-    "size_in_bytes": pa.int64(),
-    "format_version": pa.string(),
-    "field_ids": pa.list_(pa.int32()),
-    "base_id": pa.int64(),
-}
-_INDICES: Final[dict[str, pa.DataType]] = {
-    "name": pa.string(),
-    "kind": pa.string(),
-    "columns": pa.list_(pa.string()),
-    "num_rows_indexed": pa.int64(),
-    "num_rows_not_indexed": pa.int64(),
-    "num_segments": pa.int64(),
-    "size_in_bytes": pa.int64(),
-}
-_REFS: Final[dict[str, pa.DataType]] = {
-    "name": pa.string(),
-    "kind": pa.string(),
-    "version": pa.int64(),
-    "branch": pa.string(),
-}
+_DETAIL: Final = parse_columns(
+    "uri string, version bigint, branch string, timestamp timestamp, num_rows bigint, "
+    "num_deleted_rows bigint, num_fragments bigint, num_files bigint, size_in_bytes bigint, "
+    "data_storage_version string, stable_row_ids boolean"
+).append(pa.field("config", _STRINGS))
+_HISTORY: Final = (
+    parse_columns(
+        "version bigint, timestamp timestamp, operation string, read_version bigint, job_id string"
+    )
+    .append(pa.field("counts", pa.map_(pa.string(), pa.int64())))
+    .append(pa.field("properties", _STRINGS))
+)
+_FRAGMENTS: Final = parse_columns("fragment_id bigint, num_rows bigint, num_deleted_rows bigint")
+_FILES: Final = parse_columns(
+    "fragment_id bigint, path string, kind string, size_in_bytes bigint, format_version string, "
+    "field_ids array<int>, base_id bigint"
+)
+_INDICES: Final = parse_columns(
+    "name string, kind string, columns array<string>, num_rows_indexed bigint, "
+    "num_rows_not_indexed bigint, num_segments bigint, size_in_bytes bigint"
+)
+_REFS: Final = parse_columns("name string, kind string, version bigint, branch string")
 
 
 class TableDescription(TableHandle):
@@ -160,7 +130,7 @@ class TableDescription(TableHandle):
             "stable_row_ids": dataset.has_stable_row_ids,
             "config": list(dataset.config().items()),
         }
-        return self._described(pa.Table.from_pylist([row], pa.schema(_DETAIL)))
+        return self._described(pa.Table.from_pylist([row], _DETAIL))
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The versions, the newest first.
@@ -180,14 +150,14 @@ class TableDescription(TableHandle):
         if limit is not None:
             integer(1).check("limit", limit)
         rows = list(_history(self._latest(), limit))
-        return self._described(pa.Table.from_pylist(rows, pa.schema(_HISTORY)))
+        return self._described(pa.Table.from_pylist(rows, _HISTORY))
 
     def fragments(self) -> DataFrame:
         """The fragments: ``fragment_id``, ``num_rows`` (live), ``num_deleted_rows``."""
         dataset = self._latest()
         live = dataset.snapshot.live_counts.astype(np.int64)
         ids, physical = dataset.manifest.fragment_ids, dataset.manifest.physical_rows
-        return self._described(pa.table([ids, live, physical - live], schema=pa.schema(_FRAGMENTS)))
+        return self._described(pa.table([ids, live, physical - live], schema=_FRAGMENTS))
 
     def files(self) -> DataFrame:
         """The data and deletion files of the newest version, with fragment and size."""
@@ -209,7 +179,7 @@ class TableDescription(TableHandle):
             }
             for index in dataset.describe_indices()
         ]
-        return self._described(pa.Table.from_pylist(rows, pa.schema(_INDICES)))
+        return self._described(pa.Table.from_pylist(rows, _INDICES))
 
     def refs(self) -> DataFrame:
         """Tags and branches: ``name``, ``kind`` (``tag`` or ``branch``), ``version``, ``branch``.
@@ -233,7 +203,7 @@ class TableDescription(TableHandle):
         ]
         for row in rows:
             row["branch"] = row["branch"] or "main"
-        return self._described(pa.Table.from_pylist(rows, pa.schema(_REFS)))
+        return self._described(pa.Table.from_pylist(rows, _REFS))
 
 
 def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any]]:
@@ -256,7 +226,7 @@ def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any
 
 def files_table(manifest: Manifest) -> pa.Table:
     """The rows of :meth:`TableDescription.files`."""
-    rows, schema = _files(manifest), pa.schema(_FILES)
+    rows, schema = _files(manifest), _FILES
     # Some at a time: as Python's values they take several times the memory.
     parts = iter(lambda: list(islice(rows, _FILE_ROWS)), [])
     return pa.Table.from_batches((pa.RecordBatch.from_pylist(one, schema) for one in parts), schema)
