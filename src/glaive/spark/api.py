@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from py4j.java_gateway import JavaClass
 
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.format.field import quoted_name
-from glaive.options import shows
+from glaive.options import TypedDict, shows
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.frame import frame_bytes, open_dataset, pinned
 from glaive.spark.launch import register
@@ -93,31 +93,35 @@ UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2
 """Units of sizes in settings of Spark."""
 
 
-def read(  # noqa: PLR0913  # one keyword for each option
-    spark: SparkSession,
-    uri: str | os.PathLike[str],
-    *,
-    columns: Sequence[str] | Mapping[str, str] | None = None,
-    filter: str | None = None,  # the name that scans have for it
-    push_filters: bool = False,
-    version: int | None = None,
-    branch: str | None = None,
-    tag: str | None = None,
-    asof: datetime | str | None = None,
-    limit: int | None = None,
-    order_by: str | Sequence[Any] | None = None,
-    nearest: Mapping[str, Any] | None = None,
-    full_text_query: str | Mapping[str, Any] | None = None,
-    with_row_id: bool = False,
-    with_row_address: bool = False,
-    batch_size: int | None = None,
-    blobs: Literal["descriptor", "bytes"] = "descriptor",
-    split_bytes: int | None = None,
-    parallelism: int | None = None,
-    allow_truncation: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    allow_external_blobs: bool | Sequence[str] | None = None,
+class ReadKeywords(TypedDict, total=False):
+    """Options of :func:`read`."""
+
+    columns: Sequence[str] | Mapping[str, str] | None
+    filter: str | None
+    push_filters: bool
+    version: int | None
+    branch: str | None
+    tag: str | None
+    asof: datetime | str | None
+    limit: int | None
+    order_by: str | Sequence[Any] | None
+    nearest: Mapping[str, Any] | None
+    full_text_query: str | Mapping[str, Any] | None
+    with_row_id: bool
+    with_row_address: bool
+    batch_size: int | None
+    blobs: Literal["descriptor", "bytes"]
+    split_bytes: int | None
+    parallelism: int | None
+    allow_truncation: bool
+    storage_options: Mapping[str, str] | None
+    base_store_params: Mapping[str, Mapping[str, str]] | None
+    allow_external_blobs: bool | Sequence[str] | None
+
+
+@shows(ReadKeywords, Options, order_by=None)
+def read(
+    spark: SparkSession, uri: str | os.PathLike[str], **options: Unpack[ReadKeywords]
 ) -> DataFrame:
     """Return a frame over one version of a dataset.
 
@@ -195,51 +199,33 @@ def read(  # noqa: PLR0913  # one keyword for each option
     >>> flights = glaive.spark.read(spark, "flights.lance", columns=["carrier", "dep_delay"])
     >>> flights.groupBy("carrier").avg("dep_delay").show()
     """
-    uri = absolute(uri)
-    if parallelism is None:
-        parallelism = cluster_cores(spark)
-    options = spark_texts(
-        {
-            "columns": columns,
-            "filter": filter,
-            "push_filters": push_filters or None,
-            "version": version,
-            "branch": branch,
-            "tag": tag,
-            "asof": asof,
-            "limit": limit,
-            "order_by": order_by,
-            "nearest": nearest,
-            "full_text_query": full_text_query,
-            "blobs": None if blobs == "descriptor" else blobs,
-            "with_row_id": with_row_id or None,
-            "with_row_address": with_row_address or None,
-            "batch_size": batch_size,
-            "split_bytes": split_bytes,
-            "parallelism": parallelism,
-            "allow_truncation": allow_truncation or None,
-            "storage": storage_options,
-            "base_store_params": base_store_params,
-            "allow_external_blobs": allow_external_blobs,
-        }
-    )
-
+    place = absolute(uri)
+    if options.get("parallelism") is None:
+        options["parallelism"] = cluster_cores(spark)
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
-    checked = from_spark(options | {"path": uri})
-    dataset = open_dataset(checked)
-    size = frame_bytes(dataset, checked)
-    at = pinned(checked, dataset)
-    options = {key: text for key, text in options.items() if key not in ("tag", "asof")}
-    options |= spark_texts({"version": at.version, "branch": at.branch})
-    refuse_no_texts({"path": uri, **options})
+    texts, checked, dataset = _pinned_texts(place, options)
     register(spark)
-    if push_filters:
+    if checked.push_filters:
         spark.conf.set(PUSHDOWN, "true")
     with as_glaive_errors():
-        frame = spark.read.format("lance").options(**options).load(uri)
-    if size > _broadcast_bytes(spark):
+        frame = spark.read.format("lance").options(**texts).load(place)
+    if frame_bytes(dataset, checked) > _broadcast_bytes(spark):
         return frame
     return marked_small(frame, has_jvm=not is_connect(spark))
+
+
+def _pinned_texts(
+    uri: str, options: Mapping[str, object]
+) -> tuple[dict[str, str], Options, LanceDataset]:
+    """Options as texts that name the version which is there now; parsed; and that version."""
+    texts = spark_texts(options)
+    checked = from_spark(texts | {"path": uri})
+    dataset = open_dataset(checked)
+    at = pinned(checked, dataset)
+    texts = {key: text for key, text in texts.items() if key not in ("tag", "asof")}
+    texts |= spark_texts({"version": at.version, "branch": at.branch})
+    refuse_no_texts({"path": uri, **texts})
+    return texts, checked, dataset
 
 
 @shows(Options, Options, leave_out=["uri", "storage", "identity"])
@@ -269,16 +255,13 @@ def register_view(
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
-    strings = spark_texts(options) | {"path": absolute(uri)}
-    checked = from_spark(strings)
-    at = pinned(checked, open_dataset(checked))
-    strings = {key: text for key, text in strings.items() if key not in ("tag", "asof")}
-    strings |= spark_texts({"version": at.version, "branch": at.branch})
+    place = absolute(uri)
+    strings = _pinned_texts(place, options)[0] | {"path": place}
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     if "${" in name:  # nothing stands for it within a name
         raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
-    refuse_no_texts({**strings, "name of the view": name})
+    refuse_no_texts({"name of the view": name})
     view = quoted_name(name)
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
