@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 from uuid import uuid4
 
 from pyspark.sql.types import ArrayType
@@ -19,7 +19,7 @@ from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import exists_already
 from glaive.errors import DatasetExistsError, JobError
 from glaive.format.field import quoted_name
-from glaive.options import one_of
+from glaive.options import TypedDict, one_of, shows
 from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.cast import unscaled_frame
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
@@ -217,30 +217,36 @@ def _of_message(relation: Any) -> Iterator[Options]:
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
 
-def write(  # noqa: PLR0913  # one keyword for each option
+class FrameKeywords(TypedDict, total=False):
+    """Options of :func:`write`."""
+
+    branch: str | None
+    cluster_by: Sequence[str] | None
+    merge_schema: bool
+    overwrite_schema: bool
+    replace_where: str | None
+    expected_version: int | None
+    txn: tuple[str, int] | None
+    job_id: str | None
+    vector_columns: Mapping[str, int | str] | Sequence[str] | None
+    blob_columns: Sequence[str] | None
+    arrow_schema: pa.Schema | None
+    strict_nullability: bool
+    max_rows_per_file: int | None
+    max_bytes_per_file: int | None
+    encoding_options: Mapping[str, Mapping[str, object]] | None
+    data_storage_version: str | None
+    enable_stable_row_ids: bool | None
+    allow_truncation: bool
+    storage_options: Mapping[str, str] | None
+
+
+@shows(FrameKeywords, Options, vector_columns=None, blob_columns=None)
+def write(
     frame: DataFrame,
     uri: str | os.PathLike[str],
     mode: SaveMode = "errorifexists",
-    *,
-    branch: str | None = None,
-    cluster_by: Sequence[str] | None = None,
-    merge_schema: bool = False,
-    overwrite_schema: bool = True,
-    replace_where: str | None = None,
-    expected_version: int | None = None,
-    txn: tuple[str, int] | None = None,
-    job_id: str | None = None,
-    vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
-    blob_columns: Sequence[str] | None = None,
-    arrow_schema: pa.Schema | None = None,
-    strict_nullability: bool = False,
-    max_rows_per_file: int | None = None,
-    max_bytes_per_file: int | None = None,
-    encoding_options: Mapping[str, Mapping[str, object]] | None = None,
-    data_storage_version: str | None = None,
-    enable_stable_row_ids: bool | None = None,
-    allow_truncation: bool = False,
-    storage_options: Mapping[str, str] | None = None,
+    **options: Unpack[FrameKeywords],
 ) -> int:
     """Write a frame as one new version of a dataset, and return its number.
 
@@ -333,44 +339,26 @@ def write(  # noqa: PLR0913  # one keyword for each option
     2
     """
     one_of(*get_args(SaveMode)).check("mode", mode)
-    uri = absolute(uri)
-    if isinstance(vector_columns, Mapping):
-        vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
-    if expected_version is None and mode == "overwrite":
-        expected_version = _version_read(frame, uri, branch, storage_options)
-    creating = mode in ("errorifexists", "ignore")
-    job = str(uuid4()) if job_id is None else job_id
-    transaction = given_transaction(txn)
-    options = spark_texts(
-        {
-            "branch": branch,
-            "merge_schema": merge_schema or None,
-            "overwrite_schema": None if overwrite_schema else False,
-            "replace_where": replace_where,
-            "expected_version": expected_version,
-            "txn_app_id": None if transaction is None else transaction.app_id,
-            "txn_version": None if transaction is None else transaction.version,
-            "vector_columns": vector_columns or None,
-            "blob_columns": blob_columns or None,
-            "column_types": _types_read(frame) if arrow_schema is None else None,
-            "arrow_schema": arrow_schema,
-            "strict_nullability": strict_nullability or None,
-            "max_rows_per_file": max_rows_per_file,
-            "max_bytes_per_file": max_bytes_per_file,
-            "encoding_options": encoding_options or None,
-            "data_storage_version": data_storage_version,
-            "enable_stable_row_ids": enable_stable_row_ids,
-            "allow_truncation": allow_truncation or None,
-            "must_not_exist": creating or None,
-            "case_sensitive": is_set(frame.sparkSession, CASE_SENSITIVE) or None,
-            "job": job,
-            "job_id": job_id,
-            "storage": storage_options,
-        }
-    )
-
-    checked = from_spark(options | {"path": uri})
-    refuse_no_texts({"path": uri, **options})
+    given: dict[str, Any] = dict(options)
+    place, job_id = absolute(uri), given.get("job_id")
+    cluster_by = given.pop("cluster_by", None)
+    transaction = given_transaction(given.pop("txn", None))
+    vectors = given.get("vector_columns")
+    if isinstance(vectors, Mapping):
+        given["vector_columns"] = [f"{name}:{form}" for name, form in vectors.items()]
+    if given.get("expected_version") is None and mode == "overwrite":
+        storage = given.get("storage_options")
+        given["expected_version"] = _version_read(frame, place, given.get("branch"), storage)
+    if given.get("arrow_schema") is None:
+        given["column_types"] = _types_read(frame)
+    if transaction is not None:
+        given |= {"txn_app_id": transaction.app_id, "txn_version": transaction.version}
+    given["must_not_exist"] = mode in ("errorifexists", "ignore")
+    given["case_sensitive"] = is_set(frame.sparkSession, CASE_SENSITIVE)
+    given["job"] = job = str(uuid4()) if job_id is None else job_id
+    texts = spark_texts(given)
+    checked = from_spark(texts | {"path": place})
+    refuse_no_texts({"path": place, **texts})
     base = open_target(checked)[1]
     if base is not None:
         done = _made_before(checked, base, mode, None if job_id is None else job)
@@ -380,9 +368,9 @@ def write(  # noqa: PLR0913  # one keyword for each option
     if cluster_by:
         frame = _clustered(frame, cluster_by)
     before = 0 if base is None else base.version
-    named = naming_job(job, uri, named=job_id is not None, made="No version has it")
+    named = naming_job(job, place, named=job_id is not None, made="No version has it")
     with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
-        _save(frame, uri, options, mode)
+        _save(frame, place, texts, mode)
     made = _made_by(job, checked, before)
     return _newest(checked) if made is None else made
 
