@@ -46,28 +46,22 @@ TRACEBACK = "Traceback (most recent call last)"
 LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\)(?: \((.+?)\))?: (.+)")
 """A task that failed too often: where its last attempt ran, and why that ended."""
 
-STOPPED = re.compile(
+ENDED = re.compile(
     r"(?:Job \d+ cancelled because )?SparkContext was shut down|on a stopped SparkContext"
     r"|Master removed our application[^\n]*"
+    r"|\[(?:INVALID_HANDLE\.SESSION_\w+|NO_ACTIVE_SESSION)\][^\n]*|Cannot invoke RPC[^\n]*"
+    r"|Python worker exited unexpectedly|Checkpoint block \S+ not found"
 )
-"""The session ended while the job ran."""
+"""The session ended while the job ran, or the server of Spark Connect does not have it any more;
+the process ended in which Spark commits what a source has written; or rows are lost of which the
+cluster kept the only copy: they are not computed once more.
+"""
 
 UNREACHABLE = re.compile(r"StatusCode\.UNAVAILABLE")
 """The server of Spark Connect does not answer, though it was asked for some minutes."""
 
-CLOSED = re.compile(
-    r"\[(?:INVALID_HANDLE\.SESSION_\w+|NO_ACTIVE_SESSION)\][^\n]*|Cannot invoke RPC[^\n]*"
-)
-"""The server of Spark Connect does not have the session any more, or it was closed here."""
-
-CRASHED = re.compile("Python worker exited unexpectedly")
-"""Without a task: the process in which Spark commits what a source has written."""
-
 ALL_CRASHED = re.compile(r"java\.io\.IOException\)?:? (?:Stream closed|Broken pipe)")
 """The same, and the process that starts such ones: Spark writes to it which of them may end."""
-
-LOST_ROWS = re.compile(r"Checkpoint block \S+ not found")
-"""Rows of which the cluster kept the only copy: they are not computed once more."""
 
 LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
 
@@ -188,9 +182,8 @@ def _lost(text: str) -> str | None:
         return "the server of Spark Connect does not answer, and may still go on with it"
     if ALL_CRASHED.search(text):
         return "the processes of its Python exited unexpectedly"
-    reasons = (STOPPED, CLOSED, CRASHED, LOST_ROWS)
-    stopped = next(filter(None, (reason.search(text) for reason in reasons)), None)
-    return None if stopped is None else stopped[0].strip().rstrip(".")
+    ended = ENDED.search(text)
+    return None if ended is None else ended[0].strip().rstrip(".")
 
 
 def _malformed(text: str) -> SchemaError | None:
