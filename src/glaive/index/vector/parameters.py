@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError, IndexKindError, OptionError, OptionRangeError
+from glaive.errors import CorruptFileError, IndexKindError, OptionError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
 from glaive.index.protocol import PARAMETERS, IndexSource
@@ -46,7 +46,8 @@ from glaive.index.vector.storage import (
     single_precision,
 )
 from glaive.kernels.distances import METRICS
-from glaive.types import Float32s
+from glaive.options import integer
+from glaive.types import Float32s, integer_of
 
 CODES: Final = ("FLAT", "SQ", "PQ", "RQ")
 KINDS: Final = (
@@ -165,20 +166,15 @@ class _Reader:
     def take(self, name: str, default: Any = None) -> Any:
         return self._left.pop(name, default)
 
-    def integer(
-        self, name: str, default: int | None, least: int = 1, most: float = float("inf")
-    ) -> Any:
+    def integer(self, name: str, default: int | None = None) -> Any:
         value = self.take(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if value is None or (_is_integer(value) and least <= value <= most):
-            return None if value is None else int(value)
-        said = ""
-        if name == "num_partitions" and not _is_integer(value):
-            said = f"num_partitions must be int, got {type(value)}: "
-        kind = OptionRangeError if _is_integer(value) else OptionError
-        rest = "on" if most == float("inf") else f"to {most}"
-        raise kind(f"{said}{name}: expected an integer from {least} {rest}, found {value!r}")
+        if name == "num_partitions" and value is not None and integer_of(value) is None:
+            raise OptionError(
+                f"num_partitions must be int, got {type(value)}: {name}: found {value!r:.80}"
+            )
+        return None if value is None else _INTEGERS[name].check(name, value)
 
     def end(self, kind: str) -> None:
         unknown = sorted(self._left.keys() - PARAMETERS)
@@ -186,8 +182,12 @@ class _Reader:
             raise OptionError(f"{', '.join(unknown)}: no such parameter of {kind}")
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+_INTEGERS: Final = {
+    "num_bits": integer(), "num_partitions": integer(1), "num_sub_vectors": integer(1),
+    "target_partition_size": integer(1, 2**64 - 1), "sample_rate": integer(1),
+    "max_iters": integer(1), "max_level": integer(1, 64), "m": integer(4, 1024),
+    "ef_construction": integer(1, 65_536),
+}  # fmt: skip
 
 
 def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> VectorParameters:
@@ -207,7 +207,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     codes = kind.rpartition("_")[2]
     if column.metric == "hamming" and codes != "FLAT":
         raise OptionError(f"metric: {kind} has no codes for hamming; use IVF_FLAT or IVF_HNSW_FLAT")
-    bits = reader.integer("num_bits", _DEFAULT_BITS[codes], least=0)
+    bits = reader.integer("num_bits", _DEFAULT_BITS[codes])
     if codes in _BITS and bits not in _BITS[codes]:
         raise OptionError(
             f"num_bits: {kind} has codes of {_named(_BITS[codes])} bits, found {bits}"
@@ -223,7 +223,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         # pylance's searches multiply the matrix with queries of the column's own type.
         raise OptionError(f"rotation_type: matrix is for columns of float, found {column.kind}")
     centroids = _centroids(reader, column)
-    num_partitions = reader.integer("num_partitions", None)
+    num_partitions = reader.integer("num_partitions")
     if centroids is not None and num_partitions not in (None, len(centroids)):
         raise OptionError(
             f"Ivf centroids has {len(centroids)} clusters, but num_partitions={num_partitions}: "
@@ -244,7 +244,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     signs = _signs(reader.take("rabitq_model"), kind, bits, column)
     checked = VectorParameters(
         kind=kind, column=column, num_partitions=num_partitions,
-        target_partition_size=reader.integer("target_partition_size", None, most=2**64 - 1),
+        target_partition_size=reader.integer("target_partition_size"),
         num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
         max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
         bounds=bounds, partitions=partitions, rotation=rotation, signs=signs,
@@ -300,22 +300,15 @@ def _named(numbers: tuple[int, ...]) -> str:
 
 
 def _graph(reader: _Reader) -> GraphParameters:
-    graph = GraphParameters(
+    return GraphParameters(
         max_level=reader.integer("max_level", 7),
-        neighbors=reader.integer("m", 20, least=4),
+        neighbors=reader.integer("m", 20),
         candidates=reader.integer("ef_construction", 150),
     )
-    for name, value, most in (
-        ("max_level", graph.max_level, 64), ("m", graph.neighbors, 1024),
-        ("ef_construction", graph.candidates, 65_536),
-    ):  # fmt: skip
-        if value > most:
-            raise OptionError(f"{name}: expected at most {most}, found {value}")
-    return graph
 
 
 def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
-    parts = reader.integer("num_sub_vectors", None)
+    parts = reader.integer("num_sub_vectors")
     if parts is None:
         raise OptionError(
             "num_partitions and num_sub_vectors are required for IVF_PQ: give num_sub_vectors, for "
