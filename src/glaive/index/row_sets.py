@@ -915,6 +915,11 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
     return RowSet.union([rows, RowSet.of_ranges(first, first + np.uint64(2**32 - 1))])
 
 
+def row_set_in(data: bytes | None, where: object, stored: int) -> RowSet | None:
+    """The rows of one stored set, if it is there; see :func:`row_set_of`."""
+    return None if data is None else row_set_of(pa.array([data], pa.binary()), where, stored)
+
+
 _SETS_AT_ONCE, _BITMAPS_AT_ONCE = 1 << 12, 1 << 12
 """Sets, and bitmaps of different fragments, that are objects of Python at once."""
 

@@ -348,6 +348,10 @@ class IndexFile:
     def _bound(self) -> dict[tuple[str, ...], BoundColumns]:
         return {}
 
+    def named_buffer(self, key: str) -> bytes | None:
+        """The buffer whose number is in the metadata under a key; None if there is none."""
+        return self.buffer(self.number(key)).to_pybytes() if key in self.metadata else None
+
     def buffer(self, number: int) -> pa.Buffer:
         """A global buffer; number 0 is the schema.
 

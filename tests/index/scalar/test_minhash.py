@@ -120,8 +120,8 @@ def test_a_band_of_a_text_that_is_not_there_is_damage(tmp_path: Path) -> None:
         glaive.dataset(path).to_table(nearest=MinHashQuery("one two three", "x"))
     dataset = glaive.dataset(path)
     dataset.delete("x = 'four five six'")
-    with pytest.raises(CorruptFileError, match="document of a band: expected a number below 3"):
-        dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+    dataset.optimize.compact_files(materialize_deletions_threshold=0.0)  # makes the bands again
+    assert dataset.to_table(nearest=MinHashQuery("one two three", "x")).num_rows
 
 
 def test_a_number_of_texts_other_than_that_of_signatures_is_damage(tmp_path: Path) -> None:

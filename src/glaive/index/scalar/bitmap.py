@@ -42,6 +42,7 @@ from glaive.index.row_sets import (
     RowNumbers,
     RowSet,
     SetFormat,
+    row_set_in,
     row_set_of,
     rows_per_byte,
 )
@@ -362,6 +363,17 @@ def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Itera
         first = last
 
 
+def remapped(
+    file: IndexFile, names: Sequence[str], form: SetFormat, address_map: AddressMap
+) -> Iterator[tuple[pa.ChunkedArray, list[bytes]]]:
+    """Keys of a file, and their sets with new addresses, some at a time."""
+    limit = RowLimit(address_map, file.path)
+    for rows in file.windows(names, KEYS_AT_ONCE):
+        file.check_present(rows[names[1]])
+        stored: Any = rows[names[1]].to_pylist()
+        yield rows[names[0]], form.remap(stored, address_map, file.path, limit)
+
+
 def write_keys(
     out: SegmentWriter,
     kind: pa.DataType,
@@ -519,19 +531,17 @@ class Bitmap(IndexKind):
             # A few bytes can stand for many equal keys, which are not rebuilt one by one.
             KeySets.open(lookup)
         file = out.create(LOOKUP, schema.with_metadata(lookup.schema.metadata))
-        for key, data in _nulls(lookup, address_map).items():
-            file.add_metadata({key: str(file.add_buffer(data))})
-        count, has_null, limit = 0, False, RowLimit(address_map, lookup.path)
-        for rows in lookup.windows(["keys", "bitmaps"], KEYS_AT_ONCE):
-            lookup.check_present(rows["bitmaps"])
-            sets: Any = rows["bitmaps"].to_pylist()
-            remapped = ROWSETS.remap(sets, address_map, lookup.path, limit)
-            surviving = np.flatnonzero([any(row_set[:4]) for row_set in remapped])
-            keys = rows["keys"] if len(surviving) == len(remapped) else rows["keys"].take(surviving)
-            bitmaps = pa.chunked_array([pa.array([remapped[at] for at in surviving], pa.binary())])
-            file.write(pa.table([keys, bitmaps], schema=schema))
-            count, has_null = count + len(surviving), has_null or bool(keys.null_count)
         metadata = {key: value for key, value in lookup.metadata.items() if key != NULLS}
+        if (data := lookup.named_buffer(NULLS)) is not None:
+            (nulls,) = ROWSETS.remap([data], address_map, lookup.path)
+            metadata[NULLS] = str(file.add_buffer(nulls))
+        count, has_null = 0, False
+        for keys, sets in remapped(lookup, schema.names, ROWSETS, address_map):
+            surviving = np.flatnonzero([any(row_set[:4]) for row_set in sets])
+            kept = keys if len(surviving) == len(sets) else keys.take(surviving)
+            bitmaps = pa.chunked_array([pa.array([sets[at] for at in surviving], pa.binary())])
+            file.write(pa.table([kept, bitmaps], schema=schema))
+            count, has_null = count + len(surviving), has_null or bool(kept.null_count)
         if has_null or STATS in metadata:  # else a reader knows no nulls
             metadata[STATS] = f'{{"num_bitmaps":{count}}}'
         file.add_metadata(metadata)
@@ -612,7 +622,8 @@ class LabelList(Bitmap):
     def open(self, segment: Segment) -> ScalarIndex:
         """Read the items, the rows of null lists, and the sets if they are small."""
         lookup = segment.open(LOOKUP)
-        return OpenedLabelList(KeySets.open(lookup, segment.keep), _null_lists(lookup))
+        nulls = row_set_in(lookup.named_buffer(NULLS), lookup.path, lookup.size)
+        return OpenedLabelList(KeySets.open(lookup, segment.keep), nulls)
 
     _details: ClassVar[str] = "/lance.table.LabelListIndexDetails"
 
@@ -634,12 +645,12 @@ class LabelList(Bitmap):
 
     def _null_set(self, keys: KeySets) -> bytes:
         """Return the rows of null lists of a segment, encoded."""
-        file = keys.file
-        if NULLS not in file.metadata:
+        data = keys.file.named_buffer(NULLS)
+        if data is None:
             raise UnsupportedFeatureError(
-                f"{file.path}: an old writer did not say which lists are null: build it again"
+                f"{keys.file.path}: an old writer did not say which lists are null: build it again"
             )
-        return file.buffer(file.number(NULLS)).to_pybytes()
+        return data
 
 
 def _shared_type(opened: Sequence[KeySets]) -> pa.DataType:
@@ -648,20 +659,3 @@ def _shared_type(opened: Sequence[KeySets]) -> pa.DataType:
         if one.keys.type != shared:
             raise one.file.corrupt_column("keys", f"type {shared}", f"{one.keys.type}")
     return shared
-
-
-def _null_lists(lookup: IndexFile) -> RowSet | None:
-    """Rows with a null list, if the file says which."""
-    if NULLS not in lookup.metadata:
-        return None
-    data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
-    return row_set_of(pa.array([data], pa.binary()), lookup.path, lookup.size)
-
-
-def _nulls(lookup: IndexFile, address_map: AddressMap) -> dict[str, bytes]:
-    """The set of rows with a null list, if the file has one."""
-    if NULLS not in lookup.metadata:
-        return {}
-    data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
-    (null_rows,) = ROWSETS.remap([data], address_map, lookup.path)
-    return {NULLS: null_rows}

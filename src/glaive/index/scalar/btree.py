@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -85,22 +85,20 @@ class BTree(IndexKind):
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Rebuild the pages without deleted rows, and their bounds."""
-        lookup = _open_lookup(segment, "rebuild")
-        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
-        pages = _open_pages(segment)
+        lookup, pages = _open_lookup(segment, "rebuild"), _open_pages(segment)
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
-        bounds = _LookupBuilder(lookup.schema, per_page)
+
+        def surviving() -> Iterator[ValueBatch]:
+            for rows in pages.windows(["values", "ids"]):
+                pages.check_present(rows["ids"])
+                for batch in address_map.remap_rows(rows, "ids")[0].to_batches():
+                    yield ValueBatch(batch.column(0), as_numpy(batch.column(1)))
+
         fields = [pages.schema.field(name) for name in ("values", "ids")]
-        file = out.create(PAGES, pa.schema(fields).with_metadata(pages.schema.metadata))
-        for rows in pages.windows(["values", "ids"]):
-            pages.check_present(rows["ids"])
-            surviving, _ = address_map.remap_rows(rows, "ids")
-            file.write(surviving)
-            for values in surviving["values"].chunks:
-                bounds.add(values)
-        file.finish()
-        out.write(LOOKUP, bounds.table(), metadata=lookup.metadata)
+        schemas = pa.schema(fields).with_metadata(pages.schema.metadata), lookup.schema
+        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
+        _write(surviving(), schemas, per_page, lookup.metadata, out)
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedBTree:
@@ -155,7 +153,7 @@ class BTree(IndexKind):
 
         ``zone_size`` is the number of rows of a page, by default 4,096.
         """
-        from glaive.index.scalar.sorting import sorted_runs
+        from glaive.index.scalar.sorting import merged, sorted_runs
 
         segments, source = given.segments, given.source
         per_page = integer(given.parameters, _ZONE_SIZE, _PAGE_ROWS)
@@ -167,7 +165,9 @@ class BTree(IndexKind):
         elif source is not None:
             kind, version = _sortable_type(source.field), int(source.stable_row_ids)
         with sorted_runs(given.batches(), given.memory_limit) as new:
-            _write([*runs, *new], kind, per_page, given.memory_limit, out)
+            said = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
+            batches = merged([*runs, *new], given.memory_limit)
+            _write(batches, (_page_schema(kind), _lookup_schema(kind)), per_page, said, out)
         return BuiltSegment(_DETAILS, version=version)
 
 
@@ -288,23 +288,19 @@ class _StoredRun:
 
 
 def _write(
-    runs: Sequence[SortedRun],
-    kind: pa.DataType,
+    batches: Iterable[ValueBatch],
+    schemas: tuple[pa.Schema, pa.Schema],
     per_page: int,
-    memory_limit: int,
+    metadata: Mapping[str, str],
     out: SegmentWriter,
 ) -> None:
-    """Write the rows of some runs in order, and the bounds of their pages."""
-    from glaive.index.scalar.sorting import merged
-
-    schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
-    file = out.create(PAGES, schema)
-    lookup = _LookupBuilder(_lookup_schema(kind), per_page)
-    for values, rows in merged(runs, memory_limit):
-        file.write(pa.record_batch([values, pa.array(rows)], schema=schema))
+    """Write rows in order, and the bounds of their pages, to files with these columns."""
+    file = out.create(PAGES, schemas[0])
+    lookup = _LookupBuilder(schemas[1], per_page)
+    for values, rows in batches:
+        file.write(pa.record_batch([values, pa.array(rows)], schema=schemas[0]))
         lookup.add(values)
     file.finish()
-    metadata = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
     out.write(LOOKUP, lookup.table(), metadata=metadata)
 
 
@@ -350,6 +346,10 @@ class _LookupBuilder:
 
 def _joined(parts: list[Any], kind: Any) -> Any:
     return pa.chunked_array(parts, kind)
+
+
+def _page_schema(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
 
 
 def _lookup_schema(kind: pa.DataType) -> pa.Schema:

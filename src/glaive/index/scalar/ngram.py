@@ -34,12 +34,11 @@ from glaive.index.row_sets import (
     NO_ROWS,
     TREEMAPS,
     AddressMap,
-    RowLimit,
     RowSet,
     decode_treemap,
     rows_of_treemap,
 )
-from glaive.index.scalar.bitmap import KEYS_AT_ONCE, KeyBatch, grouped, merged_keys
+from glaive.index.scalar.bitmap import KeyBatch, grouped, merged_keys, remapped
 from glaive.index.scalar.sorting import sorted_runs
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
 from glaive.index.text.base_tokenizers import lower_case
@@ -266,15 +265,10 @@ class NGram(IndexKind):
         """Rebuild the sets; trigrams without surviving rows keep an empty set."""
         file = segment.open(POSTINGS)
         _check_columns(file)
-        names = ["tokens", "posting_list"]
-        schema = pa.schema([file.schema.field(name) for name in names])
+        schema = pa.schema([file.schema.field(name) for name in ("tokens", "posting_list")])
         rebuilt = out.create(POSTINGS, schema.with_metadata(file.schema.metadata))
-        limit = RowLimit(address_map, file.path)
-        for rows in file.windows(names, KEYS_AT_ONCE):
-            file.check_present(rows["posting_list"])
-            stored: Any = rows["posting_list"].to_pylist()
-            lists = pa.array(TREEMAPS.remap(stored, address_map, file.path, limit), pa.binary())
-            rebuilt.write(pa.table([rows["tokens"], lists], schema=schema))
+        for tokens, sets in remapped(file, schema.names, TREEMAPS, address_map):
+            rebuilt.write(pa.table([tokens, pa.array(sets, pa.binary())], schema=schema))
         rebuilt.finish()
         return RebuiltSegment()
 

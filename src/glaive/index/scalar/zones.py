@@ -41,7 +41,7 @@ from glaive.index.protocol import (
     probability,
     stored_batches,
 )
-from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_of
+from glaive.index.row_sets import NO_ROWS, ROWSETS, AddressMap, RowNumbers, RowSet, row_set_in
 from glaive.index.scalar.ordering import (
     Extremes,
     SortKeys,
@@ -103,10 +103,7 @@ class StoredZones:
         if bool(wrong.any()) or bool((starts + lengths > limit).any()):
             raise file.corrupt("zones of an index", "rows of a fragment", "others")
         first = (fragments << _SHIFT) + starts
-        nulls = None
-        if NULLS in file.metadata:
-            data = file.buffer(file.number(NULLS)).to_pybytes()
-            nulls = row_set_of(pa.array([data], pa.binary()), file.path, file.size)
+        nulls = row_set_in(file.named_buffer(NULLS), file.path, file.size)
         return cls(first, first + lengths, nulls)
 
     @property
@@ -324,11 +321,12 @@ def stored_nulls(file: IndexFile) -> bytes:
     UnsupportedFeatureError
         An old writer did not say which these are.
     """
-    if NULLS not in file.metadata:
+    data = file.named_buffer(NULLS)
+    if data is None:
         raise UnsupportedFeatureError(
             f"{file.path}: an old writer did not say which rows are null: build the index again"
         )
-    return file.buffer(file.number(NULLS)).to_pybytes()
+    return data
 
 
 def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
