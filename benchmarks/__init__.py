@@ -1,1 +1,1 @@
-"""Glaive against pylance and Parquet, on the same data, in one process. ``make bench``."""
+"""Compare glaive with pylance and Parquet, on the same data, in one process. ``make bench``."""

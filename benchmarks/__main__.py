@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run the workloads and print one table."""
+"""Run the workloads and print one table: ``python -m benchmarks``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _line(row: Row) -> str:
     ]
     ratios, verdict = f"{'-':>9} {'-':>10}", ""
     if "glaive" in row.values:
-        # The clock of a process ticks in steps; a value may be zero.
+        # CPU clocks have a coarse resolution: a time may be zero.
         cpu, wall = (
             theirs / max(ours, 1e-6)
             for theirs, ours in zip(row.values["pylance"], row.values["glaive"], strict=True)
@@ -91,29 +91,29 @@ def _chosen(only: str | None) -> list[Workload]:
     ]
     if not found:
         names = "\n  ".join(workload.name for workload in workloads())
-        sys.exit(f"no workload has {only!r} in its name; there are\n  {names}")
+        sys.exit(f"no workload has {only!r} in its name. Use a part of one of:\n  {names}")
     return found
 
 
 def main() -> int:
-    """Parse the options, run, print; returns 1 when an answer was wrong."""
+    """Run the workloads and print the table; return 1 if an answer was wrong."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", help="run the workloads with this text in their name")
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the table")
     parser.add_argument("--quick", action="store_true", help="500,000 rows")
-    parser.add_argument("--repeats", type=int, default=9, help="most repeats per workload")
+    parser.add_argument("--repeats", type=int, default=9, help="maximum repeats per workload")
     parser.add_argument("--seconds", type=float, default=4, help="per workload and engine")
     parser.add_argument("--format", default="2.2", help="data storage version")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where the files are kept")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the data sets")
     parser.add_argument(
         "--memory-gb", type=float, default=0.25, help="largest source whose peak memory is measured"
     )
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the guide too")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    parser.add_argument("--markdown", action="store_true", help="print the guide's table, too")
     parser.add_argument(
         "--recall-picture", type=Path, help="only draw recall against time, to this file"
     )
-    parser.add_argument("--ratio-picture", type=Path, help="draw ten of the ratios, to this file")
+    parser.add_argument("--ratio-picture", type=Path, help="draw ten of the ratios to this file")
     options = parser.parse_args()
 
     chosen = _chosen(options.only)

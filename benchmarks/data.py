@@ -1,4 +1,4 @@
-"""The data sets on disk: made once from fixed seeds, written by pylance and by pyarrow, kept."""
+"""Data sets on disk, generated once from fixed seeds and written by pylance and pyarrow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.recipes import RECIPES, make
 __all__ = ["Data"]
 
 RECIPE = 1
-"""Counts up when a recipe changes, so that no old files are read."""
+"""Version of the recipes: increase it when a recipe changes, so that files are written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Where the files lie; makes those that are missing."""
+    """A cache of data sets, which writes missing files on demand."""
 
     root: Path
     rows: int
@@ -28,7 +28,7 @@ class Data:
 
     @property
     def folder(self) -> Path:
-        """One folder per recipe, size and format version."""
+        """The folder of this recipe version, size and format version."""
         return self.root / f"{RECIPE}-{self.rows}-{self.version}"
 
     def make(self, name: str) -> pa.Table:
@@ -36,7 +36,7 @@ class Data:
         return make(name, self.rows)
 
     def lance(self, name: str) -> Path:
-        """Return the dataset, as pylance writes it by default unless its recipe says otherwise."""
+        """Return the dataset, written with pylance's defaults unless its recipe differs."""
         recipe = RECIPES[name]
         return self._kept(
             f"{name}.lance",
@@ -46,14 +46,14 @@ class Data:
         )
 
     def parquet(self, name: str) -> Path:
-        """Return the same rows as one Parquet file, zstd, as pyarrow writes it by default."""
+        """Return the path of one Parquet file with the same rows, zstd, with pyarrow's defaults."""
         return self._kept(
             f"{name}.parquet",
             lambda path: pq.write_table(self.make(name), path, compression="zstd"),
         )
 
     def scratch(self, name: str) -> Path:
-        """Return a path on the same disk with nothing there."""
+        """Return a free path on the same disk."""
         path = self.folder / "scratch" / name
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""The three columns of the table behind one face."""
+"""The engines of the table, pylance, glaive and Parquet, with one interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Engine", "engines"]
 
 
 class Engine(Protocol):
-    """What a workload asks of a column; ``cold_…`` returns a script for a new process."""
+    """The operations that workloads time; ``cold_…`` returns a script for a new process."""
 
     name: str
 
@@ -148,7 +148,7 @@ class _Parquet:
 
 
 def engines() -> list[Engine]:
-    """Return pylance, glaive and Parquet; glaive only once it can open a dataset."""
+    """Return pylance, glaive (if it can open datasets) and Parquet."""
     import glaive
 
     found: list[Engine] = [_Lance("pylance", lance)]

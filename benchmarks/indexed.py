@@ -1,4 +1,4 @@
-"""Tables that are searched, made from seeds: keys, labels, documents; written with indices."""
+"""Tables with indices, generated from seeds: keys, labels and documents."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ INDICES = {
     ),
     "documents": (("title", "NGRAM"), ("body", "INVERTED")),
 }
-"""Columns of each table that have an index, and its kind."""
+"""Indexed columns of each table, and the kind of index."""
 
 
 def keys_of(rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The ids of a table: distinct, in no order, with gaps."""
+    """Return the ids of a table: distinct, shuffled, with gaps."""
     return np.random.default_rng(21).permutation(rows) * 3
 
 
 def keyed(rows: int) -> pa.Table:
-    """Ids and names in no order, one of 200 kinds, lists of labels, ascending times, a payload."""
+    """Return shuffled ids and names, 200 kinds, lists of labels, ascending times, a payload."""
     rng = np.random.default_rng(22)
     ids = keys_of(rows)
     kinds = pa.array([f"category-{at:03d}" for at in range(200)])
@@ -58,7 +58,7 @@ def keyed(rows: int) -> pa.Table:
 
 @cache
 def vocabulary() -> pa.Array:
-    """Words of two to ten letters, the most frequent first."""
+    """Return words of two to ten letters, the most frequent first."""
     rng = np.random.default_rng(23)
     letters = np.frombuffer(b"etaoinshrdlucmfwypvbgkjqxz", np.uint8)
     sizes = rng.integers(2, 11, _VOCABULARY)
@@ -68,7 +68,7 @@ def vocabulary() -> pa.Array:
 
 
 def documents(rows: int) -> pa.Table:
-    """Texts of 10 to 150 words whose frequencies fall as those of a language do, with titles."""
+    """Return texts of 10 to 150 words with titles; word frequencies follow natural language."""
     rng = np.random.default_rng(24)
     words = vocabulary()
     weights = 1 / (np.arange(len(words)) + 10.0)
@@ -85,7 +85,7 @@ def documents(rows: int) -> pa.Table:
 
 
 class Indexing:
-    """Writes with pylance, and builds its indices."""
+    """A writer that writes with pylance and builds its indices."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -97,5 +97,5 @@ class Indexing:
 
 
 def parameters(kind: str) -> dict[str, Any]:
-    """Parameters of a build: phrases need positions."""
+    """Return the parameters of a build: phrases need positions."""
     return {"with_position": True} if kind == "INVERTED" else {}

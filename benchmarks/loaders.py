@@ -1,7 +1,8 @@
-"""``python -m benchmarks.loaders``: samples per second of loaders for PyTorch.
+"""Measure samples per second of loaders for PyTorch: ``python -m benchmarks.loaders``.
 
-The same rows (an id, a label, a vector) through glaive's loader, pylance's, and Parquet's batches:
-in order, shuffled, and single rows at random, with several numbers of workers. Needs torch.
+glaive's loader, pylance's loader and Parquet's batches read the same rows: an id, a label, a
+vector. They read in order, shuffled, and single rows at random, with several numbers of workers.
+Needs torch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COLUMNS = ["id", "label", "vector"]
 
 
 class ParquetBatches(IterableDataset):  # type: ignore[misc]  # torch has no types here
-    """Row groups of a file, dealt out to the workers; in order, or shuffled eight at a time."""
+    """Row groups of a file, divided among workers; in order, or shuffled eight at a time."""
 
     def __init__(self, path: Path, *, shuffle: bool) -> None:
         self.path, self.shuffle = path, shuffle
@@ -56,7 +57,7 @@ class ParquetBatches(IterableDataset):  # type: ignore[misc]  # torch has no typ
 
 
 def write(folder: Path, rows: int) -> tuple[str, Path]:
-    """Write the rows in both formats, if they are not there; row groups of 8,192 rows."""
+    """Write missing files in both formats, with row groups of 8,192 rows."""
     lance, parquet = folder / f"loaders-{rows}.lance", folder / f"loaders-{rows}.parquet"
     if not parquet.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,12 +77,12 @@ def write(folder: Path, rows: int) -> tuple[str, Path]:
 
 
 def loaders(lance: str, parquet: Path, workers: int) -> dict[str, dict[str, Callable[[], Any]]]:
-    """By kind of order and library: what makes a loader."""
+    """Return functions that make a loader, by order and library."""
     from lance.sampler import ShardedBatchSampler as TheirBatches
     from lance.torch import data as their_data
     from lance.torch.data import LanceDataset as TheirDataset
 
-    their: Any = their_data  # half of it has no types
+    their: Any = their_data  # some of it has no types
     method = "forkserver" if workers else None  # pylance hangs after a fork
     options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": method}
     kept = {"persistent_workers": bool(workers)}
@@ -100,7 +101,7 @@ def loaders(lance: str, parquet: Path, workers: int) -> dict[str, dict[str, Call
     rows: dict[str, Any] = {"batch_size": BATCH, "shuffle": True} | options | kept
     found: dict[str, dict[str, Callable[[], Any]]] = {
         "in order": {"glaive": ours, "pylance": theirs, "parquet": lambda: plain(shuffle=False)},
-        # pylance shuffles rows one by one only, as the last line does.
+        # pylance only shuffles single rows, as in the last line.
         "shuffled": {
             "glaive": lambda: ours(shuffle=True),
             "pylance": lambda: their.get_safe_loader(their.SafeLanceDataset(lance), **rows),
@@ -113,7 +114,7 @@ def loaders(lance: str, parquet: Path, workers: int) -> dict[str, dict[str, Call
             "pylance": lambda: their.get_safe_loader(their.SafeLanceDataset(lance), **rows),
         },
     }
-    if not workers:  # the samplers of both know nothing of workers: each would read all
+    if not workers:  # both samplers ignore workers: each worker would read all rows
         found["whole batches"] = {
             "glaive": lambda: ours(sampler=ShardedBatchSampler(0, 1, randomize=True)),
             "pylance": lambda: theirs(sampler=TheirBatches(0, 1, randomize=True)),
@@ -122,7 +123,7 @@ def loaders(lance: str, parquet: Path, workers: int) -> dict[str, dict[str, Call
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of its workers."""
+    """Return the CPU time of this process and its workers."""
     spent = time.process_time()
     for process in psutil.Process().children(recursive=True):
         used = process.cpu_times()
@@ -131,9 +132,9 @@ def cpu_seconds() -> float:
 
 
 def samples_per_second(loader: Iterable[Any], seconds: float) -> tuple[float, float]:
-    """Rows per second of wall time, and of CPU time of all processes, after the first batches.
+    """Return rows per second of wall time, and of CPU time of all processes.
 
-    Passes follow each other until the time is over.
+    The first batches do not count. The loader runs again until the time is over.
     """
     rows, begun = 0, 0.0
     cpu = 0.0
@@ -144,7 +145,7 @@ def samples_per_second(loader: Iterable[Any], seconds: float) -> tuple[float, fl
                 begun, cpu = time.perf_counter(), cpu_seconds()
                 continue
             rows += len(batch["id"])
-            vectors = batch["vector"]  # pylance's rows by position come as 128 tensors
+            vectors = batch["vector"]  # pylance returns rows by position as 128 tensors
             (torch.stack(vectors, 1) if isinstance(vectors, list) else vectors).sum()
             if time.perf_counter() - begun > seconds:
                 break
@@ -155,7 +156,7 @@ def samples_per_second(loader: Iterable[Any], seconds: float) -> tuple[float, fl
 
 
 def main() -> None:
-    """Parse the options, run, print."""
+    """Measure the loaders and print a table."""
     parser = argparse.ArgumentParser(prog="make bench-loaders", description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--seconds", type=float, default=2, help="per loader and round")

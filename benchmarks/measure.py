@@ -1,4 +1,4 @@
-"""Time things in turn, so that a busy moment of the machine hits all of them."""
+"""Time calls in turn, so that a busy moment of the machine slows all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 __all__ = ["FEWEST", "Times", "interleave", "peak_memory", "run_process", "settled"]
 
 FEWEST = 3
-"""Repeats that even the slowest gets."""
+"""Minimum repeats, also of the slowest call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ def interleave(
     Parameters
     ----------
     calls
-        By name. Each runs once untimed first, which loads kernels and fills caches.
+        Calls by name. Each runs once untimed first, which loads kernels and fills caches.
     repeats
-        Most rounds.
+        Maximum number of rounds.
     inner
-        Calls per measurement; divides the time. For calls shorter than a millisecond.
+        Calls per measurement, to time calls shorter than a millisecond.
     seconds
-        Time for each name, after which it only takes part in the first ``FEWEST`` rounds.
+        Time for each name. After it, the call only runs in the first ``FEWEST`` rounds.
     """
     spent = dict.fromkeys(calls, 0.0)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
@@ -67,7 +67,7 @@ def interleave(
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Leave what is there now out of collections, which take 30 ms with all that is imported."""
+    """Exclude existing objects from garbage collections, which take 30 ms after all imports."""
     gc.collect()
     gc.freeze()
     try:
@@ -78,9 +78,9 @@ def settled() -> Iterator[None]:
 
 def _once(call: Callable[[], object], inner: int) -> tuple[float, float]:
     gc.collect()
-    # Threads of the one before finish what they have begun.
+    # Let threads of the previous call finish.
     time.sleep(0.005)
-    # Once untimed: nobody pays for what the one before left in the processor's caches.
+    # Call once untimed, to refill the CPU caches after the previous call.
     call()
     gc.disable()
     try:
@@ -98,15 +98,15 @@ def _once(call: Callable[[], object], inner: int) -> tuple[float, float]:
 def run_process(script: str) -> tuple[float, float]:
     """Run a Python script in a new process; return CPU and wall time in milliseconds."""
     start = time.perf_counter()
-    # As where it is installed: its modules are compiled once.
+    # Keep bytecode, as an installed package does: its modules are compiled once.
     variables = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen([sys.executable, "-c", script], env=variables)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
-    # Popen would wait again for a process that is gone.
+    # Popen would wait again for the process, which has ended.
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"exit code {process.returncode} of the script:\n{script}")
+        raise RuntimeError(f"exit code {process.returncode}. Run this script alone:\n{script}")
     return (usage.ru_utime + usage.ru_stime) * 1e3, wall * 1e3
 
 
@@ -134,15 +134,15 @@ for i, size in enumerate(now()):
 def peak_memory(script: str, before: str = "") -> tuple[float, float]:
     """Run a script in a new process; return its peak memory above the interpreter, in MB.
 
-    First what belongs to the process alone, then with the pages of mapped files, which the
-    system takes back when it needs them. Linux only.
+    Return private memory first, then resident memory with pages of mapped files. The system can
+    reclaim these pages. Linux only.
 
     Parameters
     ----------
     script
-        What is measured.
+        The script to measure.
     before
-        A script that runs first and whose memory does not count.
+        A script that runs first. Its memory does not count.
     """
     done = subprocess.run(
         [sys.executable, "-c", _WATCHED.format(script=script, before=before)],

@@ -1,4 +1,4 @@
-"""``make bench ARGS="--ratio-picture docs/ratios.svg"``: ten ratios of a run, as a picture."""
+"""Draw ten ratios of a run: ``make bench ARGS="--ratio-picture docs/ratios.svg"``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PICTURED = (
     "BTREE int64 range of 1,000",
     "process: scan table",
 )
-"""Workloads of the picture: the usual ones, of every kind."""
+"""Workloads of the picture: common workloads of every kind."""
 
 _WIDTH, _LEFT, _BAR, _STEP = 720, 230, 18, 28
 
 
 def draw_ratios(ratios: Mapping[str, float], path: Path) -> None:
-    """Draw how many times less CPU time glaive takes than pylance, on a logarithmic scale."""
+    """Draw the ratios of CPU time, pylance to glaive, on a logarithmic scale."""
     shown = {name: ratios[name] for name in PICTURED if name in ratios}
     path.write_text(_svg(shown))
 
@@ -66,7 +66,7 @@ def _svg(ratios: Mapping[str, float]) -> str:
 
 
 def _ticks(largest: float) -> list[int]:
-    """Return 1, 2, 5, 10, 20, … up to the first number that no ratio exceeds."""
+    """Return 1, 2, 5, 10, 20, … up to the first number at or above all ratios."""
     ticks = [1, 2]
     while ticks[-1] < largest:
         ticks.append((1, 2, 5)[len(ticks) % 3] * 10 ** (len(ticks) // 3))

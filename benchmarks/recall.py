@@ -1,12 +1,14 @@
-"""``python -m benchmarks.recall``: recall of indices that both libraries build with the same
-parameters.
+"""Measure recall of indices that both libraries build: ``python -m benchmarks.recall``.
 
-Vectors around centres (``--data clustered``), or of texts (``--data texts``): docstrings of the
-packages that are installed, by latent semantic analysis: words weighted by how rare they are, and
-projected on the main axes of what occurs together. Or your own (``--data FILE.npy``): an array with
-a vector in each row, as NumPy saves it. Every index is searched in the same way, by
-``--searcher``; the row has recall@10 of each, and the mean difference over the queries with
-its standard error.
+Both build with the same parameters. The vectors are:
+
+- ``--data clustered``: vectors around centres.
+- ``--data texts``: latent semantic analysis (TF-IDF, then SVD) of docstrings of the installed
+  packages.
+- ``--data FILE.npy``: your own, an array with a vector in each row, as NumPy saves it.
+
+``--searcher`` searches both indices. A row has recall@10 of each, and the mean difference over the
+queries with its standard error.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         ({"ef": 50}, {"ef": 50, "refine_factor": 5}),
     ),
 }
-"""Parameters of each build, which has a partition for each 400 vectors; and of its searches."""
+"""Parameters of each build, with a partition for each 400 vectors, and of its searches."""
 
 
 def _around_centres(rows: int, queries: int, dimension: int, seed: int) -> tuple[Matrix, Matrix]:
@@ -64,7 +66,7 @@ def _around_centres(rows: int, queries: int, dimension: int, seed: int) -> tuple
 
 
 def _docstrings() -> Iterator[str]:
-    """Beginnings of docstrings of the packages that are installed, each once, in no order."""
+    """Yield beginnings of docstrings of the installed packages, each once, unordered."""
     seen: set[str] = set()
     for folder in getsitepackages():
         for path in sorted(Path(folder).rglob("*.py")):
@@ -76,9 +78,9 @@ def _docstrings() -> Iterator[str]:
 
 
 def text_vectors(texts: list[str], words: int = _WORDS, axes: int = _AXES) -> Matrix:
-    """Vectors of length 1, near each other for texts with words in common.
+    """Return vectors of length 1, near each other for texts with words in common.
 
-    Texts with fewer than three of the most frequent words are left out.
+    Skip texts with fewer than three of the most frequent words.
     """
     tokens = [re.findall(r"[a-z]{2,}", text) for text in texts]
     found_in = Counter(word for one in tokens for word in set(one))
@@ -110,7 +112,7 @@ def _of_file(path: str, rows: int, queries: int, seed: int) -> tuple[Matrix, Mat
 
 
 def _nearest(vectors: Matrix, queries: Matrix) -> list[frozenset[int]]:
-    """The rows nearest to each query: all are compared."""
+    """Return the rows nearest to each query, by exhaustive comparison."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
     found: list[frozenset[int]] = []
     for part in np.array_split(queries, max(1, len(queries) // 50)):
@@ -122,7 +124,7 @@ def _nearest(vectors: Matrix, queries: Matrix) -> list[frozenset[int]]:
 def _recall(
     searcher: Any, path: str, queries: Matrix, near: list[frozenset[int]], how: dict[str, Any]
 ) -> NDArray[np.float64]:
-    """The share of the nearest rows that a search finds, for each query."""
+    """Return the recall of a search for each query."""
     opened = searcher.dataset(path)
     shares = []
     for query, wanted in zip(queries, near, strict=True):
@@ -135,7 +137,7 @@ def _recall(
 def differences(
     vectors: Matrix, queries: Matrix, kinds: list[str], searcher: Any, folder: str
 ) -> Iterator[str]:
-    """A row of a Markdown table for each kind of index and each way to search it."""
+    """Yield a row of a Markdown table for each kind of index and each search."""
     near = _nearest(vectors, queries)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({"id": np.arange(len(vectors)), "vector": lists})

@@ -1,4 +1,4 @@
-"""``make bench ARGS="--recall-picture docs/recall.svg"``: recall against time, as a picture."""
+"""Draw recall against time: ``make bench ARGS="--recall-picture docs/recall.svg"``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.workloads.vectors import QUERIES, ids_of, indexed, queries_of, t
 __all__ = ["draw_recall"]
 
 Point = tuple[float, float]
-"""Milliseconds of CPU time for a query, and recall@10."""
+"""Milliseconds of CPU time per query, and recall@10."""
 
 _KINDS = {"IVF_SQ": "#2a6f97", "IVF_PQ": "#c1666b", "IVF_RQ": "#4f772d"}
 _PROBES = (1, 2, 4, 8, 16)
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 720, 400, 60, 30
 
 
 def draw_recall(bench: Bench, path: Path) -> None:
-    """Search with more and more partitions, and draw a line for each kind and library."""
+    """Search with increasing numbers of partitions; draw a line for each kind and library."""
     near = truth(bench.data.rows // 50)
     queries = queries_of(bench)
     lines: dict[tuple[str, str], list[Point]] = {}

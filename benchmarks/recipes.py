@@ -1,4 +1,4 @@
-"""What the data sets hold: deterministic tables of typical columns.
+"""Recipes of the data sets: deterministic tables of typical columns.
 
 ================ ========= ===================================================================
 name             rows      columns
@@ -9,19 +9,19 @@ vectors          1 in 50   int64 and 768 float32
 clustered        1 in 50   int64, int32 below 1,000 and 128 float32 around 1,000 centres
 nested           1 in 5    list<int32>, list<string>, nullable struct
 maps             1 in 5    map<string, int64> of up to five entries
-flat             all       float64 that no encoding makes smaller, as pylance writes it
+flat             all       incompressible float64, as pylance writes it
 plain            all       the same, as glaive writes it: pages without chunks
 dictionary       all       50 strings as an Arrow dictionary
 zstd_doubles     all       prices, split into byte streams, with zstd
 zstd_text        1 in 5    the text of ``table`` with zstd
 packed           all       packed struct of int64, float64 and int32
 blobs            1 in 2500 100 KB of noise each, which pylance compresses with zstd
-plain_blobs      1 in 2500 the same without compression
+plain_blobs      1 in 2500 the same, uncompressed
 v2_0, v0_1       all       numbers and text in files of format 2.0 and 0.1
 wide             100       10,000 columns of int64
-deleted          all       numbers of ``table``, of which 3 % are deleted
+deleted          all       numbers of ``table``, with 3 % of the rows deleted
 scattered        all       ``table`` in a thousand fragments
-one_of_them      1 in 1000 as many rows as one of these fragments has
+one_of_them      1 in 1000 the rows of one of these fragments
 fragments        10,000    numbers of ``table``, ten in a fragment
 keyed            1 in 5    keys, kinds, labels and times, with scalar indices
 documents        1 in 50   titles and texts of 10 to 150 words, with NGRAM and text indices
@@ -47,17 +47,17 @@ from benchmarks.indexed import Indexing, documents, keyed
 __all__ = ["DIMENSION", "RECIPES", "Recipe", "clustered", "make"]
 
 DIMENSION = 128
-"""Of the clustered vectors."""
+"""Dimension of the clustered vectors."""
 
 WIDE = 10_000
-"""Columns of the wide table."""
+"""Number of columns of the wide table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``make`` builds the table from a number of rows; ``version`` is the format it needs.
+    """A recipe: ``make`` builds the table from a number of rows.
 
-    ``writer`` writes the dataset that all read.
+    ``version`` is the format that the data set needs. ``writer`` writes the dataset.
     """
 
     make: Callable[[int], pa.Table]
@@ -85,7 +85,7 @@ def _table(rows: int) -> pa.Table:
 
 
 def _texts(rng: np.random.Generator, rows: int) -> pa.Array:
-    """Four to ten words out of 5,000, which makes 20 to 60 characters."""
+    """Return texts of four to ten words out of 5,000: 20 to 60 characters."""
     letters = np.frombuffer(b"etaoinshrdlucmfwypvbgkjqxz", np.uint8)
     weights = 1 / np.arange(1, 27)
     sizes = rng.integers(2, 10, 5_000)
@@ -106,7 +106,7 @@ def _vectors(rows: int) -> pa.Table:
 
 @cache
 def clustered(rows: int, queries: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Vectors around centres of different width, and as many others of the same kind."""
+    """Return vectors around centres of different width, and queries of the same kind."""
     rng = np.random.default_rng(13)
     centers = rng.standard_normal((1_000, DIMENSION), np.float32)
     widths = rng.uniform(0.3, 1.0, 1_000).astype(np.float32)
@@ -172,7 +172,7 @@ def _dictionary(rows: int) -> pa.Table:
 
 
 def _with_metadata(name: str, array: pa.Array, **keys: str) -> pa.Table:
-    """One column with encoding keys."""
+    """Return a table of one column with encoding keys."""
     metadata: Any = {f"lance-encoding:{key}": value for key, value in keys.items()}
     field = pa.field(name, array.type, metadata=metadata)
     return pa.Table.from_arrays([array], schema=pa.schema([field]))
@@ -227,21 +227,21 @@ def _numbers(rows: int) -> pa.Table:
 
 
 class _Deleting:
-    """Writes, and deletes 3 % of the rows."""
+    """A writer that deletes 3 % of the rows."""
 
     def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
         lance.write_dataset(table, path, **options).delete("small < 30")
 
 
 class _Scattering:
-    """Writes fragments of ten rows."""
+    """A writer of fragments of ten rows."""
 
     def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
         lance.write_dataset(table, path, max_rows_per_file=10, **options)
 
 
 class _Fragmenting:
-    """Writes a thousand fragments."""
+    """A writer of a thousand fragments."""
 
     def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
         lance.write_dataset(table, path, max_rows_per_file=-(-len(table) // 1000), **options)

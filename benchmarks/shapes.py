@@ -1,12 +1,15 @@
-"""``python -m benchmarks.shapes``: random tables, each kind of read, beside pylance.
+"""Compare reads of random tables with pylance: ``python -m benchmarks.shapes``.
 
-Tables are made from a seed: columns of all types with random widths, cardinalities, runs, orders
-and shares of nulls; lists and structs two deep; vectors; dictionaries; 1, 4, 40 or 1,000
-fragments; deleted rows; format versions 2.0 to 2.3. pylance writes them. Both libraries answer the
-same questions in turn, and the answers are compared.
+A seed determines the tables:
 
-A *cell* is one question of one table. Its ratio is the processor time of pylance by that of
-glaive, both medians of later calls; first calls are listed apart.
+- columns of all types with random widths, cardinalities, runs, orders and shares of nulls;
+- lists and structs two deep, vectors, dictionaries;
+- 1, 4, 40 or 1,000 fragments, deleted rows, format versions 2.0 to 2.3.
+
+pylance writes them. Both libraries answer the same questions in turn; their answers are compared.
+
+A *cell* is one question of one table. Its ratio divides pylance's CPU time by glaive's. Both are
+medians of later calls; first calls are listed separately.
 """
 
 from __future__ import annotations
@@ -35,17 +38,17 @@ Rng = np.random.Generator
 _VERSIONS = ("2.0", "2.1", "2.2", "2.3")
 _FRAGMENTS = (1, 1, 4, 4, 40, 1_000)
 _TINY = 10
-"""Rows of each of a thousand fragments."""
+"""Rows per fragment of a table with a thousand fragments."""
 _ROUNDS = 7
 _WARM = 6
-"""Calls before the ones that are timed: some ways of reading begin after a few."""
+"""Untimed calls before the timed calls: some read paths only start after a few calls."""
 _LEAST = 0.002
-"""Seconds that one measurement lasts at least."""
+"""Minimum seconds of a measurement."""
 
 
 @dataclass
 class Cell:
-    """One question of one table, in milliseconds of processor time."""
+    """The results of one question of one table, in milliseconds of CPU time."""
 
     table: int
     shape: str
@@ -65,7 +68,7 @@ class Cell:
 
 
 def _arranged(rng: Rng, values: np.ndarray[Any, Any], rows: int) -> tuple[Any, str]:
-    """Values in runs, sorted, or as they are."""
+    """Arrange values in runs, sorted, or unchanged."""
     order = rng.choice(["random", "random", "sorted", "runs"])
     if order == "sorted":
         return np.sort(values), "sorted"
@@ -116,7 +119,7 @@ def _texts(rng: Rng, rows: int) -> tuple[pa.Array, str]:
     words = [bytes(row[: rng.integers(1, length + 1)]).decode() for row in letters]
     picks, order = _arranged(rng, rng.integers(0, len(words), rows), rows)
     array = pa.array(words).take(pa.array(picks))
-    if distinct > len(words):  # all distinct: a number after each
+    if distinct > len(words):  # append a number to each word: all are distinct
         tail = pa.array(np.arange(rows)).cast(pa.string())
         array = pc.binary_join_element_wise(array, tail, "-")
     return array.cast(getattr(pa, str(kind))()), f"{kind} {distinct} of {length} {order}"
@@ -168,7 +171,7 @@ def _column(rng: Rng, rows: int, depth: int, *, simple: bool = False) -> tuple[p
 
 @dataclass
 class Shape:
-    """A table on disk, and what it is like."""
+    """A table on disk, with a description."""
 
     number: int
     rows: int
@@ -205,7 +208,7 @@ def make_shape(number: int, seed: int, rows: int, folder: Path) -> Shape:
 
 
 def _conditions(rng: Rng, name: str, array: pa.ChunkedArray) -> Iterator[tuple[str, str]]:
-    """Filters of each kind that suits a column."""
+    """Yield filters of each kind that a column supports."""
     kind = array.type
     if pa.types.is_nested(kind):
         return
@@ -229,7 +232,7 @@ def _conditions(rng: Rng, name: str, array: pa.ChunkedArray) -> Iterator[tuple[s
 def questions(
     shape: Shape, rng: Rng, table: pa.Table
 ) -> Iterator[tuple[str, Callable[[Any, int], Any]]]:
-    """Each kind of read, as a function of a dataset and the number of the call."""
+    """Yield each kind of read, as a function of a dataset and the number of the call."""
     total = table.num_rows
     name = str(rng.choice(list(shape.columns)))
     yield "scan", lambda d, _: d.to_table()
@@ -258,14 +261,14 @@ def questions(
 
 
 def _same(theirs: Any, ours: Any) -> bool:
-    if isinstance(theirs, pa.Table):  # pages may have dictionaries of their own
+    if isinstance(theirs, pa.Table):  # pages may have separate dictionaries
         equal = ours.equals(theirs) or ours.to_pylist() == theirs.to_pylist()
         return bool(ours.schema == theirs.schema and equal)
     return bool(theirs == ours)
 
 
 def ask(shape: Shape, question: str, work: Callable[[Any, int], Any]) -> Cell:
-    """Time one question in turn, each library on a dataset that it opened for it."""
+    """Time one question for both libraries in turn, on separately opened datasets."""
     opened = [lance.dataset(shape.path), glaive.dataset(shape.path)]
     firsts, inner = [0.0, 0.0], [1, 1]
     times: tuple[list[float], list[float]] = ([], [])
@@ -295,7 +298,7 @@ def ask(shape: Shape, question: str, work: Callable[[Any, int], Any]) -> Cell:
 
 
 def report(cells: list[Cell]) -> str:
-    """Return what all cells say, and those that are slower than pylance."""
+    """Summarize all cells, and list cells slower than pylance."""
     ratios = np.array([cell.ratio for cell in cells])
     kinds: dict[str, list[float]] = {}
     for cell in cells:
@@ -318,11 +321,11 @@ def report(cells: list[Cell]) -> str:
 
 
 def main() -> int:
-    """Parse the options, ask, report; returns 1 when an answer was wrong."""
+    """Ask all questions and print the report; return 1 if an answer was wrong."""
     parser = argparse.ArgumentParser(prog="make bench-shapes", description=__doc__)
     parser.add_argument("--tables", type=int, default=20, help="random tables")
     parser.add_argument("--first", type=int, default=0, help="number of the first table")
-    parser.add_argument("--rows", type=int, default=200_000, help="rows of the large ones")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of large tables")
     parser.add_argument("--seed", type=int, default=1, help="of the tables")
     parser.add_argument("--only", help="questions with this text in their name")
     parser.add_argument("--json", type=Path, help="write all cells to this file")

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.spark_bench``: what the ``lance`` source costs within Spark.
+"""Measure the ``lance`` source in Spark: ``python -m benchmarks.spark_bench``.
 
-Reading is compared with the least a Python source can do: memory-mapped Arrow files of the
-same columns, handed over as they are. Writing is compared with Spark's own Parquet writer
-(zstd) on the same frame. All runs are interleaved in one session; medians are printed.
+The baseline of reads is the minimum for a Python source: it passes memory-mapped Arrow files of
+the same columns to Spark. The baseline of writes is Spark's Parquet writer (zstd) on the same
+frame. All runs are interleaved in one session; the table has medians.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GOALS = {"read, 3 columns": 1.2, "read, all columns": 1.2, "write": 1.0}
 
 
 class ArrowReader(DataSourceReader):
-    """Yields the batches of Arrow files, one task per file."""
+    """A reader that yields the batches of Arrow files, one task per file."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -49,7 +49,7 @@ class ArrowReader(DataSourceReader):
 
 
 class ArrowFiles(DataSource):
-    """Arrow IPC files as a frame: what any Python source pays at least."""
+    """Arrow IPC files as a frame: the minimum cost of a Python source."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +62,7 @@ class ArrowFiles(DataSource):
         return ArrowReader(self.options["path"])
 
 
-# The workers cannot import this module: let its classes travel by value.
+# Pickle the classes of this module by value: workers cannot import it.
 for _class in (ArrowReader, ArrowFiles):
     _class.__module__ = "__main__"
 
@@ -112,7 +112,7 @@ def arrow(spark: SparkSession, directory: Path, ddl: str) -> DataFrame:
 def comparisons(
     spark: SparkSession, root: Path
 ) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-    """Return pairs by name: ours, and what it is measured against."""
+    """Return pairs by name: glaive's run and its baseline."""
     uri = str(root / "t.lance")
     narrow, wide = "id long, x double, s string", "id long, x double, s string, v array<float>"
     frame = spark.read.parquet(str(root / "parquet"))

@@ -1,11 +1,13 @@
-"""``make bench-spark``: the steps of a table's life on Spark, beside Parquet and Delta.
+"""Compare the steps of a table's life with Parquet and Delta: ``make bench-spark``.
 
-Tables are lineitem and orders of TPC-H. Each step runs once for each engine, in the order in which
-users would run it, after all of them ran with few rows; CPU is that of this process, of Java and of
-all workers. Ingests run several times, as queries do, and the cheapest run counts: few rows do not
-warm Java, which compiles for longer during the first ingest than this takes later. Parquet has no
-changes: there a step reads all rows as a frame, and writes them again.
-Delta is ``deltalake``, without Spark, where it is installed.
+The tables are lineitem and orders of TPC-H. All steps first run untimed with few rows. Then each
+step runs once for each engine, in the order of a user. CPU time includes this process, Java and
+all workers.
+
+- Ingests and queries run several times, and the cheapest run counts. Java compiles code during the
+  first large ingest, which takes longer than a later ingest.
+- Parquet has no changes: a step reads all rows as a frame and writes them again.
+- Delta is ``deltalake``, without Spark, if it is installed.
 """
 
 from __future__ import annotations
@@ -45,21 +47,21 @@ GOALS = {
     "queries": 1.3,
     "bytes of lineitem": 1.15,
 }
-"""Most that glaive may take of what Parquet on Spark takes."""
+"""Maximum ratio of glaive's cost to the cost of Parquet on Spark."""
 
 WARM_SCALE = 0.001
-"""Scale factor of the tables for steps that are not timed."""
+"""Scale factor of the tables for untimed steps."""
 
 REPEATED = ("ingest of a frame", "ingest in tasks")
-"""Steps that can be repeated, as they make new tables."""
+"""Repeatable steps: they write new tables."""
 
-LOOK_SECONDS = 0.05
-"""Between looks at the processes: what one did since the last look before it ended is lost."""
+SAMPLE_SECONDS = 0.05
+"""Seconds between samples. CPU time of a process after its last sample is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of wall and CPU time, and the largest sum of resident memory, in bytes."""
+    """Wall and CPU time in seconds, and the peak of resident memory in bytes."""
 
     wall: float
     cpu: float
@@ -67,42 +69,42 @@ class Cost:
 
 
 class Processes:
-    """The processes of the benchmark: its own, Java, workers; also those that ended."""
+    """The processes of the benchmark: this process, Java and workers, running or ended."""
 
     def __init__(self) -> None:
         self._own = psutil.Process()
         self._seconds: dict[tuple[int, float], float] = {}
-        """CPU of each process when it was last seen; ids are used again, times of start differ."""
+        """CPU time of each process at its last sample, by id and start time: ids are reused."""
 
-    def look(self) -> int:
-        """Note the CPU of all processes; returns bytes of their resident memory."""
+    def sample(self) -> int:
+        """Record the CPU time of all processes; return bytes of their resident memory."""
         resident = 0
         for process in [self._own, *self._own.children(recursive=True)]:
             try:
                 with process.oneshot():
                     times = process.cpu_times()
-                    # Without those of its children that ended, which are noted themselves.
+                    # Exclude ended children: they have separate samples.
                     started = (process.pid, process.create_time())
                     self._seconds[started] = times.user + times.system
                     resident += process.memory_info().rss
-            except psutil.Error:  # ended since; what was seen of it counts
+            except psutil.Error:  # it has ended; its last sample counts
                 continue
         return resident
 
     def cpu(self) -> float:
-        """Seconds of CPU of all processes that were ever seen."""
-        self.look()
+        """Return the CPU seconds of all processes sampled so far."""
+        self.sample()
         return sum(self._seconds.values())
 
 
 def measured(work: Callable[[], object]) -> Cost:
-    """Run work once."""
+    """Run work once and return its cost."""
     processes = Processes()
     peak, done = [0], threading.Event()
 
     def watch() -> None:
-        while not done.wait(LOOK_SECONDS):
-            peak[0] = max(peak[0], processes.look())
+        while not done.wait(SAMPLE_SECONDS):
+            peak[0] = max(peak[0], processes.sample())
 
     cpu, wall = processes.cpu(), time.perf_counter()
     watcher = threading.Thread(target=watch, daemon=True)
@@ -115,7 +117,7 @@ def measured(work: Callable[[], object]) -> Cost:
 
 
 def cheapest(costs: Iterable[Cost]) -> Cost:
-    """The one with the least CPU."""
+    """Return the cost with the least CPU time."""
     return min(costs, key=lambda cost: cost.cpu)
 
 
@@ -124,7 +126,7 @@ def noop(frame: DataFrame) -> None:
 
 
 class Glaive:
-    """Lance, through the tasks of ``LanceTable``."""
+    """Lance, by the tasks of ``LanceTable``."""
 
     def __init__(self, spark: SparkSession, source: Path, root: Path) -> None:
         self.spark, self.source, self.root = spark, source, root
@@ -165,7 +167,7 @@ class Glaive:
 
 
 class Parquet:
-    """Frames of Spark, zstd: each step writes the table again."""
+    """Parquet by frames of Spark, with zstd: each step writes the table again."""
 
     def __init__(self, spark: SparkSession, source: Path, root: Path) -> None:
         self.spark, self.source, self.root = spark, source, root
@@ -221,7 +223,7 @@ class Parquet:
 
 
 class Delta:
-    """The package ``deltalake``; its queries are not those of Spark, and left out."""
+    """Delta by the package ``deltalake``, without queries: it has another engine than Spark."""
 
     def __init__(self, source: Path, root: Path) -> None:
         self.source, self.root = source, root
@@ -270,7 +272,7 @@ class Delta:
 
 
 def generate(spark: SparkSession, scale: float, parts: int, source: Path) -> None:
-    """The tables as Parquet files, and a hundredth of lineitem with other prices."""
+    """Write the tables as Parquet files, and 1 % of lineitem with other prices."""
     tables = "--tables=lineitem,orders"
     command = ["tpchgen-cli", "parquet", "-s", str(scale), tables, f"--parts={parts}"]
     subprocess.run([*command, f"--output-dir={source}"], check=True, capture_output=True)
@@ -282,7 +284,7 @@ def generate(spark: SparkSession, scale: float, parts: int, source: Path) -> Non
 
 
 def engines_for(spark: SparkSession, source: Path, root: Path) -> dict[str, Any]:
-    """All engines that are installed, with tables below a folder."""
+    """Return all installed engines, with tables below a folder."""
     root.mkdir()
     found: dict[str, Any] = {
         "glaive": Glaive(spark, source, root),
@@ -297,7 +299,7 @@ def engines_for(spark: SparkSession, source: Path, root: Path) -> dict[str, Any]
 def repeated(
     spark: SparkSession, source: Path, root: Path, name: str, repeat: int
 ) -> list[dict[str, Cost]]:
-    """What a step costs each engine in tables of its own, several times."""
+    """Measure a step several times for each engine, each time in new tables."""
     costs = []
     for turn in range(repeat):
         again = root / f"again {turn}"
@@ -308,9 +310,9 @@ def repeated(
 
 
 def keep_bytecode(folder: Path) -> None:
-    """Have workers load compiled modules, as of an installed package.
+    """Keep bytecode for workers, as an installed package does.
 
-    Where the environment forbids to keep what Python compiles, each of them compiles glaive.
+    With ``PYTHONDONTWRITEBYTECODE``, each worker would compile glaive.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
@@ -353,7 +355,7 @@ def main() -> None:
         lance, parquet = engines["glaive"], engines["Parquet"]
         if "Delta" not in engines:
             print("Delta is left out: deltalake is not installed")
-        # All steps once untimed, on few rows: Java and the workers are started and warm.
+        # Run all steps once untimed on few rows, to start and warm Java and the workers.
         generate(spark, WARM_SCALE, 2, root / "few")
         for engine in engines_for(spark, root / "few", root / "warm").values():
             for step in engine.steps().values():

@@ -1,4 +1,4 @@
-"""Ten queries of TPC-H over lineitem and orders; conditions on other tables are left out."""
+"""Ten queries of TPC-H over lineitem and orders, without conditions on other tables."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ WHERE o_orderstatus = 'F' AND l1.l_receiptdate > l1.l_commitdate
               WHERE l2.l_orderkey = l1.l_orderkey AND l2.l_suppkey <> l1.l_suppkey)
 GROUP BY l1.l_suppkey ORDER BY waits DESC, l1.l_suppkey LIMIT 100""",
 }
-"""By number; where another table is missing, a query is like that of the specification."""
+"""Queries by number. A query without its other tables resembles the specification's query."""

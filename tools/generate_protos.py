@@ -1,10 +1,10 @@
 """Generate ``glaive.format.pb`` from ``src/glaive/format/protos``.
 
-Needs grpcio-tools 1.76.0 and mypy-protobuf 5.1.0, so that the output is the same everywhere:
-the generated files are checked in, and generating them again must leave no difference.
+Needs grpcio-tools 1.76.0 and mypy-protobuf 5.1.0 for reproducible output. The generated files are
+checked in; generating them again must reproduce them.
 
-The sources are shown to protoc under the path of the generated package: the modules then
-import each other from where they lie, and no other package has descriptors of these names.
+protoc gets the sources under the path of the generated package. So the modules import each other
+from that package, and their descriptors have unique names.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PACKAGE = "glaive/format/pb"
 
 
 def main() -> int:
-    """Run protoc; returns its exit code."""
-    # protoc looks for the type stub plugin beside the interpreter that runs this.
+    """Run protoc and return its exit code."""
+    # protoc finds the plugin for type stubs in the folder of this interpreter.
     tools = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", "")])
     well_known = resources.files("grpc_tools") / "_proto"

@@ -1,7 +1,7 @@
-"""Let old releases of pylance write datasets with every kind of index, for ``make historical``.
+"""Write datasets with all kinds of index by old releases of pylance, for ``make historical``.
 
-``python tools/old_releases.py FOLDER`` installs each release into a folder of its own, runs this
-module there, and deletes the folder. ``FOLDER/<release>/<case>-<history>`` are the datasets.
+``python tools/old_releases.py FOLDER`` installs each release into a separate folder, runs this
+module there, and deletes the folder. The datasets are ``FOLDER/<release>/<case>-<history>``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RELEASES: Final = (
     "0.31.1", "0.33.0", "0.36.0", "0.38.3", "0.39.0", "1.0.4", "2.0.1", "3.0.0", "4.0.2", "6.1.0",
     "7.1.0", "8.0.1", "9.0.1", "10.0.0", "11.0.0", "12.0.0", "13.0.0",
 )  # fmt: skip
-"""One of each major, and of 0.x each that changed a kind of index; there is no 5."""
+"""One release of each major version, and each 0.x that changed a kind of index. 5 is missing."""
 
 STORAGE: Final = ("legacy", "2.0", "2.1", "2.2", "2.3")
 
@@ -39,7 +39,7 @@ WORDS: Final = (
 DIMENSION: Final = 8
 
 Index = tuple[str, str, dict[str, Any]]
-"""Column, kind, and parameters: those of ``IndexConfig`` if the kind is in small letters."""
+"""Column, kind and parameters. A lower-case kind has the parameters of ``IndexConfig``."""
 
 _COLUMNS = ("i", "f", "t", "ok", "day", "at", "dec", "b")
 
@@ -81,14 +81,14 @@ CASES: Final[dict[str, list[Index]]] = {
     "ivf_hnsw_sq": _vectors("IVF_HNSW_SQ"),
     "ivf_hnsw_sq_cosine": _vectors("IVF_HNSW_SQ", metric="cosine"),
 }
-"""What is indexed in the dataset of each name."""
+"""Indices of each dataset, by name."""
 
 EVERYWHERE: Final = ("btree", "bitmap", "label_list", "fts", "ivf_pq", "ivf_hnsw_sq")
-"""Cases that are written in each format of data files, and with stable row ids."""
+"""Cases to write in each format of data files, and with stable row ids."""
 
 
 def rows(indices: list[Index], start: int, stop: int) -> pa.Table:
-    """Rows with nulls here and there, of the columns that are indexed."""
+    """Return rows of the indexed columns, with some nulls."""
     numbers = range(start, stop)
     random = np.random.default_rng(start)
     width = DIMENSION
@@ -161,7 +161,7 @@ def _create(dataset: Any, lance: Any, index: Index) -> None:
 
 
 def _write(lance: Any, place: str, indices: list[Index], history: str, **options: Any) -> None:
-    """Write one dataset: 2 fragments and deleted rows, or what comes of them in a longer life."""
+    """Write one dataset: 2 fragments and deleted rows, with more changes in longer histories."""
     column, kind, _ = indices[0]
     size = 1500 if column == "n" else 150 if kind.startswith("IVF") else 60
     table = rows(indices, 0, 2 * size)
@@ -184,12 +184,12 @@ def _write(lance: Any, place: str, indices: list[Index], history: str, **options
     for step in grown if history == "grown" else grown[2:3]:
         try:
             step()
-        except BaseException as error:  # of some kinds, some releases cannot
+        except BaseException as error:  # some releases fail for some kinds
             print(f"  {Path(place).name}, a step: {error!s:.150}", flush=True)
 
 
 def write_all(folder: Path, only: list[str]) -> None:
-    """Write the datasets that the release of pylance that is imported can write."""
+    """Write the datasets that the imported release of pylance supports."""
     warnings.simplefilter("ignore")
     import lance
 
@@ -210,18 +210,18 @@ def write_all(folder: Path, only: list[str]) -> None:
             given["data_storage_version"] = "2.2"
         try:
             _write(lance, str(place), CASES[name], history, **given)
-        except BaseException as error:  # also panics: this release does not have it
+        except BaseException as error:  # includes panics: this release lacks the feature
             print(f"{folder.name} {place.name}: {str(error) or repr(error):.150}", flush=True)
             shutil.rmtree(place, ignore_errors=True)
 
 
 def main() -> None:
-    """Install releases and let them write, or write with the release that is imported."""
+    """Install releases and run each, or write with the imported release."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--releases", nargs="*", default=RELEASES)
     parser.add_argument("--cases", nargs="*", default=[])
-    parser.add_argument("--installed", type=Path, help="folder with releases to use and to keep")
+    parser.add_argument("--installed", type=Path, help="folder to install and reuse releases in")
     parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.write:

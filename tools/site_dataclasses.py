@@ -1,6 +1,7 @@
-"""What the site's reader of sources has to be told: ``glaive.dataclass`` makes data classes.
+"""Teach griffe, which reads sources for the site, that ``glaive.dataclass`` makes data classes.
 
-Without it their parameters would be unknown, since it goes by the name of the decorator.
+griffe recognizes data classes by the name of the decorator. Otherwise it would miss their
+parameters.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ __all__ = ["OurDataclasses"]
 
 
 class OurDataclasses(Extension):
-    """Takes the decorator of ``glaive.dataclass`` for that of the standard library."""
+    """An extension that maps ``glaive.dataclass`` to the decorator of the standard library."""
 
     def on_alias_instance(self, *, alias: Alias, **_: Any) -> None:
-        """A name was imported."""
+        """Handle an imported name."""
         if alias.target_path == "glaive.dataclass.dataclass":
             alias.target_path = "dataclasses.dataclass"

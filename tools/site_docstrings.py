@@ -1,7 +1,6 @@
-"""What the site does to docstrings, which are written for ``help``, too.
+"""Convert docstrings to Markdown for the site; they are written for ``help``, too.
 
-References such as ``:func:`read``` become plain names, and a drawing of lines a block of its
-own.
+References such as ``:func:`read``` become plain names. Line drawings become code blocks.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ _DRAWING = re.compile(r"^\w+\n(?:[ │]*[├└]──[^\n]*\n)+", re.MULTILINE)
 
 
 def plain(docstring: str) -> str:
-    """The docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     named = _ROLE.sub(r"`\1`", docstring)
     return _DRAWING.sub(lambda found: f"```text\n{found[0]}```\n", named)
 
 
 class PlainDocstrings(Extension):
-    """Makes docstrings Markdown."""
+    """An extension that converts docstrings to Markdown."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """A module, a class, a function or an attribute was read."""
+        """Handle a module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = plain(obj.docstring.value)

@@ -1,7 +1,8 @@
-"""What `make docs` changes about pages.
+"""Change pages for `make docs`.
 
-Marks of code blocks are for the tests only; the search finds pages of the guide first. The page of
-pylance's names gets its table.
+- Remove the marks of code blocks, which are for the tests.
+- Rank pages of the guide first in the search.
+- Add the table to the page of pylance's names.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any, Final
 __all__ = ["on_page_markdown"]
 
 _MARKED = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
-"""The first line of a code block with a mark, such as ``python spark``; see ``tests/docs``."""
+"""First line of a code block with a mark, such as ``python spark``; see ``tests/docs``."""
 
 _BOOSTS: Final = {"guide": 2.0, "reference": 1.5, "adr": 0.5}
-"""How much sooner than others the search finds the pages of a folder."""
+"""Factors for the rank of pages in the search, by folder."""
 
 
 def on_page_markdown(markdown: str, page: Any, **_site: Any) -> str:
@@ -31,7 +32,7 @@ def on_page_markdown(markdown: str, page: Any, **_site: Any) -> str:
 
 def _names() -> str:
     """Return the names of pylance and their states, from both libraries as installed."""
-    # mkdocs has the folder of its script on the path, and not the root of the repository.
+    # mkdocs puts the folder of its script on the path, not the root of the repository.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from tests.interop.pylance_names import table
 

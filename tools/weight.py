@@ -1,7 +1,7 @@
 """Count the code lines of each package of glaive, as the budgets in ``weight.toml`` count them.
 
-A code line has a token that is no comment, blank or docstring. Modules that protoc wrote do not
-count. ``python tools/weight.py`` prints the table.
+A code line has a token other than comments, blanks and docstrings. Modules that protoc wrote do
+not count. ``python tools/weight.py`` prints the table.
 """
 
 from __future__ import annotations

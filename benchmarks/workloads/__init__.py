@@ -1,4 +1,4 @@
-"""What is compared: one module per topic, each with its ``WORKLOADS``.
+"""Workloads of the benchmark: one module per topic, each with its ``WORKLOADS``.
 
 To add a topic, write its module and name it in ``TOPICS``, in the order of the table.
 """

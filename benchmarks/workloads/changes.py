@@ -1,4 +1,4 @@
-"""Changing rows: deletes, updates, upserts and compaction, each on a copy of a dataset."""
+"""Deletes, updates, upserts and compaction, each on a copy of a dataset."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["WORKLOADS", "measure_fresh"]
 _FRAGMENTS = 200
 
 Change = Callable[[Any], object]
-"""What is timed, of an opened dataset."""
+"""A timed change of an opened dataset."""
 
 
 def measure_fresh(
     bench: Bench, prepare: Callable[[Engine], Any], change: Callable[[Engine, Any], object]
 ) -> dict[str, Times]:
-    """Time a change that can be made once; ``prepare`` is not timed and comes before each."""
+    """Time a change that can run only once; ``prepare`` runs untimed before each."""
     seen: dict[str, list[tuple[float, float]]] = {engine.name: [] for engine in bench.engines}
     spent = dict.fromkeys(seen, 0.0)
     with settled():
@@ -57,13 +57,13 @@ def measure_fresh(
 
 
 def _copy(source: Path, path: Path) -> Path:
-    """A copy that shares the files: nobody changes one that is there."""
+    """Copy a dataset by hard links: Lance never changes existing files."""
     shutil.copytree(source, path, copy_function=os.link)
     return path
 
 
 def changed(name: str, change: Callable[[Bench], Change]) -> Run:
-    """Change a fresh copy of a data set; answers are compared by what pylance reads after it."""
+    """Change a fresh copy of a data set; compare the rows that pylance reads afterwards."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         bench = without_parquet(bench)
@@ -85,7 +85,7 @@ def changed(name: str, change: Callable[[Bench], Change]) -> Run:
 
 
 def _sorted(reader: Engine, path: Path) -> pa.Table:
-    """Rows in the order of their keys: engines may put those that moved elsewhere."""
+    """Return rows in the order of their keys: engines place updated rows differently."""
     return reader.scan(reader.open(path), ["seq", "float"]).sort_by("seq")
 
 
@@ -102,7 +102,7 @@ def _add_column(_bench: Bench) -> Change:
 
 
 def _upsert(bench: Bench) -> Change:
-    """As many rows as a hundredth, of which a fifth is new."""
+    """Return an upsert of 1 % of the rows; a fifth of them are new."""
     rows = bench.data.make("table")
     count = max(1, rows.num_rows // 100)
     rng = np.random.default_rng(13)
@@ -142,7 +142,7 @@ def _compact(bench: Bench, title: str, goal: float | None) -> list[Row]:
 
 
 def _share(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    """How much longer a scan takes because rows are deleted."""
+    """Measure how much longer a scan takes because of deleted rows."""
     bench = without_parquet(bench)
     calls: dict[str, Callable[[], object]] = {}
     for engine in bench.engines:
@@ -165,7 +165,7 @@ def _scanning(engine: Engine, opened: Any) -> Callable[[], object]:
 
 
 def _undeleted(bench: Bench, engine: Engine, source: Path) -> Path:
-    """The same files without the deletion, which is version 2."""
+    """Return the same files without the deletion, which is version 2."""
     path = _copy(source, bench.data.scratch(f"whole-{engine.name}"))
     engine.open(path).checkout_version(1).restore()
     return path

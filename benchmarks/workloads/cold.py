@@ -1,4 +1,4 @@
-"""Rows at random places of files that are not in memory."""
+"""Takes and scans of files that are not in memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["WORKLOADS"]
 
 
 def _forget(path: Path) -> None:
-    """Have the system drop the data files of a dataset from memory."""
+    """Have the system drop the data files of a dataset from its page cache."""
     for file in (path / "data").iterdir():
         descriptor = os.open(file, os.O_RDONLY)
         try:
-            os.fsync(descriptor)  # what is not yet written cannot be dropped
+            os.fsync(descriptor)  # the system only drops written pages
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
 
 
 def take(name: str, count: int) -> Run:
-    """Take rows at random; all is dropped from memory before each measurement."""
+    """Take rows at random, with an empty page cache before each measurement."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         engines = [engine for engine in bench.engines if engine.name != "parquet"]
@@ -53,7 +53,7 @@ def take(name: str, count: int) -> Run:
 
 
 def scan(name: str, column: str) -> Run:
-    """Open, read a column of lists and add its numbers up; nothing of it is in memory before."""
+    """Open a dataset and sum a column of lists, with an empty page cache before."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         engines = [engine for engine in bench.engines if engine.name != "parquet"]
@@ -62,10 +62,10 @@ def scan(name: str, column: str) -> Run:
         sums = {}
         for _ in range(max(3, bench.repeats // 2)):
             for engine in engines:
-                gc.collect()  # pages that somebody has mapped are not dropped
+                gc.collect()  # the system keeps mapped pages
                 _forget(places[engine.name])
                 wall, cpu = time.perf_counter(), time.process_time()
-                # The numbers are looked at: reading may be left to who does.
+                # Sum the numbers, as an engine may defer reads to the first access.
                 sums[engine.name] = sum(
                     pc.sum(batch[column].flatten()).as_py()
                     for batch in engine.stream(engine.open(places[engine.name]), [column])

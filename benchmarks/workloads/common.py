@@ -1,4 +1,4 @@
-"""What workloads are made of: rows of the table, and how they are timed and checked."""
+"""Building blocks of workloads: rows of the table, timing and checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all workloads share; ``memory_gb`` is the largest source whose memory is measured."""
+    """The settings of a run; ``memory_gb`` is the largest source whose memory is measured."""
 
     data: Data
     engines: Sequence[Engine]
@@ -39,10 +39,10 @@ class Bench:
 
 @dataclass(slots=True)
 class Row:
-    """One line of the table: per engine a pair, CPU and wall milliseconds unless said.
+    """One row of the table: CPU and wall milliseconds per engine, unless ``unit`` differs.
 
-    ``wrong`` says how glaive's answer differs from pylance's; empty when it does not. ``most``
-    is a goal that does not look at pylance: glaive's own value at most.
+    ``wrong`` says how glaive's answer differs from pylance's; it is empty if they are equal.
+    ``most`` is an absolute goal: the maximum of glaive's value.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times less CPU time glaive needs than pylance."""
+        """The ratio of pylance's CPU time to glaive's."""
         if self.unit != "ms" or not {"glaive", "pylance"} <= self.values.keys():
             return None
-        # The clock of a process ticks in steps; a value may be zero.
+        # CPU clocks have a coarse resolution: a time may be zero.
         return self.values["pylance"][0] / max(self.values["glaive"][0], 1e-6)
 
 
@@ -68,7 +68,7 @@ Run = Callable[[Bench, str, float | None], list[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``goal``: how many times quicker than pylance, by CPU time."""
+    """A workload; ``goal`` is the minimum ratio of pylance's CPU time to glaive's."""
 
     name: str
     goal: float | None
@@ -77,7 +77,7 @@ class Workload:
 
 
 def each(bench: Bench, call: Callable[[Engine], object]) -> dict[str, Callable[[], object]]:
-    """One call per engine."""
+    """Return one call per engine."""
     return {engine.name: partial(call, engine) for engine in bench.engines}
 
 
@@ -118,6 +118,6 @@ def scan(name: str, columns: list[str] | None = None) -> Run:
 
 
 def without_parquet(bench: Bench) -> Bench:
-    """The same for what Parquet files cannot do."""
+    """Return the bench without Parquet, for features that Parquet lacks."""
     chosen = [engine for engine in bench.engines if engine.name != "parquet"]
     return replace(bench, engines=chosen)

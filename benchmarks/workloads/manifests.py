@@ -1,4 +1,4 @@
-"""Many fragments: opening, appending, and rows by stable row id."""
+"""Datasets of many fragments: open, append, and take rows by stable row id."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from glaive.table.load import open_latest
 __all__ = ["WORKLOADS"]
 
 _FRAGMENTS, _APPENDS, _FILES = 100_000, 1_000, 1_000
-"""At full size: of a long manifest, in a row, and of the dataset that rows are taken from."""
+"""Full sizes: fragments of a long manifest, consecutive appends, files of the take."""
 
 _FULL = 5_000_000
-"""Rows of the table from which on these workloads have their full size."""
+"""Minimum rows of the table for the full sizes."""
 
 
 def _scaled(bench: Bench, most: int) -> int:
-    """Fewer where the tables are smaller."""
+    """Scale a full size down with the rows of the table."""
     return max(10, min(most, most * bench.data.rows // _FULL))
 
 
 def _many(bench: Bench, engine: Engine) -> Path:
-    """A dataset whose second version lists one file, and many more that nobody opens."""
+    """Write a dataset whose second version lists one real file, and many files that stay unread."""
     path = bench.data.scratch(f"many-{engine.name}")
     engine.write(_ten(), path, bench.data.version)
     store = LocalStore(path)
@@ -93,8 +93,8 @@ def _thousand(bench: Bench, title: str, goal: float | None) -> list[Row]:
     made: list[Path] = []
 
     def prepare(engine: Engine) -> Path:
-        # Removed at the end only: without a journal, ext4 goes around inodes that were freed in
-        # the last minutes one by one whenever it makes a file.
+        # Remove files only at the end. Without a journal, ext4 skips recently freed inodes one by
+        # one whenever it creates a file.
         path = bench.data.scratch(f"thousand-{engine.name}-{len(made)}")
         made.append(path)
         engine.write(_ten(), path, bench.data.version)
@@ -135,7 +135,7 @@ def _by_id(bench: Bench, title: str, goal: float | None) -> list[Row]:
     ids = np.random.default_rng(7).integers(0, total, 100).tolist()
 
     def call(engine: Engine) -> Any:
-        return engine.open(Path(path))._take_rows(ids)  # noqa: SLF001  # pylance has no other
+        return engine.open(Path(path))._take_rows(ids)  # noqa: SLF001  # pylance's only way
 
     answers = {engine.name: call(engine) for engine in bench.engines}
     rows = timed(Row(title, goal, wrong=same(answers)), run(bench, each(bench, call)))

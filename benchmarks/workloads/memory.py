@@ -1,8 +1,8 @@
-"""Peak memory of writes and changes for sources of several sizes: flat where nothing is collected.
+"""Peak memory of writes and changes for sources of several sizes; streaming must stay flat.
 
-Each is measured in a process of its own, above what the process took before: first the memory that
-belongs to the process alone, then with pages of mapped files. The rows have numbers, text and
-vectors; merges are given ``LIMIT`` as their memory limit. ``--memory-gb 4`` measures 1, 2 and 4 GB.
+A new process measures each above its memory before the change. The first figure is private
+memory, the second includes pages of mapped files. The rows have numbers, strings and vectors.
+Merges have the memory limit ``LIMIT``. ``--memory-gb 4`` measures 1, 2 and 4 GB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _FRAGMENTS = 16
 FLAT_FROM_GB = 1
 ALLOWED_GROWTH = 1.3
 SMALL_MB = 128
-"""Size of the smaller source from which on a peak must be flat; what flat is, and what is small."""
+"""From ``FLAT_FROM_GB`` for the smaller source, twice the rows may take ``ALLOWED_GROWTH`` times
+the peak. Peaks below ``SMALL_MB`` count as ``SMALL_MB``."""
 
 _ROWS = f"""
 import numpy as np, pyarrow as pa
@@ -93,7 +94,7 @@ def _measure(engine: str, path: Path, rows: int, script: str) -> tuple[float, fl
 
 
 def peaks(change: str) -> Run:
-    """The peak of a change for the largest size, a half and a quarter of it."""
+    """Measure the peak of a change for the largest size, a half and a quarter of it."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         bench = without_parquet(bench)
@@ -115,7 +116,7 @@ def peaks(change: str) -> Run:
 
 
 def _check_flat(half: Row, whole: Row) -> None:
-    """Twice the rows must not take much more memory."""
+    """Mark the row as wrong if twice the rows take much more memory."""
     if "glaive" not in whole.values:
         return
     first, last = half.values["glaive"][0], whole.values["glaive"][0]
@@ -124,7 +125,7 @@ def _check_flat(half: Row, whole: Row) -> None:
 
 
 def _table(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    """Write the table of the benchmark, which is in memory before."""
+    """Measure writing the table of the benchmark, which is in memory before."""
     row = Row(title, None, unit="MB", most=goal)
     source = bench.data.lance("table")
     for engine in without_parquet(bench).engines:

@@ -1,4 +1,4 @@
-"""New processes: what a start costs, and the memory of a scan."""
+"""New processes: time of the start, and memory of a scan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _scan(predicate: str | None) -> Run:
 
 
 def _processes(bench: Bench, row: Row, scripts: dict[str, str]) -> list[Row]:
-    """Run each in processes of its own, once to no account: it compiles what is kept on disk."""
+    """Run each script in new processes; the first run compiles kernels and does not count."""
     for script in scripts.values():
         run_process(script)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in scripts}

@@ -1,4 +1,4 @@
-"""Filters, orders and counts: rows picked by what is in them."""
+"""Filters, orders and counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ask = Callable[[Any], Any]
 
 
 def ask(name: str, lance: Ask, parquet: Ask) -> Run:
-    """The same question to the datasets and, in its own words, to pyarrow."""
+    """Ask the datasets and pyarrow the same question."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         opened = {e.name: e.open(e.place(bench.data, name)) for e in bench.engines}
@@ -39,7 +39,7 @@ def ask(name: str, lance: Ask, parquet: Ask) -> Run:
 
 
 def rows(name: str, columns: Sequence[str] | None, text: str, expression: pc.Expression) -> Run:
-    """Rows that pass a filter."""
+    """Read the rows that pass a filter."""
     chosen = None if columns is None else list(columns)
     return ask(
         name,
@@ -49,7 +49,7 @@ def rows(name: str, columns: Sequence[str] | None, text: str, expression: pc.Exp
 
 
 def count(name: str, text: str, expression: pc.Expression) -> Run:
-    """How many rows pass a filter."""
+    """Count the rows that pass a filter."""
     return ask(
         name,
         lambda dataset: dataset.count_rows(text),
@@ -58,7 +58,7 @@ def count(name: str, text: str, expression: pc.Expression) -> Run:
 
 
 def first(name: str, columns: Sequence[str], key: str, limit: int) -> Run:
-    """The first rows of an order. Keys are all different, so that there is one answer."""
+    """Read the first rows of an order. All keys are distinct, so that the answer is unique."""
     chosen = list(columns)
     return ask(
         name,

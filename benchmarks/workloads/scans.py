@@ -1,4 +1,4 @@
-"""Scans of one column into a table, and of all."""
+"""Scans of one column and of all columns into a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar and full-text indices: filters that they answer, texts, builds, and what opening costs."""
+"""Scalar and full-text indices: filters, text searches, builds, and opening."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.workloads.common import Bench, Row, Run, Workload, run, timed
 __all__ = ["WORKLOADS"]
 
 _TURNS = 32
-"""Different questions that are asked in turn, so that none is answered twice in a row."""
+"""Distinct questions asked in turn, so that consecutive questions differ."""
 
 Question = dict[str, Any]
 """Arguments of ``to_table``."""
@@ -30,11 +30,11 @@ def asked(
     Parameters
     ----------
     questions
-        From the number of rows of the dataset.
+        Function of the number of rows of the dataset.
     inner
         Calls per measurement.
     scored
-        Whether answers have a score, and come with the best first.
+        Whether answers have a score and are sorted by it.
     """
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
@@ -69,7 +69,7 @@ def asked(
 
 
 def _differs(answers: Mapping[str, pa.Table], *, scored: bool) -> str:
-    """How glaive's answer differs from pylance's: in rows, or in scores where rows may tie."""
+    """Say how glaive's answer differs from pylance's: in rows, or in scores if rows may tie."""
     if "glaive" not in answers:
         return ""
     theirs, ours = answers["pylance"], answers["glaive"]
@@ -85,7 +85,7 @@ def _differs(answers: Mapping[str, pa.Table], *, scored: bool) -> str:
 
 
 def filters(*texts: Callable[[int, np.random.Generator], str]) -> Callable[[int], list[Question]]:
-    """Filters made from the number of rows and random numbers."""
+    """Make filters from the number of rows and random numbers."""
 
     def questions(rows: int) -> list[Question]:
         rng = np.random.default_rng(25)
@@ -112,7 +112,7 @@ def _range(rows: int, rng: np.random.Generator) -> str:
 
 
 def _times(rows: int, rng: np.random.Generator) -> str:
-    # Steps are 30 seconds on average; a thousandth of the rows, or ten.
+    # Rows are 30 seconds apart on average: select 0.1 % of the rows, or ten.
     start = 20_000 * 86_400 + int(rng.integers(rows // 2)) * 30
     return (
         f"time >= arrow_cast({start}, 'Timestamp(Second, None)') AND "
@@ -128,7 +128,7 @@ def _title(_rows: int, rng: np.random.Generator) -> str:
 def texts(
     words: int, *, phrase: bool = False, columns: list[str] | None = None
 ) -> Callable[[int], list[Question]]:
-    """The ten best texts for some words, of which one is frequent."""
+    """Make searches of the ten best texts for some words; one word is frequent."""
 
     def questions(_rows: int) -> list[Question]:
         rng = np.random.default_rng(26)
@@ -153,7 +153,7 @@ def texts(
 
 
 def built(name: str, column: str, kind: str) -> Run:
-    """Build one index, in place of the one built before."""
+    """Build one index, which replaces the last one."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         lance = [engine for engine in bench.engines if engine.name != "parquet"]
@@ -181,7 +181,7 @@ def built(name: str, column: str, kind: str) -> Run:
 
 
 def _open_indexed(bench: Bench, title: str, goal: float | None) -> list[Row]:
-    """Open a dataset with 20 indices, and the same one without any."""
+    """Open a dataset with 20 indices, and the same dataset without indices."""
     lance = [engine for engine in bench.engines if engine.name != "parquet"]
     table = bench.data.make("keyed").slice(0, 1_000).select(["id"]).combine_chunks()
     rows = []
@@ -278,7 +278,7 @@ WORKLOADS = [
         Workload(f"build {kind} {column}", BUILD_GOALS.get(kind), built(name, column, kind))
         for name, columns in INDICES.items()
         for column, kind in columns
-        if kind != "NGRAM"  # takes pylance seconds on whatever data
+        if kind != "NGRAM"  # takes pylance seconds on any data
     ),
     Workload("open with 20 indices", 5, _open_indexed),
 ]

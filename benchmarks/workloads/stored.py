@@ -1,4 +1,4 @@
-"""Scans of what a writer was asked to store in a certain way, and of older formats."""
+"""Scans of columns with requested encodings, and of older formats."""
 
 from __future__ import annotations
 

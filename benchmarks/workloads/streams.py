@@ -1,4 +1,4 @@
-"""Reading batch by batch."""
+"""Reads batch by batch."""
 
 from __future__ import annotations
 

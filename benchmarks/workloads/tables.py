@@ -1,4 +1,4 @@
-"""Opening datasets, and adding to them."""
+"""Opening datasets, and appending to them."""
 
 from __future__ import annotations
 

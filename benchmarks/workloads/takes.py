@@ -1,4 +1,4 @@
-"""Rows at random places."""
+"""Takes of random rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FEW = 100
 
 
 def against_one(columns: Sequence[str] | None) -> Run:
-    """How much longer a take of 100 random rows is out of a thousand fragments than out of one."""
+    """Compare a take of 100 random rows from a thousand fragments with a take from one."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         bench = without_parquet(bench)
@@ -30,7 +30,7 @@ def against_one(columns: Sequence[str] | None) -> Run:
                 opened = engine.open(engine.place(bench.data, name))
                 total = bench.data.make(name).num_rows
                 draws = [rng.integers(0, total, _FEW) for _ in range(64)]
-                for draw in draws[:20]:  # until all of its fragments are open
+                for draw in draws[:20]:  # until all fragments are open
                     engine.take(opened, draw, columns)
                 turns = cycle(draws)
                 calls[f"{engine.name} {name}"] = partial(
@@ -77,7 +77,7 @@ def take(name: str, count: int, inner: int, columns: Sequence[str] | None = None
         lance = [engine for engine in bench.engines if engine.name != "parquet"]
         times = run(bench, {engine.name: again(engine) for engine in lance}, inner)
         for engine in bench.engines:
-            if engine not in lance:  # takes a second: never many per measurement
+            if engine not in lance:  # takes a second: one call per measurement
                 times |= interleave({engine.name: again(engine)}, repeats=3, inner=1, seconds=0)
         return timed(row, times)
 

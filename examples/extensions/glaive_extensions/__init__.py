@@ -1,1 +1,1 @@
-"""Examples of what a package can add to glaive: one module for each entry point."""
+"""Examples of extensions of glaive: one module for each entry point."""

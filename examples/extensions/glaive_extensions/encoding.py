@@ -17,18 +17,18 @@ MASK = 0x5A
 
 
 class Xor(Extension):
-    """Store values of 32 bits with each byte masked."""
+    """An encoding that stores values of 32 bits with each byte masked."""
 
     name = "xor"
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Read no configuration: the mask is always the same."""
+        """Return the encoding; it has no configuration, as the mask is constant."""
         return cls()
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Take values of 32 bits."""
+        """Accept values of 32 bits only."""
         return (stats.raw_bytes, cls()) if stats.block.bits == 32 else None
 
     def encode_mini(self, block: Block) -> EncodedChunks:
@@ -37,7 +37,7 @@ class Xor(Extension):
         return EncodedChunks((plain.buffers[0] ^ np.uint8(MASK),), plain.sizes, plain.counts)
 
     def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
-        """Take the mask off; ``Flat`` checks the sizes."""
+        """Remove the mask; ``Flat`` checks the sizes."""
         masked = Flat(32).decode_mini(chunks)
         values = np.frombuffer(masked.values, np.uint8) ^ np.uint8(MASK)
         return FixedWidth(pa.py_buffer(values), 32, masked.count)

@@ -29,7 +29,7 @@ class Opened(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Return the bytes of memory."""
         return int(self.digits.nbytes + self.rows.nbytes)
 
     def answers(self, query: IndexQuery) -> bool:
@@ -41,20 +41,20 @@ class Opened(ScalarIndex):
         return len(self.rows) // 10
 
     def search(self, query: Any, *, nulls: bool = False) -> Candidates:
-        """Return candidates: glaive tests their values again."""
+        """Return candidate rows; glaive then tests their values."""
         found = np.isin(self.digits, np.asarray(query.values) % 10)
         return Candidates(RowSet.of(self.rows[found]), None, exact=False)
 
 
 class Modulo(IndexKind):
-    """Build and open indices of the kind."""
+    """The index kind, which builds and opens indices."""
 
     name, newest = "modulo", 0
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
-        """Write digits and rows of all values that are not null."""
+        """Write digits and rows of all non-null values."""
         parts = [*source.batches()]
         known = [np.asarray(values.is_valid()) for values, _ in parts]
         digits = np.concatenate([np.asarray(values.drop_null()) % 10 for values, _ in parts])

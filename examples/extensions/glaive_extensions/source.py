@@ -20,7 +20,7 @@ _SCHEMA = pa.schema({"name": pa.string(), "value": pa.int64()})
 
 
 class Pairs(SourceFormat):
-    """Read names and integers. No options."""
+    """A format of names and integers without options."""
 
     name, suffixes = "pairs", (".pairs",)
 

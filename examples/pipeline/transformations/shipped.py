@@ -1,4 +1,4 @@
-"""Orders that were shipped, by their number: every run continues where the last one ended."""
+"""Shipped orders, by their number: each run continues where the last run ended."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ dp.create_sink(
 
 @dp.append_flow(target="shipped")
 def shipped_orders() -> DataFrame:
-    """New orders, and the new values of those that changed."""
+    """Return new orders, and new values of changed orders."""
     feed = (
         spark.readStream.format("lance")
         .option("readChangeFeed", "true")
