@@ -1,4 +1,4 @@
-"""Gathering and joining blocks of every kind agrees with the lists they stand for."""
+"""Gathering blocks of every kind agrees with the lists they stand for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from glaive.arrow.blocks import (
     pack_flags,
     take_bits,
 )
-from glaive.arrow.build import concat_blocks, take_block
-from glaive.errors import RowIndexError, SchemaError
+from glaive.arrow.build import take_block
+from glaive.errors import RowIndexError
 
 
 def fixed(bits: int, count: int, seed: int = 0) -> FixedWidth:
@@ -117,14 +117,6 @@ def test_values_are_gathered_in_any_order(kind: str, count: int, wanted: list[in
     assert values_of(taken) == [every[i] for i in positions]
 
 
-@given(kind=st.sampled_from(KINDS), counts=st.lists(st.integers(0, 20), min_size=1, max_size=5))
-def test_blocks_are_joined_in_order(kind: str, counts: list[int]) -> None:
-    parts = [some_block(kind, count, seed) for seed, count in enumerate(counts)]
-    joined = concat_blocks(parts)
-    assert joined.count == sum(counts)
-    assert values_of(joined) == [value for part in parts for value in values_of(part)]
-
-
 def test_dictionaries_keep_their_items() -> None:
     block = coded(20)
     taken = take_block(block, np.array([19, 0, 0]))
@@ -132,25 +124,6 @@ def test_dictionaries_keep_their_items() -> None:
     assert taken.items is block.items
     every = values_of(block)
     assert values_of(taken) == [every[19], every[0], every[0]]
-    assert values_of(concat_blocks([block, taken])) == every + values_of(taken)
-    with pytest.raises(SchemaError, match="Dictionary"):
-        concat_blocks([block, coded(3)])
-
-
-def test_constants_stay_constant_only_when_they_are_equal() -> None:
-    five, six = (Constant(FixedWidth(pa.py_buffer(bytes([n])), 8, 1), 4) for n in (5, 6))
-    assert isinstance(concat_blocks([five, five]), Constant)
-    mixed = concat_blocks([five, six, FixedWidth(pa.py_buffer(b"\1\2"), 8, 2)])
-    assert b"".join(values_of(mixed)) == bytes([5] * 4 + [6] * 4 + [1, 2])
-
-
-def test_offsets_grow_when_repeats_need_it() -> None:
-    long = Variable(
-        pa.py_buffer(np.array([0, 1 << 20], "<i4")), 32, pa.py_buffer(bytes(1 << 20)), 1
-    )
-    joined = concat_blocks([long, text(3, 64)])
-    assert isinstance(joined, Variable)
-    assert joined.offset_bits == 64
 
 
 @pytest.mark.parametrize("position", [-1, 10, 1 << 40])
@@ -158,15 +131,6 @@ def test_offsets_grow_when_repeats_need_it() -> None:
 def test_a_position_outside_of_the_block_is_refused(kind: str, position: int) -> None:
     with pytest.raises(RowIndexError, match="0 ≤ position < 10"):
         take_block(some_block(kind, 10), np.array([3, position]))
-
-
-def test_blocks_of_different_kinds_are_not_joined() -> None:
-    with pytest.raises(SchemaError, match="FixedWidth, Variable"):
-        concat_blocks([fixed(8, 2), text(2)])
-    with pytest.raises(SchemaError, match="FixedWidth"):
-        concat_blocks([fixed(8, 2), fixed(16, 2)])
-    with pytest.raises(ValueError, match="no blocks"):
-        concat_blocks([])
 
 
 @given(parts=st.lists(st.lists(st.booleans(), max_size=20), max_size=5))

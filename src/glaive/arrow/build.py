@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -17,10 +16,8 @@ from glaive.arrow.blocks import (
     FixedWidth,
     Struct,
     Variable,
-    all_set,
     flags_of,
     integer_array,
-    join_bits,
     pack_flags,
     spread,
     spread_equal,
@@ -491,111 +488,6 @@ def _take_rows(data: pa.Buffer, bits: int, block: FixedList, positions: Int64s) 
     if width % 8:
         return take_bits(data, spread_equal(positions, block.dimension))
     return _take_fixed(FixedWidth(data, width, block.count), positions)
-
-
-def concat_blocks(blocks: Sequence[Block]) -> Block:
-    """Join blocks of one kind; a single block is returned unchanged.
-
-    Raises
-    ------
-    SchemaError
-        The blocks are of different kinds or widths.
-    """
-    if not blocks:
-        raise ValueError("no blocks to join")
-    if len(blocks) == 1:
-        return blocks[0]
-    count = sum(block.count for block in blocks)
-    if all(isinstance(block, Constant) for block in blocks):
-        return _join_constants(blocks, count)
-    plain = [_repeated(block) for block in blocks]
-    fixed = [block for block in plain if isinstance(block, FixedWidth)]
-    if len(fixed) == len(plain) and len({block.bits for block in fixed}) == 1:
-        return _join_fixed(fixed, count)
-    variable = [block for block in plain if isinstance(block, Variable)]
-    if len(variable) == len(plain):
-        return _join_variable(variable, count)
-    lists = [block for block in plain if isinstance(block, FixedList)]
-    if len(lists) == len(plain) and len({block.dimension for block in lists}) == 1:
-        return _join_lists(lists, count)
-    dictionaries = [block for block in plain if isinstance(block, Dictionary)]
-    shared_items = {(id(block.items), block.indices.bits) for block in dictionaries}
-    if len(dictionaries) == len(plain) and len(shared_items) == 1:
-        indices = _join_fixed([block.indices for block in dictionaries], count)
-        return Dictionary(indices, dictionaries[0].items, count)
-    structs = [block for block in plain if isinstance(block, Struct)]
-    if len(structs) == len(plain) and len({len(block.members) for block in structs}) == 1:
-        members = zip(*[block.members for block in structs], strict=True)
-        return Struct(tuple(concat_blocks(parts) for parts in members), count)
-    kinds = ", ".join(sorted({type(block).__name__ for block in plain}))
-    raise SchemaError(f"blocks of different shape cannot be joined: {kinds}")
-
-
-def _repeated(block: Block) -> Block:
-    """A constant block as a block of repeated values; other blocks unchanged."""
-    if isinstance(block, Constant):
-        return _take(block.value, np.zeros(block.count, np.int64))
-    return block
-
-
-def _join_constants(blocks: Sequence[Block], count: int) -> Block:
-    values = [block.value for block in blocks if isinstance(block, Constant)]
-    first = values[0]
-    if all(
-        isinstance(value, FixedWidth)
-        and isinstance(first, FixedWidth)
-        and value.bits == first.bits
-        and value.bits > 1
-        and value.values.slice(0, value.bits // 8).equals(first.values.slice(0, first.bits // 8))
-        for value in values
-    ):
-        return Constant(first, count)
-    return concat_blocks([_repeated(block) for block in blocks])
-
-
-def _join_fixed(blocks: Sequence[FixedWidth], count: int) -> FixedWidth:
-    bits = blocks[0].bits
-    if bits == 1:
-        values = join_bits([block.values for block in blocks], [block.count for block in blocks])
-        return FixedWidth(values, 1, count)
-    target = pa.allocate_buffer(count * bits // 8)
-    parts = [items_of(block.values, np.uint8, block.count * bits // 8) for block in blocks]
-    np.concatenate(parts, out=items_of(target, np.uint8, target.size))
-    return FixedWidth(target, bits, count)
-
-
-def _join_variable(blocks: Sequence[Variable], count: int) -> Variable:
-    """Join the bytes in use; offsets become 64 bits wide where 32 are not enough."""
-    ends = [
-        items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1) for block in blocks
-    ]
-    sizes = [int(end[-1]) - int(end[0]) for end in ends]
-    bits = max(block.offset_bits for block in blocks)
-    if sum(sizes) > MAX_OFFSET:
-        bits = 64
-    offsets = pa.allocate_buffer((count + 1) * bits // 8)
-    into = items_of(offsets, f"<i{bits // 8}", count + 1)
-    into[0] = 0
-    data = pa.allocate_buffer(sum(sizes))
-    joined = items_of(data, np.uint8, data.size)
-    at = done = 0
-    for block, end, size in zip(blocks, ends, sizes, strict=True):
-        into[done + 1 : done + block.count + 1] = end[1:] + (at - end[0].astype(np.int64))
-        source = items_of(block.data, np.uint8, size, int(end[0]))
-        joined[at : at + size] = source
-        at, done = at + size, done + block.count
-    return Variable(offsets, bits, data, count)
-
-
-def _join_lists(blocks: Sequence[FixedList], count: int) -> FixedList:
-    dimension = blocks[0].dimension
-    validity = None
-    if any(block.validity is not None for block in blocks):
-        counts = [block.count * dimension for block in blocks]
-        bitmaps = [block.validity or all_set(block.count * dimension) for block in blocks]
-        validity = join_bits(bitmaps, counts)
-    items = concat_blocks([block.items for block in blocks])
-    return FixedList(items, dimension, validity, count)
 
 
 # --- One value in many rows: as long as there are nulls among these, without bytes for them

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import pack_flags
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
-from glaive.types import Flags, UInt64s, items_of
+from glaive.types import Flags, items_of
 
 # --- Constants of plain types, made without ``pyarrow.array``, which imports pandas (0.2 s)
 
@@ -160,38 +160,13 @@ def doubles_of(array: Any) -> Any:
     numbers = low.astype(np.float64)
     large = (words[:, 1:] != (low >> 63).view(np.uint64)[:, None]).any(axis=1)
     if large.any():
-        numbers[large] = _rounded(words[large])
+        exact = [int.from_bytes(number, "little", signed=True) for number in words[large]]
+        numbers[large] = list(map(float, exact))
     numbers = numbers / 10.0**scale if scale >= 0 else numbers * 10.0**-scale
     mask: Flags | None = None
     if array.null_count:
         mask = array.is_null().to_numpy(zero_copy_only=False)
     return pa.array(numbers, mask=mask)
-
-
-def _rounded(words: UInt64s) -> NDArray[np.float64]:
-    """The closest floats to integers of several words, the lowest first."""
-    count = words.shape[1]
-    negative = words[:, -1] >> np.uint64(63) != 0
-    sizes = np.where(negative[:, None], ~words, words)
-    carry = negative
-    for at in range(count):
-        sizes[:, at] += carry
-        carry = carry & (sizes[:, at] == 0)
-    top = count - 1 - np.argmax(sizes[:, ::-1] != 0, axis=1)
-    rows = np.arange(len(sizes))
-    high, low = sizes[rows, top], np.where(top > 0, sizes[rows, top - 1], np.uint64(0))
-    # The leading 64 bits; the last of them says whether others are set, too, so that it is
-    # rounded once.
-    bits = np.frexp(high.astype(np.float64))[1].clip(1, 64).astype(np.uint64)
-    shift = np.uint64(64) - bits
-    leading = (high << shift) | np.where(shift > 0, low >> (bits & np.uint64(63)), np.uint64(0))
-    below = ((sizes != 0) & (np.arange(count) < (top - 1)[:, None])).any(axis=1)
-    leading |= (low << shift != 0) | below
-    floats: NDArray[np.float64] = np.ldexp(
-        leading.astype(np.float64), 64 * top - shift.astype(np.int64)
-    )
-    floats[negative] *= -1
-    return floats
 
 
 # --- Values as Python objects, also where Python has none: dates after the year 9999, unknown

@@ -232,7 +232,7 @@ def exported_metadata(exporter: pa.Field[Any] | pa.Schema) -> list[tuple[bytes, 
 
 # --- Structs within structs of a slice, for those who import Arrow's C data -------------
 # A slice of a struct in Arrow is an offset above members that stay whole. DuckDB refuses such an
-# offset above a struct, and other importers overlook it. Here members are cut instead.
+# offset above a struct, and other importers overlook it. Here such columns are copied instead.
 
 
 def nests_structs(schema: pa.Schema) -> bool:
@@ -241,8 +241,11 @@ def nests_structs(schema: pa.Schema) -> bool:
 
 
 def cut_members(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, with no offset above a struct; copies nothing but the nulls of structs."""
-    columns = [_cut(column) if _nests(column.type) else column for column in batch.columns]
+    """The same rows, with no offset above a struct within a struct; copies such columns."""
+    columns = [
+        concat_arrays([column, column.slice(0, 0)]) if _nests(column.type) else column
+        for column in batch.columns
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -255,13 +258,3 @@ def _nests(kind: Any) -> bool:
 
 def _stored(kind: Any) -> Any:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def _cut(array: Any) -> Any:
-    if isinstance(array, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(array.type, _cut(array.storage))
-    if not pa.types.is_struct(array.type) or not array.type.num_fields:
-        return array
-    members = [_cut(array.field(at)) for at in range(array.type.num_fields)]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(members, fields=list(array.type), mask=mask)

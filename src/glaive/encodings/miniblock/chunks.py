@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,16 +43,19 @@ LEVEL_BITS = 16
 
 Levels = UInt16s
 
+_FORMS: Final[Mapping[int, LevelEncoding]] = {1: "flat", 2: "out_of_line", 3: "inline"}
+"""Encodings of levels that are read as bits, by :func:`level_form`; the other one is of runs."""
+
 
 class LevelReader:
     """Decodes the levels of any chunks of one page."""
 
-    __slots__ = ("_bits", "_layout", "_where")
+    __slots__ = ("_form", "_layout", "_where")
 
     def __init__(self, layout: MiniBlockLayout, where: Where) -> None:
         self._layout = layout
         self._where = where
-        self._bits = _bit_form(layout.definition) if layout.nullable_item else None
+        self._form = level_form(layout.definition) if layout.nullable_item else None
 
     # ------------------------------------------------------------------ without lists
 
@@ -112,19 +117,15 @@ class LevelReader:
         if (headers.levels != counts).any():
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
-        codec = self._layout.definition
-        if self._layout.nullable_item and codec is not None and codec.wire_name == "rle":
-            from glaive.encodings.values.rle import RunLength
-
-            if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-                runs = codec.block_runs(data, headers.starts[0], headers.sizes[0], self._where)
-                return unpack_run_bits(data, *runs, headers.levels, self._where)
-        if self._bits is None:
+        if self._form is None:
             return None
-        form, width = self._bits
-        return unpack_level_bits(
-            data, headers.starts[0], headers.sizes[0], headers.levels, form, self._where, width
-        )
+        form, width = self._form
+        chunks, levels = (data, headers.starts[0], headers.sizes[0]), headers.levels
+        if form not in _FORMS:
+            codec: Any = self._layout.definition
+            values, lengths, runs = codec.block_runs(*chunks, self._where)
+            return unpack_run_bits(data, values, lengths, runs, levels, self._where)
+        return unpack_level_bits(*chunks, levels, _FORMS[form], self._where, width)
 
     # ------------------------------------------------------------------ both
 
@@ -204,17 +205,6 @@ def level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
 
         if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
             return 4, LEVEL_BITS
-    return None
-
-
-def _bit_form(codec: ValueEncoding | None) -> tuple[LevelEncoding, int] | None:
-    """How to read levels of 0 and 1 straight into a bitmap, if their encoding allows it."""
-    if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
-        return "inline", 0
-    if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-        return "out_of_line", codec.width
-    if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
-        return "flat", LEVEL_BITS
     return None
 
 
