@@ -195,9 +195,9 @@ class ArrayEncoding(ABC):
             The encoding cannot give such values, or a buffer is too short for ``count``.
         """
 
-    @abstractmethod
     def to_wire(self) -> pb.ArrayEncoding:
-        """Write the configuration, wrapped in ``ArrayEncoding``."""
+        """Write the configuration, wrapped in ``ArrayEncoding``; the default refuses."""
+        raise TypeError(f"array encoding {self.wire_name!r} is read, and not written")
 
     @abstractmethod
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
@@ -860,11 +860,6 @@ class FixedSizeBinary(ArrayEncoding):
         if per_byte:
             value, total = pa.uint8(), None if count is None else count * width
         return cls(kind, read_array(message.bytes, value, total, page), width, per_byte)
-
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``FixedSizeBinary``."""
-        message = pb.FixedSizeBinary(bytes=self.data.to_wire(), byte_width=self.width)
-        return pb.ArrayEncoding(fixed_size_binary=message)
 
     def implied_bytes(self, count: int) -> int:
         """See the contract."""

@@ -320,10 +320,6 @@ class Constant(ArrayEncoding):
             raise wrong_type(kind, f"{len(value)} bytes", page.where)
         return cls(kind, value)
 
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``Constant``."""
-        return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
-
     def implied_bytes(self, count: int) -> int:
         """See the contract."""
         bits = fixed_bits(self.kind)
@@ -395,16 +391,6 @@ class Bitpacked(ArrayEncoding):
         check_size(number, 0 if count is None else (count * width + 7) // 8, page)
         return cls(kind, width, bits, number, message.signed)
 
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``Bitpacked``."""
-        message = pb.Bitpacked(
-            compressed_bits_per_value=self.width,
-            uncompressed_bits_per_value=self.bits,
-            buffer=pb.Buffer(buffer_index=self.buffer),
-            signed=self.signed,
-        )
-        return pb.ArrayEncoding(bitpacked=message)
-
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the bytes that hold the values, and unpack."""
         first = start * self.width // 8
@@ -463,15 +449,6 @@ class BitpackedForNonNeg(ArrayEncoding):
         check_size(number, 0 if count is None else -(-count // BLOCK) * BLOCK * width // 8, page)
         return cls(kind, width, bits, number)
 
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write a ``BitpackedForNonNeg``."""
-        message = pb.BitpackedForNonNeg(
-            compressed_bits_per_value=self.width,
-            uncompressed_bits_per_value=self.bits,
-            buffer=pb.Buffer(buffer_index=self.buffer),
-        )
-        return pb.ArrayEncoding(bitpacked_for_non_neg=message)
-
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read and unpack the blocks the values are in."""
         size = self.width * BLOCK // 8
@@ -514,11 +491,6 @@ class Fsst(ArrayEncoding):
             raise wrong_type(kind, "FSST text", page.where)
         table = SymbolTable.parse(message.symbol_table, page.where)
         return cls(kind, read_array(message.binary, kind, count, page), table)
-
-    def to_wire(self) -> pb.ArrayEncoding:
-        """Write an ``Fsst``."""
-        message = pb.Fsst(binary=self.binary.to_wire(), symbol_table=self.table.to_bytes())
-        return pb.ArrayEncoding(fsst=message)
 
     def implied_bytes(self, count: int) -> int:
         """See the contract."""

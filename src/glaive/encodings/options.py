@@ -9,16 +9,37 @@ Specification: "Encoding keys" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Literal
 
 from glaive.config import added
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.errors import OptionError
+from glaive.options import Kind, integer, number, one_of, option
 
 PREFIX = "lance-encoding:"
+
+
+_COMPRESSIONS = ("lz4", "zstd", "none", "fsst", "balanced")
+
+
+def _compression(*names: str) -> Kind:
+    """These names, and the names that other packages gave their encodings."""
+
+    def of(text: str) -> str:
+        if text.lower() not in names and text not in added("encodings"):
+            raise ValueError(text)
+        return text.lower() if text.lower() in names else text
+
+    return Kind(" or ".join((", ".join(names[:-1]), names[-1])), of)
+
+
+def _share(given: float) -> float:
+    if not 0 < given <= 1:
+        raise ValueError(given)
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +73,20 @@ class EncodingOptions:
         Of a packed struct: the options of each member.
     """
 
-    compression: str | None = None
-    compression_level: int | None = None
-    rle_threshold: float | None = None
-    bss: Literal["off", "on", "auto"] = "auto"
-    dict_divisor: int = 2
-    dict_size_ratio: float = 0.8
-    dict_values_compression: Literal["lz4", "zstd", "none"] | None = None
-    dict_values_compression_level: int | None = None
-    minichunk_size: int | None = None
-    structural_encoding: Literal["miniblock", "fullzip", "sparse"] | None = None
+    compression: str | None = option(_compression(*_COMPRESSIONS))
+    compression_level: int | None = option(integer(-131_072, 22))
+    rle_threshold: float | None = option(number(0, 1))
+    bss: Literal["off", "on", "auto"] = option(one_of("off", "on", "auto"), "auto")
+    dict_divisor: int = option(integer(1, 2**31 - 1), 2)
+    dict_size_ratio: float = option(Kind("a number above 0, up to 1", _share, float), 0.8)
+    dict_values_compression: Literal["lz4", "zstd", "none"] | None = option(
+        one_of("lz4", "zstd", "none")
+    )
+    dict_values_compression_level: int | None = option(integer(-131_072, 22))
+    minichunk_size: int | None = option(integer(1, 2**30))
+    structural_encoding: Literal["miniblock", "fullzip", "sparse"] | None = option(
+        one_of("miniblock", "fullzip", "sparse")
+    )
     members: tuple[EncodingOptions, ...] = ()
 
     @property
@@ -91,65 +116,15 @@ AUTOMATIC = EncodingOptions()
 """All choices left to the writer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """``parse`` raises ``ValueError`` for text that ``valid`` does not describe."""
-
-    parse: Callable[[str], Any]
-    valid: str
-
-
-_COMPRESSIONS = ("lz4", "zstd", "none", "fsst", "balanced")
-
-
-def _one_of(*values: str, extensions: str = "") -> _Key:
-    def parse(text: str) -> str:
-        if text.lower() not in values and extensions and text in added(extensions):
-            return text
-        if text.lower() not in values:
-            raise ValueError(text)
-        return text.lower()
-
-    return _Key(parse, " or ".join((", ".join(values[:-1]), values[-1])))
-
-
-def _integer(low: int, high: int) -> _Key:
-    def parse(text: str) -> int:
-        number = int(text)
-        if not low <= number <= high:
-            raise ValueError(text)
-        return number
-
-    return _Key(parse, f"an integer from {low} to {high}")
-
-
-def _share(*, above_zero: bool) -> _Key:
-    def parse(text: str) -> float:
-        number = float(text)
-        if not 0 <= number <= 1 or (above_zero and number == 0):
-            raise ValueError(text)
-        return number
-
-    return _Key(parse, "a number above 0, up to 1" if above_zero else "a number from 0 to 1")
-
-
-_LEVEL = _integer(-131_072, 22)
-
-_KEYS: dict[str, _Key] = {
-    "compression": _one_of(*_COMPRESSIONS[:-1], extensions="encodings"),
-    "compression-level": _LEVEL,
-    "rle-threshold": _share(above_zero=False),
-    "bss": _one_of("off", "on", "auto"),
-    "dict-divisor": _integer(1, 2**31 - 1),
-    "dict-size-ratio": _share(above_zero=True),
-    "dict-values-compression": _one_of("lz4", "zstd", "none"),
-    "dict-values-compression-level": _LEVEL,
-    "minichunk-size": _integer(1, 2**30),
-    "structural-encoding": _one_of("miniblock", "fullzip", "sparse"),
+_KEYS: dict[str, Kind] = {
+    entry.name.replace("_", "-"): entry.metadata["kind"]
+    for entry in fields(EncodingOptions)
+    if "kind" in entry.metadata
 }
-
-_GIVEN_KEYS = _KEYS | {"compression": _one_of(*_COMPRESSIONS, extensions="encodings")}
 """What can be given to the writer."""
+
+_STORED_KEYS = _KEYS | {"compression": _compression(*_COMPRESSIONS[:-1])}
+"""What can be in metadata."""
 
 _OF_THE_TYPE = (
     "packed",
@@ -177,7 +152,9 @@ def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
         if name not in _OF_THE_TYPE:
             known = [PREFIX + option for option in (*_KEYS, *_OF_THE_TYPE)]
             text = value.decode("utf-8", "replace")
-            parsed[name.replace("-", "_")] = _parse(_KEYS.get(name), key, text, known, column)
+            parsed[name.replace("-", "_")] = _parse(
+                _STORED_KEYS.get(name), key, text, known, column
+            )
     return parsed
 
 
@@ -198,25 +175,15 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
                 f"put {PREFIX}{name} into the metadata of the field"
             )
         known = [option.replace("-", "_") for option in _KEYS]
-        expected = _GIVEN_KEYS.get(name)
-        parsed[name.replace("-", "_")] = _parse(expected, key, str(value), known, column)
+        parsed[name.replace("-", "_")] = _parse(_KEYS.get(name), key, str(value), known, column)
     return parsed
 
 
-def _parse(expected: _Key | None, key: str, text: str, known: list[str], column: str) -> Any:
-    if expected is None:
-        close = get_close_matches(key[:100], known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise OptionError(
-            f"column {column!r}: unknown encoding option {key!r:.80}{hint} "
-            f"Known: {', '.join(known)}"
-        )
-    try:
-        return expected.parse(text.strip())
-    except ValueError:
-        raise OptionError(
-            f"column {column!r}: {key}: expected {expected.valid}, found {text!r:.80}"
-        ) from None
+def _parse(kind: Kind | None, key: str, text: str, known: list[str], column: str) -> Any:
+    if kind is None:
+        hint = OptionError.did_you_mean(key, known)
+        raise OptionError(f"column {column!r}: unknown encoding option {key!r:.80}{hint}")
+    return kind.parse(f"column {column!r}: {key}", text)
 
 
 # --- What a format version allows the writer of a page ----------------------------------

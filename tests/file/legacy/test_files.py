@@ -375,7 +375,7 @@ def test_groups_have_as_many_rows_as_requested(tmp_path: Path, rows: int) -> Non
         assert list(edges) == [*range(0, 2500, rows), 2500]
 
 
-@pytest.mark.parametrize("rows", [2**31 - 1, 2**31, 2**60, 2**63 - 1, 10**30])
+@pytest.mark.parametrize("rows", [2**31 - 1, 2**31, 2**60, 2**63 - 1])
 def test_groups_of_more_rows_than_a_file_may_have_lose_none(tmp_path: Path, rows: int) -> None:
     import glaive
 
