@@ -22,6 +22,7 @@ from glaive.arrow.blocks import (
     inverse_permutation,
     pack_flags,
 )
+from glaive.arrow.extensions import with_parts
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels.strings import Strings
@@ -506,13 +507,9 @@ def _large_type(kind: Any) -> Any:
     types = pa.types
     if types.is_string(kind) or types.is_binary(kind):
         return pa.large_string() if types.is_string(kind) else pa.large_binary()
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind):
         return pa.large_list(kind.value_field.with_type(_large_type(kind.value_type)))
-    if types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_large_type(kind.value_type)), kind.list_size)
-    if types.is_struct(kind):
-        return pa.struct([member.with_type(_large_type(member.type)) for member in kind])
-    return kind
+    return kind if types.is_map(kind) else with_parts(kind, _large_type)
 
 
 def without_views(kind: Any) -> Any:
@@ -520,19 +517,7 @@ def without_views(kind: Any) -> Any:
     types = pa.types
     if types.is_string_view(kind):
         return pa.large_string()
-    if types.is_binary_view(kind):
-        return pa.large_binary()
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        field = kind.value_field.with_type(without_views(kind.value_type))
-        if field.type == kind.value_type:
-            return kind
-        if types.is_fixed_size_list(kind):
-            return pa.list_(field, kind.list_size)
-        return pa.large_list(field) if types.is_large_list(kind) else pa.list_(field)
-    if types.is_struct(kind):
-        plain = pa.struct([member.with_type(without_views(member.type)) for member in kind])
-        return kind if plain == kind else plain
-    return kind
+    return pa.large_binary() if types.is_binary_view(kind) else with_parts(kind, without_views)
 
 
 def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import pack_flags
+from glaive.arrow.extensions import with_parts
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.types import Flags, items_of
@@ -220,19 +221,7 @@ def _exact(kind: Any) -> Any:
         own = kind.value_type if types.is_dictionary(kind) else kind.storage_type
         exact = _exact(own)
         return kind if exact == own else exact
-    inner = [kind.field(at) for at in range(kind.num_fields)]
-    fields = [field.with_type(_exact(field.type)) for field in inner]
-    if fields == inner or types.is_union(kind):
-        return kind
-    if types.is_struct(kind):
-        return pa.struct(fields)
-    if types.is_map(kind):
-        return pa.map_(*fields[0].type)
-    if types.is_fixed_size_list(kind):
-        return pa.list_(fields[0], kind.list_size)
-    if types.is_large_list(kind):
-        return pa.large_list(fields[0])
-    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance has no views of lists
+    return with_parts(kind, _exact)
 
 
 def _value(column: pa.Array | pa.ChunkedArray, at: int) -> object:

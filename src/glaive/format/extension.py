@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.extensions import fields_of, with_fields
 from glaive.arrow.validation import check_schema
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.logical_types import (
@@ -102,19 +103,13 @@ def _imported(schema: pa.Schema) -> pa.Schema | None:
 def _stored(data_type: Any) -> Any:
     """The type without extension types at any depth."""
     plain = storage_type(data_type) if isinstance(data_type, pa.BaseExtensionType) else data_type
-    return _nested(plain, [field.with_type(_stored(field.type)) for field in _below(plain)])
+    return with_fields(plain, [field.with_type(_stored(field.type)) for field in fields_of(plain)])
 
 
 def _is_extended(field: pa.Field[Any]) -> bool:
     if field.metadata and _NAME in field.metadata:
         return True
-    return any(map(_is_extended, _below(field.type)))
-
-
-def _below(data_type: Any) -> list[pa.Field[Any]]:
-    if isinstance(data_type, pa.MapType):
-        return [data_type.key_field, data_type.item_field]
-    return [data_type.field(at) for at in range(data_type.num_fields)]
+    return any(map(_is_extended, fields_of(field.type)))
 
 
 def with_json(field: pa.Field[Any]) -> pa.Field[Any]:
@@ -124,26 +119,11 @@ def with_json(field: pa.Field[Any]) -> pa.Field[Any]:
         for key in (EXTENSION_NAME, EXTENSION_METADATA):
             metadata.pop(key.encode(), None)
         return pa.field(field.name, pa.json_(), field.nullable, metadata or None)
-    stored = _below(data_type)
+    stored = fields_of(data_type)
     below = [with_json(field) for field in stored]
     if all(field is other for field, other in zip(below, stored, strict=True)):
         return field
-    return field.with_type(_nested(data_type, below))
-
-
-def _nested(data_type: Any, below: list[pa.Field[Any]]) -> Any:
-    """The type with other fields in it."""
-    if pa.types.is_struct(data_type):
-        return pa.struct(below)
-    if isinstance(data_type, pa.MapType):
-        return pa.map_(*below)
-    if pa.types.is_large_list(data_type):
-        return pa.large_list(below[0])
-    if pa.types.is_list(data_type):
-        return pa.list_(below[0])
-    if isinstance(data_type, pa.FixedSizeListType):
-        return pa.list_(below[0], data_type.list_size)
-    return data_type
+    return field.with_type(with_fields(data_type, below))
 
 
 class _Exported:
