@@ -19,7 +19,7 @@ Struct       packed structs: their members side by side
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -374,3 +374,36 @@ def count_bits(bitmap: pa.Buffer, count: int) -> int:
         last = np.frombuffer(memoryview(bitmap), np.uint8, 1, full_bytes).item()
         total += (last & ((1 << rest) - 1)).bit_count()
     return total
+
+
+# --- Types within types: members, items, keys -------------------------------------------
+
+
+def fields_of(kind: Any) -> list[pa.Field[Any]]:
+    """Return the fields in a type: members, items, or the keys and items of maps."""
+    if isinstance(kind, pa.MapType):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(at) for at in range(kind.num_fields)]
+
+
+def with_fields(kind: Any, fields: list[pa.Field[Any]]) -> Any:
+    """Return the type with other fields in it."""
+    types = pa.types
+    if not fields or types.is_union(kind):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct(fields)
+    if types.is_map(kind):
+        return pa.map_(*fields)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance has no views of lists
+
+
+def with_parts(kind: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the type with the types in it changed; the same one where none is."""
+    inner = fields_of(kind)
+    fields = [field.with_type(change(field.type)) for field in inner]
+    return kind if fields == inner else with_fields(kind, fields)

@@ -21,8 +21,8 @@ from glaive.arrow.blocks import (
     integer_array,
     inverse_permutation,
     pack_flags,
+    with_parts,
 )
-from glaive.arrow.extensions import with_parts
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels.strings import Strings

@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import pack_flags
-from glaive.arrow.extensions import with_parts
+from glaive.arrow.blocks import pack_flags, with_parts
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.types import Flags, items_of

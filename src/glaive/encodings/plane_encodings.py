@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import Any, ClassVar, Self
@@ -380,19 +380,11 @@ class _IndexedSlots(SlotValues):
 
     def read(self, start: int, stop: int, valid: Validity) -> Step:
         """The items of the slots; each is read once."""
-        return self._with_indices(lambda indices: self._resolve(indices[start:stop]))
+        return self._resolved(slice(start, stop))
 
     def take(self, slots: Int64s, valid: Validity) -> Step:
         """The items of the slots; each is read once."""
-        return self._with_indices(lambda indices: self._resolve(indices[slots]))
-
-    def _with_indices(self, then: Callable[[Indices], Step]) -> Step:
-        indices = self._indices.get()
-        if indices is not None:
-            return then(indices)
-        if self._page.at_hand is not None or not self._page.ranges:
-            return then(self._load(self._page.at_hand or []))
-        return Fetch(self._page.ranges, lambda buffers: then(self._load(buffers)))
+        return self._resolved(slots)
 
     def _load(self, buffers: list[pa.Buffer]) -> Indices:
         data = buffers[0] if buffers else pa.py_buffer(b"")
@@ -407,6 +399,11 @@ class _IndexedSlots(SlotValues):
                 where=where,
             )
         return self._indices.keep(indices, indices.nbytes, data.size)
+
+    def _resolved(self, slots: slice | Int64s) -> Step:
+        return self._indices.of_page(
+            self._page, self._load, lambda indices: self._resolve(indices[slots])
+        )
 
     def _resolve(self, indices: Indices) -> Step:
         if len(indices) >= self._items.rows:
@@ -697,7 +694,8 @@ class SparsePage(PageReader):
         """Rows ``start`` to ``stop``: a range of slots in every layer."""
         if not 0 <= start <= stop <= self.rows:
             raise rows_beyond(start, stop, self.rows, self._page.where)
-        return self._with(partial(self._read, start, stop))
+        read = partial(self._read, start, stop)
+        return self._structure.of_page(self._page, self._load, read)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The slots of these rows; those of one fixed-size list are adjacent."""
@@ -707,17 +705,9 @@ class SparsePage(PageReader):
                 raise rows_beyond(low, high, self.rows, self._page.where)
             if low == high and len(rows) == 1:
                 return self.read(low, low + 1)
-        return self._with(partial(self._take, rows))
+        return self._structure.of_page(self._page, self._load, partial(self._take, rows))
 
     # ------------------------------------------------------------------ structure
-
-    def _with(self, then: Callable[[_Structure], Fetch[Leaf] | Leaf]) -> Fetch[Leaf] | Leaf:
-        structure = self._structure.get()
-        if structure is not None:
-            return then(structure)
-        if self._page.at_hand is not None or not self._page.ranges:
-            return then(self._load(self._page.at_hand or []))
-        return Fetch(self._page.ranges, lambda got: then(self._load(got)))
 
     def _load(self, got: list[pa.Buffer]) -> _Structure:
         """Read and check all sequences, and keep them."""

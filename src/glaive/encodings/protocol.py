@@ -670,6 +670,20 @@ class Kept(Generic[T]):
         held = self._held()
         return None if held is None else held.value
 
+    def of_page(
+        self,
+        page: PageBytes,
+        load: Callable[[list[pa.Buffer]], T],
+        then: Callable[[T], Fetch[U] | U],
+    ) -> Fetch[U] | U:
+        """Call ``then`` with the value, which ``load`` makes of the page's buffers and keeps."""
+        value = self.get()
+        if value is not None:
+            return then(value)
+        if page.at_hand is not None or not page.ranges:
+            return then(load(page.at_hand or []))
+        return Fetch(page.ranges, lambda got: then(load(got)))
+
     def keep(self, value: T, size: int, stored: int) -> T:
         """Keep a value of ``size`` bytes, for which a file has ``stored`` bytes; returns it."""
         if size <= _ALWAYS or size <= USUAL_RATIO * stored:

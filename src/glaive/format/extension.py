@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.extensions import fields_of, with_fields
+from glaive.arrow.blocks import fields_of, with_fields
 from glaive.arrow.validation import check_schema
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.logical_types import (

@@ -27,7 +27,6 @@ Specification: "Constant pages" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import field
 from typing import Any, ClassVar, Self
 
@@ -141,7 +140,7 @@ class ConstantPage(PageReader):
                 first, last = int(loaded.row_starts[start]), int(loaded.row_starts[stop])
             return self._leaf(loaded, slice(first, last), last - first, stop - start, fill=fill)
 
-        return self._with(cut)
+        return self.loaded.of_page(self.page, self.load, cut)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The levels of these rows, and one value."""
@@ -157,7 +156,7 @@ class ConstantPage(PageReader):
                 entries = len(at)
             return self._leaf(loaded, at, entries, len(rows))
 
-        return self._with(pick)
+        return self.loaded.of_page(self.page, self.load, pick)
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the one value."""
@@ -179,14 +178,6 @@ class ConstantPage(PageReader):
     def mapped_end(self) -> int | None:
         """See the contract."""
         return self.page.mapped_end
-
-    def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
-        loaded = self.loaded.get()
-        if loaded is not None:
-            return then(loaded)
-        if self.page.at_hand is not None:
-            return then(self.load(self.page.at_hand))
-        return Fetch(self.page.ranges, lambda got: then(self.load(got)))
 
     def load(self, buffers: list[pa.Buffer]) -> _Loaded:
         """Parse and check the buffers of the page, and keep the result."""
