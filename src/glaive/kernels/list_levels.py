@@ -1,9 +1,8 @@
-"""Decode, check and cut to rows the levels of chunks of a page with lists, in one pass.
+"""Decode, check and cut the levels of chunks of a page with lists to rows, in one pass.
 
-The wrappers support the level encodings that are in use (``records.LevelPage``), and only with
-compiled kernels: they return None when levels are damaged, or when compiled kernels are not to be
-used. The caller then takes the general path, which reads headers, levels and counts one after the
-other and reports the damage.
+The wrappers support the level encodings in use (``records.LevelPage``). They return None if levels
+are damaged or compiled kernels are disabled. The caller then uses the general path, which reads
+headers, levels and counts in turn and reports the damage.
 
 Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 """
@@ -38,7 +37,7 @@ class ListChunks(NamedTuple):
     def of(
         cls, starts: Int64s, sizes: Int64s, counts: Int64s, row_starts: Int64s, enters: Flags
     ) -> ListChunks:
-        """Check that there is an item for each chunk; raises ``ValueError`` if not."""
+        """Raise ``ValueError`` unless all arrays have an item for each chunk."""
         same_length(len(starts), sizes, counts, row_starts[1:], enters)
         contiguous = np.ascontiguousarray
         return cls(
@@ -48,23 +47,23 @@ class ListChunks(NamedTuple):
 
 
 def same_length(length: int, *arrays: Int64s | Flags) -> None:
-    """Raise ``ValueError`` unless arrays have so many items."""
+    """Raise ``ValueError`` unless all arrays have ``length`` items."""
     for array in arrays:  # a generator would take as long as the call of a kernel
         if len(array) != length:
             raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
 
 
 MAX_LEVELS = (1 << 16) - 1
-"""Levels of a chunk at most: their number has 16 bits."""
+"""Maximum levels of a chunk: their number has 16 bits."""
 
 SLACK = 2048 + 64
-"""Bytes behind the levels: a block of 1,024, and what expanding runs writes in excess."""
+"""Bytes to allocate after the levels: kernels write whole blocks of 1,024, and past runs."""
 
 
 class ReadLevels(NamedTuple):
-    """Levels of chunks, one after the other; ``firsts`` are the first entries of each.
+    """Concatenated levels of chunks; ``firsts`` has the first entry of each chunk.
 
-    Value buffer b of chunk i lies at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
+    Value buffer b of chunk i starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
     """
 
     rep: UInt16s
@@ -102,7 +101,7 @@ def read_levels(
     Returns
     -------
     ReadLevels or None
-        None when anything differs, or when compiled kernels are not to be used.
+        None if levels are damaged or compiled kernels are disabled.
     """
     chunks = len(starts)
     if not chunks or not use_compiled(64 * chunks):
@@ -138,7 +137,7 @@ def read_levels(
 
 
 class LocatedRows(NamedTuple):
-    """The chunks ``ids`` that hold some rows, ascending.
+    """The ids of the chunks that hold some rows, ascending, and the range of each row.
 
     Row i begins in chunk ``ids[begin[i]]`` and ends in ``ids[last[i]]``.
     """
@@ -149,14 +148,14 @@ class LocatedRows(NamedTuple):
 
 
 def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
-    """Find the chunks of rows; faster when they ascend.
+    """Find the chunks of rows; ascending rows are faster.
 
     Parameters
     ----------
     rows
         ``int64``: row numbers from 0 to below ``row_starts[-1]``.
     row_starts, enters
-        As for :func:`read_levels`; both have one item more than there are chunks.
+        As for :func:`read_levels`; both have ``chunks + 1`` items.
     """
     rows = np.ascontiguousarray(rows, np.int64)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
@@ -200,18 +199,19 @@ def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRow
 # Specification: "Levels" in ``docs/format/levels.md``.
 
 CODES = 256
-"""Codes of entries that have ended, and 0 for those that go on."""
+"""Number of codes: one per kind of end, and 0 for entries that continue."""
 
 MAX_ENTRIES = 1 << 46
-"""More than there is memory for; their sizes in bytes do not overflow."""
+"""Maximum entries: more than fits in memory, with sizes in bytes that do not overflow."""
 
 
 class ListEntries(NamedTuple):
-    """The entries inside of a list layer, and what the lists were.
+    """The entries inside of a list layer, and counts of lists.
 
-    ``rep`` and ``ended`` have one item per entry; ``ended`` is None when none has ended. ``nulls``
-    and ``empties`` are among the lists that go on; ``ended_outside`` are those whose entry has
-    ended further out; ``dropped`` have items although they are null or their entry has ended.
+    - ``rep`` and ``ended`` have one item per entry. ``ended`` is None if all entries continue.
+    - ``nulls`` and ``empties`` count lists whose entry continues.
+    - ``ended_outside`` counts lists whose entry has ended in an outer layer.
+    - ``dropped`` counts lists with items that are null or whose entry has ended.
     """
 
     rep: UInt16s
@@ -234,28 +234,30 @@ def spread_lists(
     null_code: int,
     empty_code: int,
 ) -> ListEntries:
-    """Make the entries of a list layer: one per item, and one per list without any.
+    """Make the entries of a list layer: one per item, and one per list without items.
 
     Parameters
     ----------
     rep
-        ``uint16`` of shape ``(entries,)``: where each entry outside repeats; None for zeros.
+        ``uint16`` of shape ``(entries,)``: the repetition level of each outer entry. None for
+        zeros.
     ended, outer
-        ``uint8`` of shape ``(entries,)``; None for zeros.
-    lengths, valid
-        ``int64`` and ``bool`` of shape ``(slots,)``: items of the list in each slot, and whether it
-        is not null; None when all are valid.
+        ``uint8`` of shape ``(entries,)``. None for zeros.
+    lengths
+        ``int64`` of shape ``(slots,)``: the items of the list in each slot.
+    valid
+        ``bool`` of shape ``(slots,)``: whether the list is valid. None if all are valid.
     entries
-        Entries outside of the layer.
+        Number of outer entries.
     repeated
-        The value in ``rep`` of items after the first of a list; the first keeps that of the list.
+        The repetition level of items after the first. The first item has the level of its list.
     null_code, empty_code
-        How null and empty lists end, 1 to 255.
+        The codes of null and empty lists, 1 to 255.
 
     Raises
     ------
     ValueError
-        The arrays do not match, or a list has fewer than 0 items or more than memory could hold.
+        The arrays do not match. Or a list has less than 0 items, or more than fit in memory.
     """
     for name, array in (("rep", rep), ("ended", ended), ("outer", outer)):
         _check(name, array, entries)
@@ -300,7 +302,7 @@ def spread_lists(
 def _measure_numpy(
     entries: int, ended: UInt8s | None, outer: UInt8s | None, lengths: Int64s, valid: Flags | None
 ) -> tuple[int, int, list[int]]:
-    """Slots, or -1; entries inside; nulls, empties, ended_outside and dropped lists."""
+    """Return slots, or -1; inner entries; and nulls, empties, ended_outside, dropped lists."""
     slotted = _zeros(entries, outer) == 0
     slots = int(np.count_nonzero(slotted))
     if slots != len(lengths) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > MAX_ENTRIES:
@@ -320,7 +322,7 @@ def _spread_numpy(
     valid: Flags | None,
     codes: tuple[int, int],
 ) -> tuple[Int64s, UInt8s]:
-    """The first entry inside of each entry outside, and how that has ended."""
+    """Return the first inner entry of each outer entry, and its code."""
     slotted = _zeros(entries, outer) == 0
     sizes, fresh = np.ones(entries, np.int64), _zeros(entries, ended).copy()
     here = fresh[slotted]
@@ -335,16 +337,16 @@ def _spread_numpy(
 def end_slots(
     entries: int, ended: UInt8s | None, outer: UInt8s | None, valid: Flags, code: int
 ) -> UInt8s:
-    """End the entries whose slot is null; returns ``ended`` with them.
+    """End the entries whose slot is null; return the new ``ended``.
 
     Parameters
     ----------
     entries, ended, outer
         As for :func:`spread_lists`.
     valid
-        ``bool`` of shape ``(slots,)``: whether the slot is not null.
+        ``bool`` of shape ``(slots,)``: whether the slot is valid.
     code
-        How null slots end, 1 to 255.
+        The code of null slots, 1 to 255.
 
     Raises
     ------
@@ -372,12 +374,12 @@ def end_slots(
 
 
 def number_ends(ended: UInt8s, levels: UInt16s) -> UInt16s:
-    """Return the definition level of each entry: ``levels[code]``, of 256 levels at most.
+    """Return the definition level of each entry: ``levels[code]``, of at most 256 levels.
 
     Raises
     ------
     ValueError
-        There are more levels than codes, or a code has none.
+        There are more levels than codes, or a code has no level.
     """
     entries = len(ended)
     _check("ended", ended, entries)
@@ -402,5 +404,5 @@ def _check(name: str, array: UInt8s | UInt16s | Flags | None, count: int) -> Non
 
 
 def _given(memory: UInt8s | UInt16s | Int64s | Flags | None) -> int:
-    """The address of an array; 0 for none, or one without items."""
+    """Return the address of an array; 0 for None or an empty array."""
     return 0 if memory is None or not len(memory) else address(memory)

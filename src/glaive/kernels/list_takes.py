@@ -1,9 +1,9 @@
-"""Single lists out of chunks of a page whose only list layer is the outermost.
+"""Take single lists from the chunks of a page whose only list layer is the outermost.
 
-One call finds the chunks of all rows, decodes the levels of each chunk once, and collects offsets,
-validity and where the values lie. As in ``list_levels``, None stands for damage and for processes
-that are not to use compiled kernels: then the general path is taken, which is what this one is
-compared with.
+One call finds the chunks of all rows and decodes the levels of each chunk once. It collects
+offsets, validity and the locations of values. As in ``list_levels``, None means damage, or that
+compiled kernels are disabled. The caller then uses the general path, which is the reference in
+tests.
 
 Specification: "Levels" in ``docs/format/levels.md``, "Repetition index" in
 ``docs/format/pages.md``.
@@ -26,16 +26,16 @@ from glaive.kernels.records import ChunkRows, LevelPage, packed
 from glaive.types import MAX_OFFSET, Flags, Int64s, allocate, as_array
 
 SETS_BYTES = 4 * (8 * 1024 + 64) + 2 * ((1 << 16) + 1024 + 64)
-"""Memory for the levels of a chunk: as four sets of bits, and as plain levels."""
+"""Bytes for the levels of a chunk: as four bitmaps, and as plain levels."""
 
 TOO_MANY: Final = -2
 RESULTS: Final = 4
 PER_ROW: Final = 7
-"""Numbers that the kernel keeps for every row."""
+"""Numbers that the kernel keeps per row."""
 
 ROW_CHUNKS, MORE_CHUNKS = 2, 14
 ROW_VALUES, MORE_VALUES = 256, 64
-"""Chunks and values for which there is room at first; with more the kernel is called again."""
+"""Chunks and values to allocate at first. If there are more, the kernel is called again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class ListPage:
     enters: Flags
     page: LevelPage
     mean: int = field(init=False)
-    """Values of a row, about."""
+    """Approximate values of a row."""
     _records: tuple[Int64s, Int64s] = field(init=False)
     _places: tuple[int, int] = field(init=False)
 
@@ -79,7 +79,7 @@ class ListPage:
 
     @property
     def places(self) -> tuple[int, int]:
-        """Addresses of the chunks and of the page as records."""
+        """The addresses of the records of the chunks and of the page."""
         if not KEEPS_ADDRESSES:
             self._pack()
         return self._places
@@ -96,11 +96,11 @@ class ListPage:
 
 
 class TakenLists(NamedTuple):
-    """Lists as in Arrow, and where their items lie.
+    """Lists as in Arrow, and the locations of their items.
 
-    ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None without
-    nulls. Item j is number ``positions[j]`` of chunk ``ids[slots[j]]``; value buffer b of chunk
-    ``ids[i]`` lies at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
+    ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None if all are
+    valid. Item j is value ``positions[j]`` of chunk ``ids[slots[j]]``. Value buffer b of chunk
+    ``ids[i]`` starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
     """
 
     items: int
@@ -122,25 +122,26 @@ def take_item_lists(
 ) -> TakenLists | None:
     """Collect the lists of some rows.
 
-    Costs 10 µs plus about 0.3 µs for each chunk that holds any of them.
+    Costs 10 µs plus about 0.3 µs for each chunk with one of the rows.
 
     Parameters
     ----------
-    data, starts
-        Memory of the chunks, and ``int64`` of shape ``(chunks,)``: where each begins in it. Those
-        without a row among these are not read.
+    data
+        Memory of the chunks. Chunks without one of the rows are not read.
+    starts
+        ``int64`` of shape ``(chunks,)``: the first byte of each chunk in ``data``.
     chunks
         The chunks of the page.
     rows
         ``int64``: row numbers, ascending.
     order
-        ``int64``: the position of each row in the result, a permutation; by default the order of
+        ``int64``: the position of each row in the result, a permutation. By default the order of
         ``rows``.
 
     Returns
     -------
     TakenLists or None
-        None when a chunk is damaged, or when compiled kernels are not to be used.
+        None if a chunk is damaged or compiled kernels are disabled.
     """
     wanted, count, page = len(rows), len(chunks.sizes), chunks.page
     if not wanted or not use_compiled(64 * min(wanted, count)):
@@ -198,5 +199,5 @@ def take_item_lists(
 
 
 def _given(memory: pa.Buffer | None) -> int:
-    """The address of a buffer, 0 for none."""
+    """Return the address of a buffer, 0 for None."""
     return 0 if memory is None else address(memory)

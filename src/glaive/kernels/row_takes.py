@@ -1,8 +1,8 @@
-"""Rows out of several columns without lists, in one call and one piece of memory.
+"""Take rows of several columns without lists, in one call and one block of memory.
 
 One call finds the chunk of each row, reads its header, level and value, and decodes or copies
-texts. As in ``list_takes``, None stands for damage and for processes that are not to use compiled
-kernels: then the general path is taken, which is what this one is compared with.
+strings. As in ``list_takes``, None means damage, or that compiled kernels are disabled. The caller
+then uses the general path, which is the reference in tests.
 
 Specification: "Chunks" in ``docs/format/pages.md``; "FSST" in ``docs/format/encodings.md``.
 """
@@ -30,34 +30,34 @@ from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, copy_of
 
 STRINGS: Final = 5
 CODES: Final = 6
-"""Encodings of values in the ``LevelPage`` of a column of strings: plain, or in FSST codes."""
+"""Encodings of strings in a ``LevelPage``: plain, or FSST codes."""
 
 TOO_LITTLE: Final = -2
 _SCRATCH: Final = 32 * 64
-"""Bytes that the kernel needs beside the result."""
+"""Bytes that the kernel needs in addition to the result."""
 
 _TAKEN: Final = len(TakenColumn._fields)
 _PART_ROOM: Final = 5 * 64
-"""Bytes of a column for which there is room at first, beside those of its rows."""
+"""Bytes to allocate for a column in addition to its rows."""
 
 _TEXT_ROOM: Final = 64
 _LAST_TEXT_ROOM: Final = 4096
-"""Bytes of a text for which there is room at first: of each, and beside for the last."""
+"""Bytes to allocate for each string, and in addition for the last string."""
 
 _TELLING_ROWS: Final = 16
-"""Rows from which on a take tells how long other texts may be."""
+"""Minimum rows of a take whose string lengths determine the next allocation."""
 
 _MOST_TEXT_ROOM: Final = 16 << 20
-"""Bytes for texts for which there is room at first; it becomes four times as much when it ends."""
+"""Maximum bytes to allocate for strings at first. Each retry allocates four times as much."""
 
 _WORTH_COPYING: Final = 1 << 16
-"""Bytes of memory without use that a result does not keep."""
+"""Minimum unused bytes for which the result is copied to a smaller buffer."""
 
 
 class RowItems(NamedTuple):
-    """A dictionary of strings, or those of several pages, one after the other.
+    """The concatenated dictionaries of strings of one or more pages.
 
-    Values of chunk i are numbers below ``limits[i]``, counted from item ``bases[i]`` on.
+    Values of chunk i are numbers below ``limits[i]``, relative to item ``bases[i]``.
     """
 
     strings: Strings
@@ -74,23 +74,26 @@ class RowPages:
     ----------
     data
         Memory of all chunks.
-    offsets, sizes, firsts, counts
-        ``int64`` of shape ``(chunks,)``, ``firsts`` of ``(chunks + 1,)``: first byte and bytes of
-        each chunk, number of its first value and of all values, and its values.
+    offsets, sizes
+        ``int64`` of shape ``(chunks,)``: the first byte and the bytes of each chunk.
+    firsts
+        ``int64`` of shape ``(chunks + 1,)``: the number of the first value of each chunk, and of
+        all values.
+    counts
+        ``int64`` of shape ``(chunks,)``: the values of each chunk.
     first_chunks
-        ``int64`` of shape ``(pages + 1,)``: number of the first chunk of each page, and of all.
+        ``int64`` of shape ``(pages + 1,)``: the first chunk of each page, and the number of chunks.
     shift
-        Chunks have ``1 << shift`` values, but for the last of each page; -1 if they differ.
+        All chunks except the last of each page have ``1 << shift`` values. -1 if the counts differ.
     page
-        Encoding and limits of definition levels; a ``null_item`` where they only tell nulls;
-        encoding of values, which have ``value_bits``: ``STRINGS`` and ``CODES`` beside those of
-        ``LevelPage``.
+        Encoding and limits of definition levels; ``null_item`` if they only mark nulls. Encoding of
+        values of ``value_bits``: an encoding of ``LevelPage``, ``STRINGS`` or ``CODES``.
     symbols
-        For codes: those of all pages, by :func:`join_symbols`.
+        The symbols of all pages by :func:`join_symbols`, for ``CODES`` only.
     items
-        The dictionary, whose strings are then taken.
+        The dictionary. The values then are its indices, and the result has its strings.
     first_row
-        Number of the row that has value 0.
+        The row number of value 0.
     """
 
     data: pa.Buffer
@@ -105,7 +108,7 @@ class RowPages:
     items: RowItems | None = None
     first_row: int = 0
     starts: Int64s = field(init=False)
-    """Number of the first value of each page, and of all values."""
+    """Number of the first value of each page, and number of values."""
     _places: Int64s = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,13 +133,13 @@ class RowPages:
 
     @property
     def text_bits(self) -> int:
-        """Bits of the offsets of what is taken, where these are strings; else 0."""
+        """Bits of the offsets if the column has strings; else 0."""
         if self.items is not None:
             return self.items.strings.offset_bits
         return self.page.value_bits if self.page.values >= STRINGS else 0
 
     def record(self, starts: Int64s) -> RowTable:
-        """The pages for the kernel, with the memory of ``starts`` instead of their own."""
+        """Return the record of the pages for the kernel, with the address of ``starts``."""
         page, items, symbols, places = self.page, self.items, self.symbols, self._places
         record = RowTable(
             data=address(self.data), data_size=self.data.size, chunk_places=address(places),
@@ -158,9 +161,9 @@ class RowPages:
 
 
 def _places(members: Sequence[Int64s]) -> Int64s:
-    """A ``ChunkPlace`` of each chunk, from the members in their order.
+    """Pack the members of each chunk into a ``ChunkPlace``, in order.
 
-    Memory from Arrow's pool begins with a line of the cache; no place lies in two of them.
+    Arrow's pool aligns memory with cache lines, so each place lies in one cache line.
     """
     words = 1 << (len(members) - 1).bit_length()
     places = as_array(allocate(8 * words * len(members[0])), np.int64).reshape(-1, words)
@@ -171,14 +174,14 @@ def _places(members: Sequence[Int64s]) -> Int64s:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowColumns:
-    """Columns that are taken from together."""
+    """Columns that one call takes from."""
 
     columns: Sequence[RowPages]
     _tables: Int64s = field(init=False)
     _fixed: tuple[int, int] = field(init=False)
-    """Bytes of a row, and of all columns beside, for which there is room; without texts."""
+    """Bytes to allocate per row, and in addition for all columns, without strings."""
     _texts: list[int] = field(init=False)
-    """Bytes of the texts of a row for which there is room."""
+    """Bytes to allocate for the strings of a row."""
 
     def __post_init__(self) -> None:
         texts = sum(column.text_bits > 0 for column in self.columns)
@@ -190,13 +193,13 @@ class RowColumns:
 
     @property
     def tables(self) -> int:
-        """Address of the records of the columns."""
+        """The address of the records of the columns."""
         if not KEEPS_ADDRESSES:
             self._place()
         return address(self._tables)
 
     def _place(self) -> None:
-        """Pack the records of the columns; equal starts of pages share a look-up."""
+        """Pack the records of the columns; columns with equal page starts share them."""
         known: list[Int64s] = []
         records = []
         for column in self.columns:
@@ -207,12 +210,12 @@ class RowColumns:
         object.__setattr__(self, "_tables", np.concatenate([np.empty(0, np.int64), *records]))
 
     def room(self, rows: int) -> int:
-        """Bytes that so many rows take, about: their texts as many as those taken last."""
+        """Estimate the bytes of ``rows`` rows; strings are as long as in the last take."""
         each, beside = self._fixed
         return each * rows + beside + min(self._texts[0] * rows, _MOST_TEXT_ROOM)
 
     def most_room(self, rows: int) -> float:
-        """Room beyond which rows are refused: texts of different rows lie apart from each other."""
+        """Return the maximum bytes of ``rows`` rows: strings of different rows do not overlap."""
         if any(column.items is not None for column in self.columns):
             return math.inf
         each, beside = self._fixed
@@ -220,7 +223,7 @@ class RowColumns:
         return each * rows + beside + max(MAX_SYMBOL_BYTES * texts, _MOST_TEXT_ROOM)
 
     def learn(self, rows: int, used: int) -> None:
-        """Note how many bytes rows took, where these are enough to expect as much of more."""
+        """Record the bytes that a take used, if it had enough rows to predict other takes."""
         if rows >= _TELLING_ROWS:
             each, beside = self._fixed
             texts = max(0, used - each * rows - beside)
@@ -228,9 +231,9 @@ class RowColumns:
 
 
 class TakenRows(NamedTuple):
-    """Columns in one piece of memory.
+    """Columns in one block of memory.
 
-    ``parts`` has six numbers for each, those of a ``TakenColumn``.
+    ``parts`` has the six members of a ``TakenColumn`` for each column.
     """
 
     memory: pa.Buffer
@@ -240,20 +243,24 @@ class TakenRows(NamedTuple):
 def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     """Take rows of several columns.
 
-    Costs 5 µs, and 20 to 100 ns for each value that is in no cache.
+    Costs 5 µs, plus 20 to 100 ns for each value outside the CPU caches.
 
     Parameters
     ----------
     columns
         The pages of each column.
     rows
-        ``int64``: row numbers, in any order; those of each column begin with its ``first_row``.
+        ``int64``: row numbers, in any order. The rows of a column begin at its ``first_row``.
 
     Returns
     -------
     TakenRows or None
-        None when a chunk is damaged or a row is none of a column, when the rows take 2 GiB or
-        more, or memory ends, or when compiled kernels are not to be used.
+        None if
+
+        - a chunk is damaged,
+        - a row does not exist in a column,
+        - the rows take 2 GiB or more, or memory is exhausted,
+        - compiled kernels are disabled.
     """
     wanted, count = len(rows), len(columns.columns)
     if not wanted or not count or not use_compiled(wanted * count):
@@ -285,16 +292,16 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
 
 
 _SYMBOLS: Final = 256 * 8 + 256
-"""Bytes of the symbols of a page: a word of each, and the last byte of those of eight."""
+"""Bytes of the symbols of a page: a word of each, and the last byte of 8-byte symbols."""
 
 _LENGTH_AT: Final = np.uint64(56)
 
 
 def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
-    """Symbols of pages as the kernel reads them: ``uint8``, shape ``(tables, 2304)``.
+    """Join symbols of pages for the kernel: ``uint8``, shape ``(tables, 2304)``.
 
-    A word has up to seven bytes of its symbol, and the length in the last: nine of a code without
-    a symbol. So most codes touch one line of the cache.
+    A word has up to seven bytes of its symbol, and the length in its last byte. The length is nine
+    for a code without a symbol. So most codes touch one cache line.
     """
     joined = np.empty((len(tables), _SYMBOLS), np.uint8)
     for symbols, table in zip(joined, tables, strict=True):
@@ -309,11 +316,11 @@ def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
 # Specification: "Chunk words" in ``docs/format/pages.md``.
 
 _FEW: Final = 64
-"""Chunks for each value from which on values are sorted rather than chunks marked."""
+"""Maximum chunks per value for which the kernel marks chunks; above, values are sorted."""
 
 
 class LocatedValues(NamedTuple):
-    """The chunks ``ids`` that hold some values, ascending.
+    """The ids of the chunks that hold some values, ascending, and the place of each value.
 
     Value i has number ``places[i]`` in chunk ``ids[slots[i]]``.
     """
@@ -333,22 +340,22 @@ def locate_values(
     values
         ``int64``: numbers from 0 to below ``firsts[-1]``, in any order.
     firsts
-        ``int64`` of shape ``(chunks + 1,)``: number of the first value of each chunk, ascending
-        from 0, and of all values.
+        ``int64`` of shape ``(chunks + 1,)``: the number of the first value of each chunk, ascending
+        from 0, and the number of values.
     first_chunks
-        ``int64`` of shape ``(pages + 1,)``: number of the first chunk of each page, and of all
-        chunks; None for one page.
+        ``int64`` of shape ``(pages + 1,)``: the first chunk of each page, and the number of chunks.
+        None for one page.
     shift
-        Chunks have ``1 << shift`` values, but for the last of each page; -1 if they differ.
+        All chunks except the last of each page have ``1 << shift`` values. -1 if the counts differ.
 
     Raises
     ------
     RowIndexError
-        A number is not among the values.
+        A number is out of range.
 
     Notes
     -----
-    About 8 ns per value, and 1 ns per chunk where there are many values.
+    Takes about 8 ns per value, plus 1 ns per chunk for many values.
     """
     values = np.ascontiguousarray(values, np.int64)
     firsts = np.ascontiguousarray(firsts, np.int64)
