@@ -20,7 +20,14 @@ from glaive.arrow.blocks import integer_array, slice_bits
 from glaive.arrow.chunked import as_numpy, row_bytes
 from glaive.arrow.conditions import FALSE, IsOneOf, comparable_decimals, float_order
 from glaive.errors import FilterError
-from glaive.expr.rows import check_list_items, count_rows, largest, map_constants, repeat
+from glaive.expr.rows import (
+    MAX_LIST_ITEMS,
+    check_values,
+    count_rows,
+    largest,
+    map_constants,
+    repeat,
+)
 from glaive.kernels.offsets import contains
 from glaive.kernels.strings import Strings
 
@@ -204,7 +211,7 @@ def _within(
     rows: NDArray[np.int64], spans: tuple[NDArray[np.int64], NDArray[np.int64]], sizes: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The row of each of the first ``sizes`` items of ``rows``, and its index in the values."""
-    check_list_items(int(sizes.sum()), len(rows))
+    check_values(int(sizes.sum()), len(rows), MAX_LIST_ITEMS)
     owner = np.repeat(rows, sizes)
     before = np.cumsum(sizes) - sizes
     inside = np.arange(len(owner), dtype=np.int64) - np.repeat(before, sizes)
@@ -261,18 +268,13 @@ def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
 
 def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
     parts = pattern_parts(pattern, escape)
-    words = [part for part in parts if part not in {None, 1}]
+    words = [part for part in parts if isinstance(part, str)]
+    if not ignore_case and len(words) == len(parts):
+        return pc.equal(strings, pa.scalar("".join(words), strings.type))
     if not ignore_case and len(words) == 1 and 1 not in parts:
-        word = str(words[0])
-        if len(parts) == 1:
-            return pc.equal(strings, pa.scalar(word, strings.type))
         if parts[0] is not None:
-            return pc.starts_with(strings, word)
-        if parts[-1] is not None:
-            return pc.ends_with(strings, word)
-        return containing(strings, word)
-    if not parts:
-        return pc.equal(strings, pa.scalar("", strings.type))
+            return pc.starts_with(strings, words[0])
+        return (pc.ends_with if parts[-1] is not None else containing)(strings, words[0])
     if len(parts) > _MAX_PARTS:
         raise FilterError(
             f"LIKE: the pattern {pattern!r:.60} has {len(parts)} parts: words, '_' and '%'; at "
@@ -285,27 +287,12 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
             f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes; "
             f"the product may be {_MOST_COMPARED} at most, where case is ignored or '_' is used"
         )
-    regex = partial(pc.match_substring_regex, pattern=_regex(parts), ignore_case=ignore_case)
+    signs = {None: "%", 1: "_"}
+    written = (signs.get(one) or re.sub(r"([\\%_])", r"\\\1", str(one)) for one in parts)
+    test = partial(pc.match_like, pattern="".join(written), ignore_case=ignore_case)
     if words and not ignore_case:
-        return prefiltered(strings, max(map(str, words), key=len), regex)
-    return regex(strings)
-
-
-def _regex(parts: tuple[str | int | None, ...]) -> str:
-    body = "".join(
-        ".*" if part is None else "." if part == 1 else _quoted(str(part)) for part in parts
-    )
-    return rf"(?s)\A{body}\z"
-
-
-def _quoted(text: str) -> str:
-    return re.sub(r"([^\w\s])", r"\\\1", text, flags=re.ASCII) if text.isascii() else _wide(text)
-
-
-def _wide(text: str) -> str:
-    return "".join(
-        re.sub(r"([^\w\s])", r"\\\1", letter) if letter.isascii() else letter for letter in text
-    )
+        return prefiltered(strings, max(words, key=len), test)
+    return test(strings)
 
 
 @lru_cache(256)

@@ -96,25 +96,14 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
         )
 
 
-def check_values(count: int, rows: int) -> None:
+def check_values(count: int, rows: int, most: int = MAX_VALUES) -> None:
     """Check that a function may take so many values within lists, maps and structs at once.
 
-    Errors as for :func:`check_held`.
+    ``most`` is of several rows. Errors as for :func:`check_held`.
     """
-    if count > (MAX_VALUES if rows > 1 else MAX_VALUES_OF_A_ROW):
-        what = f"a function takes {count} values of lists and structs"
-        raise _too_much(what, rows, -(-count // MAX_VALUES), MAX_VALUES_OF_A_ROW)
-
-
-def check_list_items(count: int, rows: int) -> None:
-    """Check that so many items of lists may have positions in memory at once.
-
-    A function has up to a dozen numbers of 8 bytes for each, of whatever type the items are.
-    Errors as for :func:`check_held`.
-    """
-    if count > (MAX_LIST_ITEMS if rows > 1 else MAX_VALUES_OF_A_ROW):
-        what = f"a function or a comparison takes {count} items of lists"
-        raise _too_much(what, rows, -(-count // MAX_LIST_ITEMS), MAX_VALUES_OF_A_ROW)
+    if count > (most if rows > 1 else MAX_VALUES_OF_A_ROW):
+        what = f"a function or a comparison takes {count} values and items of lists"
+        raise _too_much(what, rows, -(-count // most), MAX_VALUES_OF_A_ROW)
 
 
 def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:

@@ -166,38 +166,6 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
     return data
 
 
-def read_whole_into(full: str, target: memoryview) -> int:
-    """Read a whole file into given memory, as far as it fits; returns the bytes read.
-
-    Raises
-    ------
-    StoreError
-        The system failed; or it is a pipe, of which no byte is taken.
-    """
-    done = 0
-    try:
-        fd = os.open(full, READING)
-        try:
-            while done < len(target) and (count := _read_into(fd, target[done:], done, full)):
-                done += count
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise from_system(error, full, "read") from None
-    return done
-
-
-def _read_into(fd: int, target: memoryview, start: int, full: str) -> int:
-    if hasattr(os, "preadv"):
-        try:
-            return os.preadv(fd, [target], start)
-        except OSError as error:
-            raise _without_positions(error, fd, full) from None
-    data = os.read(fd, len(target))
-    target[: len(data)] = data
-    return len(data)
-
-
 def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
     """Bytes from a position on: the system takes none out of what has no positions."""
     if not hasattr(os, "pread"):
@@ -306,12 +274,6 @@ class LocalStore(ObjectStore):
         data = read_whole(self.full(path), with_holes=with_holes)
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
-
-    def get_into(self, path: str, target: memoryview) -> int:
-        """Read a whole file into given memory, as far as it fits; returns the bytes read."""
-        done = read_whole_into(self.full(path), target)
-        self.counters.add_read(1, done)
-        return done
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""

@@ -329,13 +329,7 @@ def _written(operation: Operation, response: Any) -> tuple[str, bytes]:
     if operation.answer == "metadata":
         return JSON, json.dumps(response.metadata).encode()
     reported = response if isinstance(response, dict) else response.to_dict()
-    return JSON, json.dumps(_without_nulls(reported)).encode()
-
-
-def _without_nulls(reported: Any) -> Any:
-    if isinstance(reported, dict):
-        return {key: _without_nulls(part) for key, part in reported.items() if part is not None}
-    return [_without_nulls(part) for part in reported] if isinstance(reported, list) else reported
+    return JSON, json.dumps(reported).encode()
 
 
 def _error(error: interface.LanceNamespaceError) -> bytes:

@@ -21,11 +21,12 @@ from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, 
 from glaive.expr.functions.library import compute, engine_types
 from glaive.expr.functions.registry import Call, Types, find, function
 from glaive.expr.rows import (
+    MAX_LIST_ITEMS,
     broadcast,
     broadcast_all,
     bytes_of,
     check_bytes,
-    check_list_items,
+    check_values,
     count_rows,
     is_constant,
     pa,
@@ -67,7 +68,7 @@ class ListParts:
             One row has too many.
         """
         sizes = sizes_of(lists)
-        check_list_items(int(sizes.sum()), len(lists))
+        check_values(int(sizes.sum()), len(lists), MAX_LIST_ITEMS)
         values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
         if pa.types.is_dictionary(values.type):  # as single values are
             values = decode_dictionary(values)
