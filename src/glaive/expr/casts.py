@@ -246,10 +246,10 @@ def value_texts(array: Any) -> Any:
         if others.null_count == len(others):
             return texts
         return pc.coalesce(texts, map_distinct(pa.large_string(), "{:f}".format, others))
+    if types.is_duration(kind):
+        return _by_datafusion(array)
     if types.is_float16(kind):
         return map_distinct(pa.large_string(), _half, array)
-    if types.is_duration(kind):
-        return _durations(array.cast(pa.int64()), kind.unit)
     if types.is_time(kind):
         raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
         seconds, fraction = _seconds(raw, kind.unit)
@@ -294,10 +294,13 @@ def _near_or_far(texts: Any, values: Any) -> Any:
     far = pc.and_(values.is_valid(), texts.is_null())
     if not far.true_count:
         return texts
+    return pc.replace_with_mask(texts, far, _by_datafusion(values.filter(far)))
+
+
+def _by_datafusion(values: Any) -> Any:
     from glaive.expr.functions.library import engine_cast
 
-    others = engine_cast(values.filter(far), pa.string(), attempt=False)
-    return pc.replace_with_mask(texts, far, others.cast(pa.large_string()))
+    return _bare(engine_cast(values, pa.string(), attempt=False))
 
 
 def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
@@ -356,23 +359,6 @@ def _half(value: float) -> str:
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else str(value)
     return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
-
-
-def _durations(ticks: Any, unit: str) -> Any:
-    """``0 days 0 hours 0 mins 1.500 secs``; each part has the sign."""
-    per = _PER_SECOND[unit]
-    numbers = ticks.fill_null(0).to_numpy(zero_copy_only=False)
-    sizes, sign = np.abs(numbers).view(np.uint64), np.where(numbers < 0, -1, 1)
-    seconds, rest = np.divmod(sizes, np.uint64(per))
-    minutes, second = np.divmod(seconds.astype(np.int64), 60)
-    parts = (minutes // 1440, minutes // 60 % 24, minutes % 60)
-    days, hours, mins = (_bare(pa.array(part * sign)) for part in parts)
-    minus = pc.if_else(pa.array((numbers < 0) & (second + rest > 0)), _text("-"), _text(""))
-    digits = pc.utf8_lpad(_bare(pa.array(rest)), len(str(per)) - 1, "0")
-    secs = [minus, _bare(pa.array(second)), *([_text("."), digits] if per > 1 else [])]
-    words = [days, " days ", hours, " hours ", mins, " mins ", *secs, " secs"]
-    texts = _joined(*(_text(word) if isinstance(word, str) else word for word in words))
-    return pc.if_else(ticks.is_valid(), texts, None)
 
 
 _RAW = {32: pa.int32(), 64: pa.int64()}

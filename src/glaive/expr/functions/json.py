@@ -176,11 +176,8 @@ class JsonItems:
         arrays = self.keep(self.kinds == ARRAY)
         counts = arrays.counts()
         wanted = number(counts) if callable(number) else np.full(len(arrays), number)
-        present = (wanted >= 0) & (wanted < counts)
-        which, words, positions = arrays.entries(counts)
-        first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        at = (first + wanted)[present]
-        return arrays.children(which[at], words[at], positions[at])
+        present = np.flatnonzero((wanted >= 0) & (wanted < counts))
+        return arrays.chosen(present, wanted[present])
 
     def chosen(self, owners: Longs, positions: Longs) -> JsonItems:
         """Return elements of these items, which are arrays: of which, and at which positions."""
@@ -192,22 +189,13 @@ class JsonItems:
     def documents(self) -> tuple[Longs, Any]:
         """Return the items' rows, and each item as a JSONB document (``large_binary``)."""
         scalar = self.kinds < OBJECT
-        sizes = self.end - self.begin
-        heads = np.where(scalar, 8, 0)
-        offsets = np.concatenate([[0], np.cumsum(sizes + heads)])
-        content = np.empty(offsets[-1], np.uint8)
-        at = offsets[:-1][scalar]
-        words = self.kinds[scalar] << 28 | sizes[scalar]
-        for index, byte in enumerate((0x20, 0, 0, 0)):
-            content[at + index] = byte
-            content[at + 4 + index] = words >> 24 - 8 * index & 0xFF
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        inside = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
-        content[np.repeat(offsets[:-1] + heads, sizes) + inside] = self.raw[
-            np.repeat(self.begin, sizes) + inside
-        ]
-        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(content)]
-        return self.rows, pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+        words = np.empty((len(self), 2), ">u4")
+        words[:, 0], words[:, 1] = 0x2000_0000, self.kinds << 28 | self.end - self.begin
+        ends = np.concatenate([[0], np.cumsum(np.where(scalar, 8, 0))]).astype(np.int64)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(words[scalar].tobytes())]
+        heads = pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+        nothing = pa.scalar(b"", pa.large_binary())
+        return self.rows, pc.binary_join_element_wise(heads, self.payloads(), nothing)
 
     def payloads(self) -> Any:
         """Return the payload of each item, as ``large_binary``."""
