@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import sys
@@ -147,7 +148,7 @@ def _bare_string(node: ast.AST) -> str | None:
     """Return the text of a docstring, that of an attribute too."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         text = node.value.value
-        return text if isinstance(text, str) else None
+        return inspect.cleandoc(text) if isinstance(text, str) else None
     return None
 
 
@@ -166,6 +167,9 @@ def _texts(node: ast.AST) -> Iterator[str]:
 def _plain_code(text: str) -> str:
     text = re.sub(r"::\n.*?(?=\n\S|\Z)", "\n", text, flags=re.DOTALL)
     text = re.sub(r"^\s*(?:>>>|\.\.\.).*$", "\n", text, flags=re.MULTILINE)
+    # A heading ends a sentence; the description of a parameter begins one after its name.
+    text = re.sub(r"^\w+\n-{3,}$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^( *)\S.*$(?=\n\1 {4}\S)", "\n\nCODE", text, flags=re.MULTILINE)
     text = CODE.sub("CODE", text)
     return re.sub(r"^ *(?:[-*+]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
 

@@ -231,24 +231,24 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
     return pa.Array.from_buffers(kind, mask.live, [bitmap, *kept], nulls)
 
 
-# --- The session: caches of opened files and metadata that datasets share ---------------
+# --- The session: caches that datasets share --------------------------------------------
+#
 # Data files and deletion files are immutable, so a session outlives versions and datasets may
 # share it. One cache holds, within a budget of bytes:
 #
 # - opened files: footers, and the end of fetched files. The key has the path, the access
-#   (``ObjectStore.reached_by``), the size and the verification;
-# - fragments of a projection: metadata of its columns, chunk tables, dictionaries, symbol tables;
-# - deleted rows.
+#   (``ObjectStore.reached_by``), the size and the verification.
+# - Fragments of a projection: metadata of its columns, chunk tables, dictionaries, symbol tables.
+# - Deleted rows.
 #
 # A second cache, with its own budget, holds opened indices and the parts that searches read.
 #
 # The cache drops columns that no cached fragment has: of a file of 10,000 columns it holds the
 # columns in use.
 #
-# The first part of a key is the owner of the entry: the path of a file or a directory, or a weak
-# reference to an object. When a dataset moves to another version, the session drops entries whose
-# owner is gone. A deleted file that is mapped would keep its space on the disk. The maps of a
-# process are limited, too.
+# The first part of a key is the owner of the entry: a path, or a weak reference to an object. When
+# a dataset moves to another version, the session drops entries whose owner is gone. A deleted file
+# that is mapped would keep its space on the disk. The maps of a process are limited, too.
 
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 """Default budget of a session in bytes."""
