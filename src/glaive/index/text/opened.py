@@ -20,6 +20,7 @@ from glaive.index.protocol import Candidates, HasTokens, IndexQuery, ScalarIndex
 from glaive.index.row_sets import RowNumbers, RowSet
 from glaive.index.segment import IndexFile, Segment
 from glaive.index.text.postings import (
+    bit_lengths,
     check_posting_columns,
     position_columns,
     read_positions,
@@ -103,9 +104,7 @@ def weights_of(frequencies: UInt32s, shares: Float32s) -> Float32s:
 
 def quantized_lengths(lengths: UInt32s) -> UInt32s:
     """Lengths as their codes of one byte say: their upper four bits, the others 0."""
-    bits = np.zeros(len(lengths), np.uint32)
-    for bit in range(4, 32):
-        bits += (lengths >> np.uint32(bit)) > 0
+    bits = np.maximum(bit_lengths(lengths) - 4, 0).astype(np.uint32)
     return lengths >> bits << bits
 
 

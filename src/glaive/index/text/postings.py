@@ -33,11 +33,13 @@ MAX_BITS: Final = 32
 
 def bits_of(values: Int64s) -> Int64s:
     """Bits of the largest integer of each row."""
-    largest = values.max(axis=1, initial=0)
-    bits = np.zeros(len(values), np.int64)
-    for bit in range(MAX_BITS):
-        bits += largest >> bit > 0
-    return bits
+    return bit_lengths(values.max(axis=1, initial=0))
+
+
+def bit_lengths(values: Any) -> Int64s:
+    """Bits of integers from 0 on, below 2^53."""
+    lengths: Int64s = np.frexp(values)[1].astype(np.int64)
+    return lengths
 
 
 def unpack(data: UInt8s, starts: Int64s, bits: Int64s, lanes: int) -> Int64s:
@@ -88,11 +90,14 @@ MAX_VARINT: Final = 5
 """Bytes of the largest varint of 32 bits."""
 
 
+def varint_sizes(values: Int64s) -> Int64s:
+    """Bytes of the varints of some integers."""
+    return np.maximum(1, -(-bit_lengths(values) // 7))
+
+
 def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
     """The bytes of all integers, one after the other, and how many each has."""
-    sizes = np.ones(len(values), np.int64)
-    for at in range(1, MAX_VARINT):
-        sizes += values >= np.int64(1) << (7 * at)
+    sizes = varint_sizes(values)
     starts = np.cumsum(sizes) - sizes
     data = np.zeros(int(sizes.sum()), np.uint8)
     for at in range(int(sizes.max(initial=0))):
@@ -231,9 +236,7 @@ def _patched(often: Int64s, widths: Int64s) -> _Patches:
     best, cost = widths.copy(), block // 8 * widths
     for bits in range(int(widths.max(initial=0)) - 1, -1, -1):
         upper = often >> bits
-        sizes = 2 * (upper > 0)
-        for more in range(1, 5):
-            sizes += upper >= np.int64(1) << (7 * more)
+        sizes = np.where(upper > 0, 1 + varint_sizes(upper), 0)
         total = sizes.sum(axis=1) + block // 8 * bits
         better = (total < cost) & (bits < widths) & ((upper > 0).sum(axis=1) < 256)
         best[better], cost[better] = bits, total[better]
@@ -668,10 +671,7 @@ def best_scores(
 
 def length_codes(lengths: Int64s) -> Int64s:
     """Lengths of documents in one byte: exact below 8, then three bits after the leading one."""
-    bits = np.zeros(len(lengths), np.int64)
-    for bit in range(32):
-        bits += lengths >> bit > 0
-    shift = np.maximum(bits - 4, 0)
+    shift = np.maximum(bit_lengths(lengths) - 4, 0)
     return np.where(lengths < 8, lengths, ((lengths >> shift) & 7) | ((shift + 1) << 3))
 
 

@@ -563,9 +563,7 @@ def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> Non
 
 def _bytes_of(values: Int64s) -> Int64s:
     """Bytes that integers need, at least one."""
-    sizes = np.ones(len(values), np.int64)
-    for byte in range(1, 8):
-        sizes += values >= np.int64(1) << (8 * byte)
+    sizes: Int64s = np.maximum(1, -(-np.frexp(values)[1].astype(np.int64) // 8))
     return sizes
 
 
