@@ -324,6 +324,27 @@ def filters_of(
     return None, bind_filter(source, schema, system=added.types)  # type: ignore[arg-type]  # it checks
 
 
+def parted(
+    snapshot: Snapshot, options: ScanOptions, covered: frozenset[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids of the fragments of a search that an index covers, and of those that are read.
+
+    Of whole versions this is worked out once.
+    """
+    key = "parted", covered, options.fast_search
+    known: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    if options.fragments is None:
+        known = snapshot.memo.get(key)
+    if known is None:
+        wanted = options.fragments
+        ids = snapshot.manifest.fragment_ids.tolist() if wanted is None else wanted
+        rest = () if options.fast_search else tuple(one for one in ids if one not in covered)
+        known = tuple(one for one in ids if one in covered), rest
+        if wanted is None:
+            snapshot.memo[key] = known
+    return known
+
+
 def passing_rows(  # of a search
     views: Views,
     options: ScanOptions,

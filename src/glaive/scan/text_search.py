@@ -40,7 +40,7 @@ from glaive.scan.found_columns import AddedColumns, FoundColumns
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
-from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, passing_rows
+from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, parted, passing_rows
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.text_queries import (
     BooleanQuery,
@@ -568,7 +568,7 @@ class TextSearch:
         known = column.searched(self._among) if column.segments else []
         parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
         statistics = [column.statistics]
-        texts = None if self.options.fast_search else self._read(column, tokenizer, tokens)
+        texts = self._read(column, tokenizer, tokens)
         if texts is not None:
             parts.append(DocumentPart(texts, texts.rows, None))
             statistics.append(texts.statistics)
@@ -624,7 +624,7 @@ class TextSearch:
                 terms = terms._replace(phrase=False)
         parts: list[Hits] = []
         texts = None
-        if plain.tokens and not self.options.fast_search:
+        if plain.tokens:
             texts = self._read(column, column.tokenizer, [token for token, _ in plain.tokens])
         if terms.tokens and indexed:
             # Each partition has similar words of its own, and sums of all its documents.
@@ -650,12 +650,11 @@ class TextSearch:
         self, column: TextColumn, tokenizer: Tokenizer, tokens: Sequence[str]
     ) -> TextsInMemory | None:
         """The texts of fragments that no index knows, for some tokens; None: there are none."""
-        covered = column.covered
-        fragments = [one for one in self._fragments if one not in covered]
+        _, fragments = parted(self.views.snapshot, self.options, column.covered)
         if not fragments:
             return None
 
-        rows = self._filtered((column.path,), tuple(fragments))
+        rows = self._filtered((column.path,), fragments)
         read = (
             column.documents_of(join_large([values]), as_numpy(addresses))
             for values, addresses in rows.chunks(stream=True)
@@ -667,22 +666,14 @@ class TextSearch:
     # ------------------------------------------------------------------ rows
 
     @cached_property
-    def _fragments(self) -> list[int]:
-        """Ids of the fragments that are searched."""
-        ids: list[int] = self.views.snapshot.manifest.fragment_ids.tolist()
-        if self.options.fragments is not None:
-            self.views.snapshot.positions_of(self.options.fragments)
-            return list(dict.fromkeys(self.options.fragments))
-        return ids
-
-    @cached_property
     def _among(self) -> RowSet | None:
         """Addresses of the rows that may be found by indices; None: all."""
         snapshot = self.views.snapshot
         if self.prefilter is None:
             if self.options.fragments is None:
                 return None
-            return SnapshotIndices.of(snapshot).extent(frozenset(self._fragments))
+            snapshot.positions_of(self.options.fragments)
+            return SnapshotIndices.of(snapshot).extent(frozenset(self.options.fragments))
         with self.meter.step("filter"):
             return addresses_of(self._filtered((), self.options.fragments))
 

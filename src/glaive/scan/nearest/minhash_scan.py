@@ -21,7 +21,7 @@ from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.options import MinHashQuery
 from glaive.scan.nearest.vectors import Found, added_columns
 from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, passing_rows
+from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, parted, passing_rows
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Float32s, UInt16s
@@ -75,9 +75,9 @@ class MinHashScan(RankedScan):
 
     def steps(self) -> list[PlanStep]:
         """What is going to be done, the last step first."""
-        segments, covered, rest = len(self.index.segments), len(self._covered), self._rest
+        segments, (covered, rest) = len(self.index.segments), self._parts
         said = f"column={self.query.column}, k={self._count}, index {self.index.name}: "
-        said += f"{segments} segments of {covered} fragments"
+        said += f"{segments} segments of {len(covered)} fragments"
         steps = [*self._result_steps(), PlanStep("MinHashSearch", said, "search")]
         if rest:
             said = f"texts read: {len(rest)} fragments"
@@ -91,22 +91,9 @@ class MinHashScan(RankedScan):
         return (_DEFAULT_COUNT if limit is None else limit) + self.options.offset
 
     @property
-    def _fragments(self) -> list[int]:
-        """Ids of the fragments that are searched."""
-        given = self.options.fragments
-        ids: list[int] = self.views.snapshot.manifest.fragment_ids.tolist()
-        return ids if given is None else list(given)
-
-    @property
-    def _covered(self) -> tuple[int, ...]:
-        return tuple(one for one in self._fragments if one in self.index.fragments)
-
-    @property
-    def _rest(self) -> tuple[int, ...]:
-        """Fragments whose texts are read: no segment covers them."""
-        if self.options.fast_search:
-            return ()
-        return tuple(one for one in self._fragments if one not in self.index.fragments)
+    def _parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Fragments that segments cover, and those whose texts are read."""
+        return parted(self.views.snapshot, self.options, self.index.fragments)
 
     def _search(self, meter: Meter) -> Found:
         indices = SnapshotIndices.of(self.views.snapshot)
@@ -128,7 +115,7 @@ class MinHashScan(RankedScan):
                     known &= allowed.contains(addresses)
                 rows.append(addresses[known])
                 distances.append(found.distances[known])
-        if self._rest:
+        if self._parts[1]:
             read, far = self._read(first, signature, meter)
             rows.append(read)
             distances.append(far)
@@ -153,7 +140,7 @@ class MinHashScan(RankedScan):
         if self.prefilter is None and self.options.fragments is None:
             return None
         with meter.step("prefilter"):
-            return addresses_of(self._passing(self._covered, meter))
+            return addresses_of(self._passing(self._parts[0], meter))
 
     def _read(
         self, opened: OpenedMinHash, signature: UInt16s, meter: Meter
@@ -163,7 +150,7 @@ class MinHashScan(RankedScan):
         signer = TextSigner(params)
         wanted = band_keys(signature[None, :], params.num_bands)
         rows, distances = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
-        passing = self._passing(self._rest, meter, self.query.column)
+        passing = self._passing(self._parts[1], meter, self.query.column)
         for values, addresses in passing.chunks(stream=True):
             signed = signer.sign(join_large([values]))
             meter.count("texts_not_indexed", len(values))

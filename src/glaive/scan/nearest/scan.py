@@ -34,7 +34,7 @@ from glaive.scan.bound import BoundFragment
 from glaive.scan.filter_scan import FilteredScan
 from glaive.scan.filter_search import FragmentSelection
 from glaive.scan.found_columns import FoundColumns
-from glaive.scan.indices import FragmentIds, SnapshotIndices
+from glaive.scan.indices import SnapshotIndices
 from glaive.scan.nearest.indexed import (
     AllowedRows,
     ChosenIndex,
@@ -60,7 +60,7 @@ from glaive.scan.nearest.vectors import (
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.scan.projection import ROW_ID, Output, refuse_taken
-from glaive.scan.ranked import PlanStep, RankedScan, filters_of, passing_rows, read_step
+from glaive.scan.ranked import PlanStep, RankedScan, filters_of, parted, passing_rows, read_step
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
@@ -541,9 +541,7 @@ class NearestScan(RankedScan):
         restricted = options.fragments is not None or options.range_before is not None
         if self.index is None or not (self.prefilter is not None or restricted):
             return None
-        ids = self.views.snapshot.manifest.fragment_ids.tolist()
-        wanted = ids if options.fragments is None else options.fragments
-        covered = tuple(one for one in wanted if one in self.index.fragments)
+        covered, _ = parted(self.views.snapshot, options, self.index.fragments)
         position = self.views.snapshot.manifest.position_of
         with meter.step("prefilter"):
             passed = self._passing(replace(options, fragments=covered), meter).row_ranges()
@@ -574,23 +572,8 @@ def _rest(
     snapshot: Snapshot, options: ScanOptions, index: ChosenIndex | None
 ) -> ScanOptions | None:
     """A scan of the fragments that an index does not cover; None: there are none."""
-    if index is None or options.fast_search:
-        return None
-    if options.fragments is not None:
-        rest = tuple(one for one in options.fragments if one not in index.fragments)
-    else:
-        rest = _not_covered(snapshot, index.fragments)
+    rest = () if index is None else parted(snapshot, options, index.fragments)[1]
     return replace(options, fragments=rest) if rest else None
-
-
-def _not_covered(snapshot: Snapshot, covered: FragmentIds) -> tuple[int, ...]:
-    """Ids of the other fragments of a version; worked out once."""
-    key = "fragments beside", covered
-    known: tuple[int, ...] | None = snapshot.memo.get(key)
-    if known is None:
-        ids = snapshot.manifest.fragment_ids.tolist()
-        known = snapshot.memo[key] = tuple(one for one in ids if one not in covered)
-    return known
 
 
 def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
