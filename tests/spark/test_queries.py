@@ -190,23 +190,20 @@ def test_a_dataset_is_named_by_its_path_or_with_options(spark: SparkSession, uri
 
 
 @pytest.mark.parametrize(
-    ("statement", "instead"),
+    ("statement", "kind"),
     [
-        ("delete from s where id = 1", r"DELETE .*\.delete\("),
-        ("update s set id = 1", r"\.update\("),
-        ("merge into s using x on s.id = x.id when matched then delete", r"\.merge\("),
-        ("insert into s select 1", r"glaive\.spark\.write\("),
-        ("truncate table s", r"\.delete\('true'\)"),
-        ("alter table s add column x int", r"\.addColumns\("),
-        ("create table x using lance as select 1", r"glaive\.spark\.write\("),
-        ("optimize s", r"\.optimize\(\)"),
-        ("delete from lance.`/data/s.lance`", r"\.delete\("),
+        ("delete from s where id = 1", "DELETE"),
+        ("merge into s using x on s.id = x.id when matched then delete", "MERGE"),
+        ("insert into s select 1", "INSERT"),
+        ("create table x using lance as select 1", "CREATE"),
+        ("optimize s", "COMMAND"),
+        ("delete from lance.`/data/s.lance`", "DELETE"),
     ],
 )
 def test_statements_that_spark_cannot_run_name_what_can(
-    spark: SparkSession, sales: str, statement: str, instead: str
+    spark: SparkSession, sales: str, statement: str, kind: str
 ) -> None:
-    with pytest.raises(OptionError, match=instead):
+    with pytest.raises(OptionError, match=rf"cannot run {kind} on .*glaive\.spark\.LanceTable"):
         glaive.spark.sql(spark, statement, s=sales)
 
 

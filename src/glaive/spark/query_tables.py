@@ -333,7 +333,7 @@ def table_uses(
         tests: list[Filter | Compared] = []
         decided = False
         if select is not None:
-            own = _own_columns(select, table, schema)
+            own = _own_columns(select, table, schema, schemas, by_path)
             tests, decided = _tests(select, table, own)
         uses.append(TableUse(table, name, columns, tuple(tests), decided))
     return uses
@@ -465,7 +465,13 @@ def _is_asked_for_rows(select: Any) -> bool:
     return isinstance(parent, exp.Exists)
 
 
-def _own_columns(select: Any, table: Any, schema: StructType) -> StructType:
+def _own_columns(
+    select: Any,
+    table: Any,
+    schema: StructType,
+    schemas: Mapping[str, StructType],
+    by_path: Mapping[int, str],
+) -> StructType:
     """The columns of a table whose values are those that ``where`` sees under their names.
 
     Tables that are joined by names of columns (``using``, ``natural``) have one column for each of
@@ -473,13 +479,35 @@ def _own_columns(select: Any, table: Any, schema: StructType) -> StructType:
     """
     joins = list(select.find_all(exp.Join))
     first = clause(select, "from")
-    outer = any(join.side in ("RIGHT", "FULL") for join in joins)
-    if first is not None and first.this is table and not outer:
+    if (
+        first is not None
+        and first.this is table
+        and not any(join.side in ("RIGHT", "FULL") for join in joins)
+    ):
         return schema
     natural = any(join.method == "NATURAL" for join in joins)
     shared = {name.name.lower() for join in joins for name in join.args.get("using") or ()}
-    own = (field for field in schema if not (natural or field.name.lower() in shared))
-    return StructType(list(own))
+    types: list[dict[str, DataType] | None] = []
+    for source in _sources(select):
+        name = by_path.get(id(source)) or source.name.lower()
+        known = id(source) in by_path or (
+            isinstance(source, exp.Table) and is_given(source, schemas)
+        )
+        columns = schemas[name] if known and not source.alias_column_names else None
+        types.append(
+            None if columns is None else {field.name.lower(): field.dataType for field in columns}
+        )
+    return StructType(
+        [
+            field
+            for field in schema
+            if not (natural or field.name.lower() in shared)
+            or all(
+                of is not None and of.get(field.name.lower(), field.dataType) == field.dataType
+                for of in types
+            )
+        ]
+    )
 
 
 def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | Compared], bool]:

@@ -297,51 +297,44 @@ class LanceDataSource(DataSource):
         """Return the name for ``format(...)``."""
         return "lance"
 
-    @without_inner_frames
-    def schema(self) -> StructType:
-        """Return the schema of the requested columns, and pin the version."""
+    def _pin(self) -> pa.Schema:
+        """The columns that are asked for; pins the version."""
         of_stream, others = stream_options(self.options)
         options = from_spark(others)
         if of_stream.read_change_feed:
             from glaive.spark.stream_reader import change_schema, open_changes
 
             dataset = open_changes(options, of_stream)
-            self.pinned = pinned(options, dataset)
-            return to_spark(change_schema(dataset, options))
-        dataset = open_dataset(options)
+            found = change_schema(dataset, options)
+        else:
+            dataset = open_dataset(options)
+            found = frame_schema(dataset, options)
         self.pinned = pinned(options, dataset)
-        return to_spark(frame_schema(dataset, options))
+        return found
+
+    @without_inner_frames
+    def schema(self) -> StructType:
+        """Return the schema of the requested columns, and pin the version."""
+        return to_spark(self._pin())
 
     @without_inner_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which the user may have specified."""
-        options = self.pinned
-        of_stream, others = stream_options(self.options)
-        if of_stream.read_change_feed:
-            return self._changes_reader(of_stream, from_spark(others), schema)
-        if of_stream != StreamOptions():
+        of_stream, _ = stream_options(self.options)
+        if not of_stream.read_change_feed and of_stream != StreamOptions():
             raise OptionError(
                 "options of streams, such as startingVersion, need readChangeFeed=true in a batch "
                 "read; a version is selected with the option version"
             )
-        if options is None:
-            options = from_spark(others)
-            dataset = open_dataset(options)
-            _refuse_unreadable(schema, frame_schema(dataset, options), options)
-            options = pinned(options, dataset)
+        if self.pinned is None:
+            _refuse_unreadable(schema, self._pin(), self.options.get("path", ""))
+        options: Any = self.pinned
+        if of_stream.read_change_feed:
+            from glaive.spark.stream_reader import LanceChangesReader
+
+            return LanceChangesReader(options, of_stream, schema)
         pushing = options.push_filters and _supports_pushdown()
         return (PushingReader if pushing else LanceReader)(options, schema)
-
-    def _changes_reader(
-        self, of_stream: StreamOptions, options: Options, schema: StructType
-    ) -> DataSourceReader:
-        from glaive.spark.stream_reader import LanceChangesReader, change_schema, open_changes
-
-        if self.pinned is not None:
-            return LanceChangesReader(self.pinned, of_stream, schema)
-        dataset = open_changes(options, of_stream)
-        _refuse_unreadable(schema, change_schema(dataset, options), options)
-        return LanceChangesReader(pinned(options, dataset), of_stream, schema)
 
     @without_inner_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
@@ -414,12 +407,12 @@ def _refuse_branch(options: Options) -> None:
         )
 
 
-def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:
+def _refuse_unreadable(schema: StructType, stored: pa.Schema, where: str) -> None:
     """Check that a schema from the user selects columns and that their types convert to it."""
     known = set(stored.names)
     for name in schema.names:
         if name not in known:
-            raise ColumnNotFoundError.among(name, stored.names, where=options.uri)
+            raise ColumnNotFoundError.among(name, stored.names, where=where)
     repeated = {name for name, times in Counter(schema.names).items() if times > 1}
     if repeated:
         raise SchemaError(f"the schema names {', '.join(sorted(repeated))} more than once")

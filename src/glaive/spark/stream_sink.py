@@ -47,7 +47,7 @@ from glaive.errors import (
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import FragmentList, unpacked_fragments
+from glaive.format.fragment import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.io.access import open_store
 from glaive.scan.take import take
@@ -55,7 +55,13 @@ from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.options import StreamOptions
 from glaive.spark.versions import DataSourceStreamArrowWriter
-from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, WriteJob, refuse_missing_files
+from glaive.spark.writer import (
+    FragmentsWritten,
+    LanceArrowWriter,
+    WriteJob,
+    refuse_missing_files,
+    written_fragments,
+)
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import AppTransaction, last_applied
 from glaive.types import VersionIdentity
@@ -225,10 +231,9 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass
-class BatchWritten(WriterCommitMessage):
+class BatchWritten(FragmentsWritten):
     """What one task wrote, for which version, and with which columns."""
 
-    written: FragmentsWritten
     read: VersionIdentity | None
     columns: str
 
@@ -266,7 +271,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         message = LanceArrowWriter(self.job).write(iterator)
         assert isinstance(message, FragmentsWritten)  # noqa: S101  # for the type checker
         plan = self.job.plan
-        return BatchWritten(message, plan.identity, _columns(plan.schema))
+        return BatchWritten(message.fragments, plan.identity, _columns(plan.schema))
 
     @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -287,7 +292,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if last == batchId:
             return
         written = [message for message in messages if isinstance(message, BatchWritten)]
-        fragments = _fragments(written)
+        fragments = written_fragments(written)
         if not fragments and (self.options.merge_keys or self.job.plan.options.mode == "append"):
             return
         plan = self._plan_of(written)
@@ -301,7 +306,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Remove the files of a batch whose tasks failed, if no version can refer to them."""
         plan = self.job.plan
-        fragments = _fragments(messages)
+        fragments = written_fragments(messages)
         if not fragments:
             return
         newest = self._newest()
@@ -387,9 +392,3 @@ def _columns(schema: LanceSchema) -> str:
     """A text that two schemas share if files written by one fit the other."""
     fields = [(field.id, field.name, field.logical_type) for field in schema.walk()]
     return sha256(repr(fields).encode()).hexdigest()
-
-
-def _fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
-    written = (message.written for message in messages if isinstance(message, BatchWritten))
-    packed = (data for message in written for data in message.fragments)
-    return unpacked_fragments(packed, "the message of a task")

@@ -35,7 +35,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.rows import DeletedRows, DeleteTask
 from glaive.dataset.tasks import JOB, LOCAL, commit_operation
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.writing.conform import check_same_columns, match_schema
+from glaive.dataset.writing.conform import check_same_columns, compatible, match_schema
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.rows import commit_plan, version_read
@@ -234,7 +234,7 @@ def refuse_other_types(stored: pa.Schema, dataset: pa.Schema, options: Options) 
                 continue  # the write plan refuses it, or the column is added
             wanted, found = stored.field(name), dataset.field(at)
             both_blobs = _is_blob(wanted) and _is_blob(found)
-            if not both_blobs and not _alike(wanted.type, found.type):
+            if not both_blobs and not compatible(wanted.type, found.type):
                 raise OptionError(
                     f"{option}: the dataset stores column {name!r} as {found.type}, the option "
                     f"says {wanted.type}. An append keeps the types of the dataset; leave the "
@@ -270,15 +270,6 @@ def _is_blob(field: Any) -> bool:
     metadata = field.metadata or {}
     name = metadata.get(EXTENSION_NAME.encode())
     return metadata.get(BLOB.encode()) == b"true" or name == BLOB_V2.encode()
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether types are equal but for the names and nullability of list items."""
-    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other):
-        return one.list_size == other.list_size and _alike(one.value_type, other.value_type)
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return _alike(one.value_type, other.value_type)
-    return bool(one == other)
 
 
 ENGINE = "glaive.engine"
@@ -577,7 +568,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         job = self.job
         if job.applied:
             return
-        fragments = _fragments(messages)
+        fragments = written_fragments(messages)
         refuse_missing_files(job.plan, fragments)
         if job.replace_where is not None:
             if not _is_committed(job):
@@ -588,7 +579,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if no version can refer to them."""
         job = self.job
-        fragments = _fragments(messages)
+        fragments = written_fragments(messages)
         paths = [data_file_path(file.path) for fragment in fragments for file in fragment.files]
         if not paths:
             return
@@ -707,7 +698,8 @@ def _is_committed(job: WriteJob) -> bool:
         return False
 
 
-def _fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
+def written_fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
+    """The fragments of all tasks, of those that ended."""
     written = (message for message in messages if isinstance(message, FragmentsWritten))
     packed = (data for message in written for data in message.fragments)
     return unpacked_fragments(packed, "the message of a task")

@@ -96,7 +96,7 @@ def _match(field: Field, given: Any, path: str, faults: list[str]) -> Field:
             (item,) = field.children
             matched = _match(item, given.value_type, f"{path}.{item.name}", faults)
             return replace(field, children=(matched,))
-        if not _compatible(given, wanted):
+        if not compatible(given, wanted):
             faults.append(f"{path!r} should be {wanted}, found {given}")
     return field
 
@@ -217,35 +217,35 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
         ) from None
 
 
-def _compatible(given: Any, wanted: Any) -> bool:
+def compatible(given: Any, wanted: Any) -> bool:
     """Whether two types differ only in their physical representation."""
     if given.equals(wanted) or pa.types.is_null(given):
         return True
     if is_json(given) and pa.types.is_large_binary(wanted):
         return True
     if isinstance(given, pa.BaseExtensionType):
-        return _compatible(given.storage_type, wanted)
+        return compatible(given.storage_type, wanted)
     if isinstance(wanted, pa.BaseExtensionType):
-        return _compatible(given, wanted.storage_type)
+        return compatible(given, wanted.storage_type)
     if pa.types.is_dictionary(given):
         plain = wanted.value_type if pa.types.is_dictionary(wanted) else wanted
-        return _compatible(given.value_type, plain)
+        return compatible(given.value_type, plain)
     family = _family(given)
     if family is None or family != _family(wanted):
         return False
     if family == "struct":
         members = {member.name: member.type for member in wanted}
         return len(members) == given.num_fields and all(
-            member.name in members and _compatible(member.type, members[member.name])
+            member.name in members and compatible(member.type, members[member.name])
             for member in given
         )
     if family == "map":
-        return _compatible(given.key_type, wanted.key_type) and _compatible(
+        return compatible(given.key_type, wanted.key_type) and compatible(
             given.item_type, wanted.item_type
         )
     if family == "fixed list" and given.list_size != wanted.list_size:
         return False
-    return "list" not in family or _compatible(given.value_type, wanted.value_type)
+    return "list" not in family or compatible(given.value_type, wanted.value_type)
 
 
 def _family(data_type: Any) -> str | None:
