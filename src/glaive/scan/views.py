@@ -156,7 +156,7 @@ class BoundProjection:
         self._cache.put((self._token, "joined"), joined, joined.nbytes)
         return joined
 
-    def _join_all(self, met: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
+    def _join_all(self, read: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
         """Join all fragments once takes have read at least half of them.
 
         Otherwise each take would open a few more fragments and join all of them again.
@@ -164,14 +164,14 @@ class BoundProjection:
         """
         from glaive.scan.joined import are_few, join_fragments
 
-        if not self._joins_all or len(met) < _MIN_JOIN_ALL or not total // 2 <= len(met) < total:
+        if not self._joins_all or len(read) < _MIN_JOIN_ALL or not total // 2 <= len(read) < total:
             return None
         self._joins_all = False
-        if not are_few(met, self._cache.budget, total):
+        if not are_few(read, self._cache.budget, total):
             return None
         try:
-            every = {position: self.fragment(position) for position in range(total)}
-            joined = join_fragments(every, total) if are_few(every, self._cache.budget) else None
+            whole = {position: self.fragment(position) for position in range(total)}
+            joined = join_fragments(whole, total) if are_few(whole, self._cache.budget) else None
         except GlaiveError:  # in files that no take has read yet
             return None
         return joined if joined is not None and all(joined.columns) else None

@@ -113,10 +113,10 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     steps = np.arange(len(array), dtype=np.int64) * size
     keys: list[SortKey] = []
     for at in range(size):
-        places: Any = integer_array(steps + at)
+        positions: Any = integer_array(steps + at)
         if array.null_count:
-            places = pc.if_else(array.is_valid(), places, None)
-        keys += sort_keys(values.take(places), how)
+            positions = pc.if_else(array.is_valid(), positions, None)
+        keys += sort_keys(values.take(positions), how)
     return keys
 
 
@@ -141,9 +141,9 @@ def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
         words = words ^ unsigned.type(1 << (8 * width - 1))
     items = words.astype(unsigned.newbyteorder(">")).view(np.uint8).reshape(-1, width)
     if values.null_count:
-        there = flags_of(values.buffers()[0], len(values), values.offset)
-        items = np.where(there[:, None], items, np.uint8(0))
-        items = np.column_stack([there if how.nulls_first else ~there, items]).astype(np.uint8)
+        present = flags_of(values.buffers()[0], len(values), values.offset)
+        items = np.where(present[:, None], items, np.uint8(0))
+        items = np.column_stack([present if how.nulls_first else ~present, items]).astype(np.uint8)
     row_bytes = lists.type.list_size * items.shape[1]
     rows = items.reshape(len(lists), row_bytes)
     if lists.null_count:
@@ -200,8 +200,8 @@ def _nulls_as_zero(keys: NDArray[Any], array: Any) -> NDArray[Any]:
     """Replace the keys of nulls by 0."""
     if not array.null_count:
         return keys
-    there = flags_of(array.buffers()[0], len(array), array.offset)
-    return np.where(there, keys, 0)
+    valid = flags_of(array.buffers()[0], len(array), array.offset)
+    return np.where(valid, keys, 0)
 
 
 def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s:
@@ -270,6 +270,6 @@ def rank(array: Any, how: ColumnOrdering) -> NDArray[Any] | None:
         keys = ~keys
     if array.null_count:
         limits = np.iinfo(keys.dtype)
-        there = flags_of(array.buffers()[0], len(array), array.offset)
-        keys = np.where(there, keys, keys.dtype.type(limits.min if how.nulls_first else limits.max))
+        valid = flags_of(array.buffers()[0], len(array), array.offset)
+        keys = np.where(valid, keys, keys.dtype.type(limits.min if how.nulls_first else limits.max))
     return keys
