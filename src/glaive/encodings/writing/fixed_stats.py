@@ -128,23 +128,6 @@ class FixedStats:
         return None if self.runs is None else self.runs.bytes_of(self._words())
 
     @cached_property
-    def all_equal(self) -> bool:
-        """Whether all values are equal (True without values)."""
-        block = self.block
-        if block.bits == 1:
-            full_bytes, rest = divmod(block.count, 8)
-            data = as_array(block.values)
-            first = int(data[0]) & 1 if block.count else 0
-            fill, last = 0xFF * first, (1 << rest) - 1
-            return bool((data[:full_bytes] == fill).all()) and (
-                not rest or (int(data[full_bytes]) & last) == fill & last
-            )
-        rows = as_array(block.values)[: self.raw_bytes].reshape(block.count, block.bits // 8)
-        if self.word_bits is not None:
-            rows = rows.view(f"<u{block.bits // 8}")
-        return bool((rows[:64] == rows[:1]).all()) and bool((rows == rows[:1]).all())
-
-    @cached_property
     def byte_entropy(self) -> float:
         """Bits per byte, from 0 (always the same) to 8, averaged over the bytes of a value.
 
@@ -161,13 +144,6 @@ class FixedStats:
             shares = shares[shares > 0]
             total -= float((shares * np.log2(shares)).sum())
         return total / width
-
-    @cached_property
-    def min_max(self) -> tuple[int, int] | None:
-        """Smallest and largest value as unsigned words; None without values."""
-        words: NDArray[Any] = as_array(self.block.values, f"<u{self._words() // 8}")
-        words = words[: self.block.count]
-        return (int(words.min()), int(words.max())) if len(words) else None
 
     def _words(self) -> int:
         if self.word_bits is None:

@@ -286,7 +286,7 @@ def _fsst_or_plain(
     if wanted.compression == "none":
         return plain
     if wanted.compression == "fsst":
-        return Fsst.trained(stats, plain)
+        return Fsst(stats.coding.table, plain)
     proposal = _symbols(stats, kind)
     return plain if proposal is None else replace(proposal[1], values=plain)
 

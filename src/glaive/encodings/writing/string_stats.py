@@ -10,7 +10,6 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 from dataclasses import field
-from functools import cached_property
 from threading import Event
 from typing import Any
 
@@ -147,7 +146,6 @@ class VariableStats:
     block: Variable
     count: int
     data_bytes: int
-    shortest: int
     longest: int
     symbols: PageSymbols | None = None
     _codings: list[Coding] = field(default_factory=list, repr=False, compare=False)
@@ -159,23 +157,15 @@ class VariableStats:
         ``symbols`` are the FSST symbols that the pages of the column share.
         """
         strings = Strings(block.offsets, block.offset_bits, block.data)
-        shortest, longest = value_lengths(*strings, block.count)
+        _, longest = value_lengths(*strings, block.count)
         offsets = as_offsets(block.offsets, block.offset_bits)
         size = int(offsets[block.count]) - int(offsets[0])
-        return cls(block, block.count, size, shortest, longest, symbols)
+        return cls(block, block.count, size, longest, symbols)
 
     @property
     def plain_bytes(self) -> int:
         """Bytes of the values and their offsets."""
         return self.data_bytes + self.count * self.block.offset_bits // 8
-
-    @cached_property
-    def distinct(self) -> int:
-        """Estimated distinct values: those that occur once in a sample are scaled by a square root.
-
-        Correct within the factor ``sqrt(count / 4096)``, whatever the distribution.
-        """
-        return _scaled(self.block, *_sampled(self.block)) if self.count else 0
 
     @property
     def coding(self) -> Coding:
@@ -189,19 +179,6 @@ class VariableStats:
             coding = train(self.block) if shared is None else shared.coding(self.block)
             self._codings.append(coding)
         return self._codings[0]
-
-    @cached_property
-    def all_equal(self) -> bool:
-        """Whether all values are equal. Cost: one comparison of all bytes."""
-        if self.shortest != self.longest or self.data_bytes <= self.longest:
-            return self.shortest == self.longest
-        first = int(as_offsets(self.block.offsets, self.block.offset_bits)[0])
-        data, size = self.block.data, self.longest
-        # Cheap for most columns: the second value already differs.
-        if not data.slice(first, size).equals(data.slice(first + size, size)):
-            return False
-        rest = self.data_bytes - size
-        return data.slice(first, rest).equals(data.slice(first + size, rest))
 
 
 def likely_items(block: Variable | FixedWidth) -> int | None:
