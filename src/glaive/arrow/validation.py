@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -99,14 +98,6 @@ def _own_array(array: Any) -> Any:
 MAX_NESTING: Final = 64
 """Maximum levels of a type, the column included: far more than data need, and far fewer than
 Python or the stack of a thread can take."""
-
-
-_JSON_STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?')
-"""Within a line, as JSON has them: one without an end hides nothing of the next line.
-
-It is no JSON, and readers stop there. It is matched up to the end of its line: else each mark that
-is escaped in it would begin another search for that end.
-"""
 
 
 def check_schema(schema: pa.Schema) -> None:

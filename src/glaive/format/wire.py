@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M", bound=Message)
-T = TypeVar("T", int, bytes)
 
 _LENGTH_DELIMITED: Final = 2
 """Wire type of messages and bytes."""
-
-_WIRE_TYPES: Final[dict[type, int]] = {int: 0, bytes: _LENGTH_DELIMITED}
 
 
 def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: object) -> M:

@@ -875,8 +875,6 @@ class FileV2Writer:
 
     def _descriptor(self) -> bytes:
         fields = _wire_fields(self._schema)
-        if not self._metadata and self._rows <= _MAX_SMALL_ROWS:
-            return _small_descriptor(self._schema, self._rows)
         descriptor = file_pb2.FileDescriptor(schema=fields, length=self._rows)
         for key, value in self._metadata.items():
             descriptor.schema.metadata[key] = value
@@ -912,12 +910,6 @@ def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node
 def _wire_fields(schema: LanceSchema) -> Any:
     """The schema's message without metadata; not to be changed."""
     return file_pb2.Schema(fields=schema.to_wire())
-
-
-@lru_cache(maxsize=_CACHED_SCHEMAS)
-def _small_descriptor(schema: LanceSchema, rows: int) -> bytes:
-    """The file descriptor, without metadata of the schema."""
-    return file_pb2.FileDescriptor(schema=_wire_fields(schema), length=rows).SerializeToString()
 
 
 @lru_cache(maxsize=1024)
