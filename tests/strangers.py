@@ -17,7 +17,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.table.commit import commit_transaction
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 from glaive.table.operations.update_config import UpdateBases
 
 __all__ = ["CONTENT", "SECRET", "Stranger", "below_base", "blob_in", "contents_of", "listening"]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from glaive.dataset.indexing.clustering import KMeans as KMeans
-from glaive.dataset.indexing.clustering import validate_vector_index as validate_vector_index
+from glaive.dataset.indexing.duplicates import KMeans as KMeans
+from glaive.dataset.indexing.duplicates import validate_vector_index as validate_vector_index
 from glaive.dataset.version import sanitize_ts as sanitize_ts
 from glaive.dataset.version import td_to_micros as td_to_micros
 

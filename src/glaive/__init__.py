@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     )
     from glaive.config import settings
     from glaive.dataset.blobs import BlobColumn, blob_array, blob_field
+    from glaive.dataset.cleanup import (
+        CleanupCandidateFile,
+        CleanupExplanation,
+        CleanupReferencedBranch,
+        CleanupStats,
+    )
     from glaive.dataset.columns.udf import BatchUDF, batch_udf
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragment import LanceFragment
@@ -51,18 +57,12 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.task import IndexProgress
     from glaive.dataset.lance_operation import Index, IndexFile, LanceOperation
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
-    from glaive.dataset.metrics_export import bytes_read_counter, iops_counter, simd_info
+    from glaive.dataset.monitoring import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.open import dataset as _open
     from glaive.dataset.open import sql
     from glaive.dataset.scanner import LanceScanner, Scanner
     from glaive.dataset.stats import DataStatistics, FieldStatistics
     from glaive.dataset.transactions import Transaction
-    from glaive.dataset.versions.cleanup import (
-        CleanupCandidateFile,
-        CleanupExplanation,
-        CleanupReferencedBranch,
-        CleanupStats,
-    )
     from glaive.dataset.write import write_dataset
     from glaive.dataset.writing.plan import DatasetBasePath
     from glaive.errors import GlaiveError
@@ -149,12 +149,12 @@ _NAMES = {
     "dataset.fragment": "LanceFragment",
     "dataset.fragment_metadata": "FragmentMetadata",
     "dataset.indexing.task": "IndexProgress",
-    "dataset.metrics_export": "bytes_read_counter iops_counter simd_info",
+    "dataset.monitoring": "bytes_read_counter iops_counter simd_info",
     "dataset.merging.merge_insert": "MergeInsertBuilder",
     "dataset.scanner": "LanceScanner Scanner",
     "dataset.open": "sql",
     "dataset.stats": "DataStatistics FieldStatistics",
-    "dataset.versions.cleanup": (
+    "dataset.cleanup": (
         "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
     ),
     "dataset.version": "sanitize_ts",

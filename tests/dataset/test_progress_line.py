@@ -18,7 +18,7 @@ import pytest
 from glaive.fragment import write_fragments
 
 import glaive
-from glaive.dataset.progress_line import showing
+from glaive.dataset.monitoring import showing
 from glaive.errors import OptionError
 
 ROWS = 400

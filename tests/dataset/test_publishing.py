@@ -17,9 +17,9 @@ from tests.kit.simulation import Actor, Faults, Simulation
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.refs import publish_branch
 from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.versions.refs import publish_branch
 from glaive.errors import (
     CommitConflictError,
     CorruptFileError,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.cleanup import migrate_manifest_names
 from glaive.dataset.layout import compare_manifest
-from glaive.dataset.versions.cleanup import migrate_manifest_names
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore

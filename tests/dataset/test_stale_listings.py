@@ -14,7 +14,7 @@ from tests.table.places import StaleListing, create
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.dataset.versions import cleanup, refs
+from glaive.dataset import cleanup, refs
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
@@ -26,7 +26,7 @@ from glaive.spark.options import StreamOptions
 from glaive.spark.stream_reader import Timeline
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import glaive
 from glaive.cli.main import cli as main
 from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import pipeline as cli
-from glaive.dataset.versions.refs import Branches
+from glaive.dataset.refs import Branches
 from glaive.errors import NotFoundError, OptionError
 from glaive.pipeline import RunRecord, Runs, StepContext, StepRecord, load, plan, render_report, run
 from glaive.pipeline.runs import levels

@@ -18,8 +18,7 @@ from glaive.errors import GlaiveError
 from glaive.expr.convert import read_substrait
 from glaive.expr.parse import parse
 from glaive.format.deletions import decode_deletions, encode_deletions
-from glaive.format.index_section import decode_index_section
-from glaive.format.manifest import decode_manifest
+from glaive.format.manifest import decode_index_section, decode_manifest
 from glaive.format.paths import DATA, VERSIONS
 from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids, encode_versions
 from glaive.format.transaction import decode_transaction

@@ -24,9 +24,9 @@ from tests.spark.many_fragments import many_fragments
 from tests.spark.test_scale import FRAGMENTS, MAX_BYTES, MAX_DRIVER_BYTES, parts
 from tests.table.places import append, create, fragment, overwrite
 
+from glaive.dataset.cleanup import CleanupTask
+from glaive.dataset.refs import copy_tasks
 from glaive.dataset.rows import RowsByFragment, delete_rows_tasks
-from glaive.dataset.versions.cleanup import CleanupTask
-from glaive.dataset.versions.refs import copy_tasks
 from glaive.dataset.writing.plan import WriteOptions
 from glaive.ingestion.formats import format_named
 from glaive.ingestion.plan import Reconciled, Sources, plan_ingest
@@ -39,7 +39,7 @@ from glaive.spark.files import divided
 from glaive.spark.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results
 from glaive.table.cleanup import CleanupPolicy, Division, Part, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 from glaive.table.references import FileSet
 
 R = TypeVar("R")

@@ -27,10 +27,10 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.create import index_task
 from glaive.dataset.indexing.optimize import UpdatedIndex, optimize_indices
 from glaive.dataset.lance_operation import Index
+from glaive.dataset.refs import publish_branch
 from glaive.dataset.rows import RowsByFragment, commit_deleted, delete_in_tasks
 from glaive.dataset.tasks import FragmentRange, Job
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.versions.refs import publish_branch
 from glaive.dataset.writing.plan import WriteOptions
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment, FragmentList
@@ -48,7 +48,7 @@ from glaive.spark.runner import dump_results, dumps, load_results
 from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import address_map, encode_indices
 from glaive.table.load import open_latest
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 
 SAMPLED = "executeClusterBy"
 SAMPLE_BYTES = 36 << 20

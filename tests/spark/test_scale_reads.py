@@ -33,7 +33,7 @@ from glaive.spark.stream_reader import MAX_PARTITIONS, partitions_of, tasks_in
 from glaive.spark.writer import RELEASE
 from glaive.table.commit import commit_transaction
 from glaive.table.load import read_transaction
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 
 COUNTS = [5_000, pytest.param(FRAGMENTS, marks=LONG)]
 

@@ -16,7 +16,7 @@ from glaive.io.local import LocalStore
 from glaive.spark import LanceTable
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 
 FILES = 9000
 """More than one task lists, or deletes."""

@@ -12,11 +12,9 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, WireOperation
-from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.merge import Merge, Project
-from glaive.table.operations.overwrite import Overwrite, Restore
+from glaive.table.operations.merge import DataReplacement, Merge, Project
+from glaive.table.operations.overwrite import Append, Overwrite, Restore
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.operations.update import Delete, Update
 from glaive.table.operations.update_config import ReserveFragments, UpdateBases, UpdateConfig

@@ -19,8 +19,7 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.protocol import CommitOptions
 from glaive.types import FormatVersion
 

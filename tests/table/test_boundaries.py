@@ -20,7 +20,7 @@ from glaive.table.deletions import add_deletions
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
 from glaive.table.index_coverage import REUSE_INDEX, append_remapping, covered_fragments, followed
 from glaive.table.operations.create_index import CreateIndex, after_merge
-from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.merge import DataReplacement
 from glaive.table.operations.update import Update
 from glaive.table.protocol import (
     CommitOptions,

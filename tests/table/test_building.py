@@ -32,11 +32,9 @@ from glaive.table.copying import begin_clone
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.fragment_ids import new_fragments
 from glaive.table.index_coverage import covered_fragments, prune, remap
-from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.merge import Merge, Project
-from glaive.table.operations.overwrite import Clone, Overwrite, Restore
+from glaive.table.operations.merge import DataReplacement, Merge, Project
+from glaive.table.operations.overwrite import Append, Clone, Overwrite, Restore
 from glaive.table.operations.update_config import ReserveFragments, UpdateConfig
 from glaive.table.protocol import BuildContext, CommitOptions, Conflict, TableOperation
 from glaive.table.put_manifest import made_by, put_manifest

@@ -33,7 +33,7 @@ from glaive.table.cleanup import (
 )
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_version
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 from glaive.table.references import FileSet
 from glaive.table.refs import Tag, create_tag, list_tags
 from glaive.table.root import guarded

@@ -28,8 +28,7 @@ from glaive.format.transaction import Transaction, WireOperation, decode_transac
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, read_transaction
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import CommitOptions
 from glaive.testing import CountingStore

@@ -97,7 +97,7 @@ import sys
 from glaive.io.local import LocalStore
 from glaive.table.load import open_latest
 from glaive.table.commit import commit_transaction
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 from glaive.table.protocol import CommitOptions
 from glaive.format.transaction import Transaction
 from dataclasses import replace

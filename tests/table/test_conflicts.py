@@ -12,9 +12,8 @@ import pytest
 from glaive.errors import CommitConflictError, CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.update import key_filter, may_share_keys
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import Conflict, TableOperation, read_operation

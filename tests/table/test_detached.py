@@ -15,8 +15,7 @@ from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import open_latest, open_version, read_transaction
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Restore
+from glaive.table.operations.overwrite import Append, Restore
 from glaive.table.operations.update import Delete
 from glaive.table.protocol import CommitOptions
 

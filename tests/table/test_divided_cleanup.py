@@ -37,7 +37,7 @@ from glaive.table.cleanup import (
 )
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
-from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Append
 from glaive.table.references import FOLDERS, FoundFiles
 from glaive.table.versions import list_versions
 

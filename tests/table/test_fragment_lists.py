@@ -17,9 +17,8 @@ from glaive.format.fragment import DataFile, Fragment, FragmentList, file_versio
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
-from glaive.table.operations.append import Append
 from glaive.table.operations.merge import Merge
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.operations.update import Delete, Update, encode_offsets, joined_offsets
 from glaive.table.protocol import BuildContext, TableOperation

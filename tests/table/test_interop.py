@@ -18,8 +18,7 @@ from glaive.io.local import LocalStore
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import load_deletions
 from glaive.table.load import describe_versions, open_latest, open_version, read_transaction
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.protocol import CommitOptions
 from glaive.types import FormatVersion
 

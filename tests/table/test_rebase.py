@@ -17,8 +17,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.load import open_latest, open_version
-from glaive.table.operations.data_replacement import DataReplacement
-from glaive.table.operations.merge import Project
+from glaive.table.operations.merge import DataReplacement, Project
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.update import Delete, Update
 from glaive.table.operations.update_config import UpdateBases

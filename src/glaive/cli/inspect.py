@@ -23,8 +23,7 @@ from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout, FragmentLayout
-    from glaive.file.layout import BufferLocation, ColumnLayout, FileLayout, PageInfo
-    from glaive.format.describe import EncodingNode
+    from glaive.file.layout import BufferLocation, ColumnLayout, EncodingNode, FileLayout, PageInfo
 
 
 # --- Restrict a layout to some columns --------------------------------------------------

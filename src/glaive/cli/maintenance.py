@@ -105,7 +105,7 @@ def cleanup(
 
     The newest version, tagged ones, and those that branches start from are kept.
     """
-    from glaive.dataset.versions.cleanup import age_of
+    from glaive.dataset.cleanup import age_of
 
     older_than = None
     if older_than_days is not None:

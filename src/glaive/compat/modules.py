@@ -108,13 +108,13 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
                 "Bitmap DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence"
             ),
             "dataset.layout": "format_fragment format_manifest format_schema list_transactions",
-            "dataset.metrics_export": (
+            "dataset.monitoring": (
                 "MetricDescription MetricPoint bytes_read_counter iops_counter "
                 "lance_metrics_catalog register_lance_metrics_recorder simd_info "
                 "snapshot_lance_metrics"
             ),
             "dataset.pylance_members": "manifest_needs_migration",
-            "dataset.versions.cleanup": (
+            "dataset.cleanup": (
                 "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
             ),
             "dataset.writing.plan": "DatasetBasePath",
@@ -145,7 +145,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "otel": (
         "Metrics for OpenTelemetry.",
         {
-            "dataset.metrics_export": (
+            "dataset.monitoring": (
                 "MetricDescription MetricPoint instrument_lance_metrics lance_metrics_catalog "
                 "register_lance_metrics_recorder snapshot_lance_metrics"
             )
@@ -210,7 +210,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "util": (
         "K-means, a check of vector indices, and times.",
         {
-            "dataset.indexing.clustering": "KMeans validate_vector_index",
+            "dataset.indexing.duplicates": "KMeans validate_vector_index",
             "dataset.version": "sanitize_ts td_to_micros",
         },
     ),

@@ -21,7 +21,7 @@ from glaive.dataset.compaction_tasks import (
     RewriteTask,
     live_addresses,
 )
-from glaive.dataset.progress_line import showing
+from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner, commit_operation, opened_at
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.fragment import ids_of, unpacked_fragments

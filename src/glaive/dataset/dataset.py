@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from glaive.dataset.change_feed import ChangeFeed, DatasetDelta
+    from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.compact import DatasetOptimizer
     from glaive.dataset.fragment import LanceFragment
     from glaive.dataset.fragment_metadata import Bitmap
@@ -65,12 +66,11 @@ if TYPE_CHECKING:
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.lance_operation import Index, LanceOperation
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
+    from glaive.dataset.refs import Branches, Tags
     from glaive.dataset.scanner import BlobMode, Scanner
     from glaive.dataset.stats import LanceStats
     from glaive.dataset.tasks import StringUpdates
     from glaive.dataset.transactions import Transaction
-    from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
-    from glaive.dataset.versions.refs import Branches, Tags
     from glaive.dataset.writing.plan import DatasetBasePath, Mode
     from glaive.scan.blob_files import BlobFile
     from glaive.scan.text_queries import DocumentGranularity
@@ -621,7 +621,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         -----
         Reads the columns of the filter; writes one small file per affected fragment.
         """
-        from glaive.dataset.progress_line import showing
+        from glaive.dataset.monitoring import showing
         from glaive.dataset.rows import delete_where, with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
@@ -677,7 +677,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         -----
         The rows are rewritten with all columns, at the end of the dataset.
         """
-        from glaive.dataset.progress_line import showing
+        from glaive.dataset.monitoring import showing
         from glaive.dataset.rows import update_where, with_retries
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
@@ -756,7 +756,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         fragments in parallel.
         """
         from glaive.dataset.columns.add_columns import add_columns
-        from glaive.dataset.progress_line import showing
+        from glaive.dataset.monitoring import showing
 
         with showing(progress, "add columns"):
             made = add_columns(self._at, transforms, read_columns, reader_schema, batch_size)
@@ -944,7 +944,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Reads the column once. Memory: ``memory_limit``; more is spilled.
         """
         from glaive.dataset.indexing.create import create_index, index_task, text_parameters
-        from glaive.dataset.progress_line import showing
+        from glaive.dataset.monitoring import showing
 
         given = text_parameters(parameters, format_version, document_granularity)
         task = index_task(self._at, column, index_type, name, given, fragment_ids, index_uuid)
@@ -1020,7 +1020,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ColumnNotFoundError, OptionError, UnsupportedFeatureError, CommitConflictError
             As for :meth:`create_scalar_index`.
         """
-        from glaive.dataset.progress_line import showing
+        from glaive.dataset.monitoring import showing
 
         arguments = locals()
         from glaive.dataset.indexing.create import create_index, vector_task
@@ -1254,14 +1254,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     @property
     def tags(self) -> Tags:
         """Tags, which name versions: ``list``, ``create``, ``update``, ``delete``, …"""
-        from glaive.dataset.versions.refs import Tags
+        from glaive.dataset.refs import Tags
 
         return Tags(self)
 
     @property
     def branches(self) -> Branches:
         """Branches: ``list``, ``delete``, …"""
-        from glaive.dataset.versions.refs import Branches
+        from glaive.dataset.refs import Branches
 
         return Branches(self)
 
@@ -1296,7 +1296,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         OptionError
             The name is invalid.
         """
-        from glaive.dataset.versions.refs import make_branch
+        from glaive.dataset.refs import make_branch
 
         return self.holding(self._at.at_reference(make_branch(self._at, branch, reference)))
 
@@ -1313,7 +1313,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.versions.refs import clone_shallow
+        from glaive.dataset.refs import clone_shallow
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_shallow(self._at, target_path, reference, options)
@@ -1332,7 +1332,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         DatasetExistsError
             There is a dataset already.
         """
-        from glaive.dataset.versions.refs import clone_deep
+        from glaive.dataset.refs import clone_deep
 
         options = self.storage_options if storage_options is None else storage_options
         target, made = clone_deep(self._at, target_path, reference, options)
@@ -1368,7 +1368,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         -----
         Opens every data file and reads every deletion file, but reads no values.
         """
-        from glaive.dataset.versions.validate import validate_version
+        from glaive.dataset.validate import validate_version
 
         validate_version(self.snapshot)
 
@@ -1569,8 +1569,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         the storage option ``delete_through_links`` is set; ``warnings`` of the result list what
         was kept.
         """
-        from glaive.dataset.progress_line import showing
-        from glaive.dataset.versions.cleanup import clean_up
+        from glaive.dataset.cleanup import clean_up
+        from glaive.dataset.monitoring import showing
         from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
@@ -1594,7 +1594,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         ``delete_rate_limit`` is ignored; files are listed if ``include_files`` is set.
         """
-        from glaive.dataset.versions.cleanup import explain
+        from glaive.dataset.cleanup import explain
         from glaive.table.cleanup import CleanupPolicy
 
         given = (older_than, retain_versions, versions)
@@ -1632,7 +1632,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
         ``last_modified`` (UTC). Base paths are not included.
         """
-        from glaive.dataset.versions.cleanup import all_files
+        from glaive.dataset.cleanup import all_files
 
         return all_files(self._at)
 
@@ -1645,7 +1645,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
         ``progress`` is called with the number of manifests read and their total.
         """
-        from glaive.dataset.versions.cleanup import tracked_files
+        from glaive.dataset.cleanup import tracked_files
 
         return tracked_files(self._at, min_version, progress)
 
@@ -1655,7 +1655,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Must not run concurrently with other writers; can be repeated: where another library was
         stopped, and the newest version cannot be opened, on one that is opened by its number.
         """
-        from glaive.dataset.versions.cleanup import migrate_manifest_names
+        from glaive.dataset.cleanup import migrate_manifest_names
 
         migrate_manifest_names(self.store)
         self.checkout_latest()
@@ -1678,7 +1678,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         OptionError
             There are files but no readable manifest; nothing was deleted.
         """
-        from glaive.dataset.versions.cleanup import drop_dataset
+        from glaive.dataset.cleanup import drop_dataset
 
         drop_dataset(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))
 

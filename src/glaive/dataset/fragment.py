@@ -314,7 +314,7 @@ class FragmentChanges:
         CorruptFileError, DataFileMissingError
             Something does not match or is missing; the message says what.
         """
-        from glaive.dataset.versions.validate import validate_fragment
+        from glaive.dataset.validate import validate_fragment
 
         validate_fragment(self._views.snapshot, self._position)
 

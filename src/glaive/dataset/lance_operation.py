@@ -15,8 +15,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
 
 from glaive.dataclass import dataclass
 from glaive.dataset.fragment_metadata import (
@@ -32,10 +30,10 @@ from glaive.errors import CorruptFileError, GlaiveError, OptionError, Unsupporte
 from glaive.format import fragment as stored
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fields import LanceSchema
-from glaive.format.index_section import check_entry
+from glaive.format.manifest import check_entry
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import WireOperation
-from glaive.format.wire import parse
+from glaive.format.wire import Descriptor, FieldDescriptor, Message, parse
 from glaive.table.configuration import fill_map
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.protocol import TableOperation, read_operation

@@ -15,7 +15,7 @@ from glaive.arrow.validation import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragment_metadata import FragmentMetadata
-from glaive.dataset.versions.validate import (
+from glaive.dataset.validate import (
     Place,
     check_fragment_ids,
     check_index,

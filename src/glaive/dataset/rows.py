@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import batch_parts, dictionary_encoded
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.dataclass import dataclass
-from glaive.dataset.progress_line import current_line, note_rows
+from glaive.dataset.monitoring import current_line, note_rows
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.fragments import write_fragments

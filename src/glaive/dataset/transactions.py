@@ -16,7 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.fragment_metadata import FragmentMetadata
 from glaive.dataset.keywords import FileKeywords, shows_file_options
 from glaive.dataset.lance_operation import LanceOperation, public_operation, table_operation
-from glaive.dataset.progress_line import showing
+from glaive.dataset.monitoring import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments as write_files
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
@@ -48,9 +48,8 @@ from glaive.table.load import (
     read_transaction,
 )
 from glaive.table.manifest_registers import reach_table
-from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex, brought_up_to
-from glaive.table.operations.overwrite import Overwrite, Restore
+from glaive.table.operations.overwrite import Append, Overwrite, Restore
 from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions, operations
 from glaive.table.root import CommitLock, access_of, guarded, open_root

@@ -48,7 +48,7 @@ from glaive.kernels.compact import DeletionMask
 from glaive.types import ByteRange, Int64s, RowRange
 
 if TYPE_CHECKING:
-    from glaive.format.describe import EncodingNode
+    from glaive.file.layout import EncodingNode
 
 
 # --- Where single files are, as users write it ------------------------------------------

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
+from google.protobuf.descriptor import Descriptor as Descriptor  # noqa: PLC0414  # for annotations
+from google.protobuf.descriptor import FieldDescriptor as FieldDescriptor  # noqa: PLC0414  # same
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError as DecodeError  # noqa: PLC0414  # callers catch it
-from google.protobuf.message import Message
+from google.protobuf.message import Message as Message  # noqa: PLC0414  # callers name it
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from glaive.errors import CorruptFileError

@@ -56,8 +56,7 @@ from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.table.load import load_again, open_version, read_transaction
 from glaive.table.named_jobs import made_version, search_forgotten
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.update import Update
 from glaive.table.protocol import read_operation
 from glaive.table.versions import list_versions_past

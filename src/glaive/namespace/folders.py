@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from glaive.dataset.versions.cleanup import drop_dataset
+from glaive.dataset.cleanup import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.format.paths import VERSIONS
 from glaive.format.wire import is_file_name

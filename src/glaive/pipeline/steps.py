@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from glaive.dataclass import dataclass
+from glaive.dataset.cleanup import age_of
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.versions.cleanup import age_of
 from glaive.errors import ExpectationError, GlaiveError, OptionError
 from glaive.format.field import quoted_name
 from glaive.ingestion import FORMATS, DriftRule, IngestMode

@@ -16,8 +16,7 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.index_section import contents_of, with_own_folders
-from glaive.format.manifest import Feature
+from glaive.format.manifest import Feature, contents_of, with_own_folders
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind, OpenedIndex, kind_of

@@ -55,8 +55,8 @@ from glaive.table.load import (
     replaced,
 )
 from glaive.table.named_jobs import CommitMarks, is_mark
-from glaive.table.operations.append import Append, appended_files
 from glaive.table.operations.create_index import after_merge
+from glaive.table.operations.overwrite import Append, appended_files
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import (
     BuildContext,

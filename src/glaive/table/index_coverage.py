@@ -21,8 +21,7 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
-from glaive.format.index_section import check_covered, check_entry, open_coverage
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Manifest, check_covered, check_entry, open_coverage
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.format.wire import (

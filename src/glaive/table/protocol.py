@@ -14,7 +14,6 @@ from pkgutil import iter_modules
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import numpy as np
-from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
@@ -25,7 +24,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.format.wire import parse
+from glaive.format.wire import FieldDescriptor, parse
 from glaive.types import FormatVersion
 
 Offsets = NDArray[np.uint32]

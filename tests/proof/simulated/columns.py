@@ -26,7 +26,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.lance_operation import LanceOperation
 from glaive.dataset.tasks import commit_operation
 from glaive.format.field import Field
-from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.merge import DataReplacement
 
 _TYPES: dict[str, pa.DataType] = {
     "int32": pa.int32(),

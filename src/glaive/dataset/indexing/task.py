@@ -21,7 +21,7 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary
 from glaive.config import memory_size, settings
 from glaive.dataclass import dataclass
 from glaive.dataset.lance_operation import Index
-from glaive.dataset.progress_line import current_line
+from glaive.dataset.monitoring import current_line
 from glaive.dataset.tasks import opened_at
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of

@@ -21,7 +21,7 @@ from glaive.dataset.merging.source import (
     primary_key,
     read_rows,
 )
-from glaive.dataset.progress_line import showing
+from glaive.dataset.monitoring import showing
 from glaive.dataset.rows import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.dataset.tasks import JOB, commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import cut_views, null_count
 from glaive.dataset.fragment_metadata import DataFile, FragmentMetadata
-from glaive.dataset.progress_line import note_rows
+from glaive.dataset.monitoring import note_rows
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.source import Rows

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.dataset.keywords import WriteKeywords
-from glaive.dataset.progress_line import showing
+from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import commit_operation
 from glaive.dataset.version import (
     OpenDataset,
@@ -46,8 +46,7 @@ from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version, replaced
 from glaive.table.manifest_store import ManifestStore
-from glaive.table.operations.append import Append
-from glaive.table.operations.overwrite import Overwrite
+from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.update_config import UpdateBases
 from glaive.table.protocol import CommitOptions, TableOperation
 from glaive.table.root import CommitLock, access_of, guarded, open_root

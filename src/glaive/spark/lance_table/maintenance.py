@@ -18,16 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
-from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
-from glaive.dataset.indexing.create import build_segments, commit_segments, vector_task
-from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
-from glaive.dataset.rows import MatchingFragments
-from glaive.dataset.scanner import Scanner
-from glaive.dataset.stats import sample_positions
-from glaive.dataset.tasks import cut_evenly, opened_at
-from glaive.dataset.version import version_as_of
-from glaive.dataset.versions.cleanup import (
+from glaive.dataset.cleanup import (
     FILES_DDL,
     CleanupTasks,
     FileRows,
@@ -35,7 +26,16 @@ from glaive.dataset.versions.cleanup import (
     clean_up,
     planned_cleanup,
 )
-from glaive.dataset.versions.refs import publish_branch
+from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
+from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.indexing.create import build_segments, commit_segments, vector_task
+from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
+from glaive.dataset.refs import publish_branch
+from glaive.dataset.rows import MatchingFragments
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.stats import sample_positions
+from glaive.dataset.tasks import cut_evenly, opened_at
+from glaive.dataset.version import version_as_of
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import IndexExistsError, OptionError

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Self
 from glaive.dataclass import dataclass
 from glaive.errors import CommitConflictError, IndexExistsError, ObjectNotFoundError
 from glaive.format.fields import LanceSchema
-from glaive.format.index_section import check_entries
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Manifest, check_entries
 from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation

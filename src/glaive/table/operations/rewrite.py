@@ -20,8 +20,7 @@ from glaive.format.fragment import (
     ids_of,
     messages_of,
 )
-from glaive.format.index_section import check_uuid
-from glaive.format.manifest import Feature, Manifest
+from glaive.format.manifest import Feature, Manifest, check_uuid
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.fragment_ids import (

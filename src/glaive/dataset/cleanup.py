@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.progress_line import current_line
+from glaive.dataset.monitoring import current_line
 from glaive.dataset.tasks import TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import (

@@ -1,1 +1,0 @@
-"""Versions of a dataset: history, tags, branches, clones, differences and clean-up."""
