@@ -16,7 +16,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import join_column
 from glaive.arrow.conditions import python_values
 from glaive.dataclass import dataclass
-from glaive.dataset.merging.rows import OldValues
+from glaive.dataset.merging.rows import OldValues, relocating
 from glaive.dataset.merging.source import (
     WINDOW_BYTES,
     InsertedKeys,
@@ -562,7 +562,7 @@ def merge_staged(
         if journal and find_made(journal, "rows", opened.store, opened.manifest) is not None:
             return opened.manifest, None
         try:
-            merge = _Merge.of(opened, plan, fragments, keys, runner)
+            merge = _Merge(opened, plan, fragments, keys, runner)
             operation = merge.operation(job)
         except (DataFileMissingError, VersionNotFoundError) as error:
             # Once there is a version, the run that made it removes files that both have read.
@@ -612,7 +612,6 @@ def _removed(plan: IngestPlan, uri: str, *, retryable: bool) -> CommitConflictEr
     )
 
 
-@dataclass(slots=True)
 class _Merge:
     """One attempt to merge fragments into a version.
 
@@ -628,26 +627,14 @@ class _Merge:
         What became of fragments that could not stay as they are.
     """
 
-    opened: OpenedVersion
-    shared: StagedMerge
-    fragments: Sequence[Fragment]
-    runner: TaskRunner
-    old: RowsByFragment = field(default_factory=RowsByFragment)
-    new: RowsByFragment = field(default_factory=RowsByFragment)
-    pairs: dict[int, int] = field(default_factory=dict)
-    targets: dict[int, list[FragmentRange]] = field(default_factory=dict)
-    completed: dict[int, CompletedFragment] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         opened: OpenedVersion,
         plan: IngestPlan,
         fragments: Sequence[Fragment],
         keys: tuple[str, ...],
         runner: TaskRunner,
-    ) -> _Merge:
-        """Find which rows match, and complete the fragments."""
+    ) -> None:
         schema = opened.manifest.schema
         if _columns(schema) != _columns(plan.write.schema):
             raise CommitConflictError(
@@ -657,11 +644,14 @@ class _Merge:
             )
         is_declared = set(primary_key(schema)) == set(keys)
         division = getattr(runner, "division", MergeDivision())
-        shared = StagedMerge(plan.write, keys, is_declared, division)
-        merge = cls(opened, shared, fragments, runner)
-        merge.match()
-        merge.complete()
-        return merge
+        self.shared = StagedMerge(plan.write, keys, is_declared, division)
+        self.opened, self.fragments, self.runner = opened, fragments, runner
+        self.old, self.new = RowsByFragment(), RowsByFragment()
+        self.pairs: dict[int, int] = {}
+        self.targets: dict[int, list[FragmentRange]] = {}
+        self.completed: dict[int, CompletedFragment] = {}
+        self.match()
+        self.complete()
 
     @property
     def updated(self) -> int:
@@ -741,16 +731,7 @@ class _Merge:
                     keys = done.keys
                 else:
                     keys.add_all(done.keys)
-        schema = self.opened.manifest.schema
-        return Update(
-            removed=deleted.removed,
-            updated=deleted.updated,
-            new=tuple(new),
-            fields_touched=tuple(sorted(entry.id for entry in schema.walk())),
-            inserted_rows=None if keys is None else keys.message(),
-            unfiltered_keys=keys is not None and keys.lack_filter,
-            affected=deleted.affected,
-        )
+        return relocating(self.opened, deleted, tuple(new), keys)
 
 
 def _joined(parts: Sequence[FragmentRange], most: int) -> list[FragmentRange]:

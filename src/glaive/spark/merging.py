@@ -6,7 +6,6 @@ read from the files here, by address.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +20,13 @@ from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import AddedFiles, taken_rows
 from glaive.dataset.columns.column_files import grow, write_column_file
-from glaive.dataset.merging.rows import OldValues, merge, padded_rows, replace_in_fragments
+from glaive.dataset.merging.rows import (
+    OldValues,
+    merge,
+    padded_rows,
+    relocating,
+    replace_in_fragments,
+)
 from glaive.dataset.merging.source import (
     InsertedKeys,
     Matches,
@@ -152,7 +157,7 @@ class MergeRows(RowTask):
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
         """Write new files; nothing is committed."""
-        run = _Run.of(opened_at(dataset, self.read_version), self.clauses, self.primary_key)
+        run = _Run(opened_at(dataset, self.read_version), self)
         try:
             for batch in rows:
                 run.add(batch)
@@ -163,32 +168,20 @@ class MergeRows(RowTask):
             raise
 
 
-@dataclass(slots=True)
 class _Run:
-    opened: OpenedVersion
-    clauses: tuple[RowClause, ...]
-    updated: FragmentWriter
-    inserted: FragmentWriter
-    ids: RelocatedIds
-    primary_key: tuple[str, ...]
-    keys: InsertedKeys | None
-    old: dict[int, OldValues] = dataclasses.field(default_factory=dict)
-    addresses: list[NDArray[np.uint64]] = dataclasses.field(default_factory=list)
-    counts: dict[str, int] = dataclasses.field(
-        default_factory=lambda: dict.fromkeys(("update", "delete", "insert"), 0)
-    )
+    """What a task has written so far."""
 
-    @classmethod
-    def of(
-        cls, opened: OpenedVersion, clauses: tuple[RowClause, ...], primary_key: tuple[str, ...]
-    ) -> _Run:
+    def __init__(self, opened: OpenedVersion, task: MergeRows) -> None:
         manifest = opened.manifest
         options = WriteOptions(mode="append", compression="balanced")
         plan = plan_write(opened.store, manifest.schema, options, manifest)
-        ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
-        keys = InsertedKeys.of(manifest.schema, primary_key)
-        writers = FragmentWriter(plan), FragmentWriter(plan)
-        return cls(opened, clauses, *writers, ids, primary_key, keys)
+        self.opened, self.clauses, self.primary_key = opened, task.clauses, task.primary_key
+        self.updated, self.inserted = FragmentWriter(plan), FragmentWriter(plan)
+        self.ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
+        self.keys = InsertedKeys.of(manifest.schema, task.primary_key)
+        self.old: dict[int, OldValues] = {}
+        self.addresses: list[NDArray[np.uint64]] = []
+        self.counts = dict.fromkeys(("update", "delete", "insert"), 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
         numbers: Any = batch.column(CLAUSE).to_numpy()
@@ -554,15 +547,8 @@ def commit_merge(
         "num_deleted_rows": deleted.count - updated,
     }
     keys = _inserted_keys(parts)
-    operation = Update(
-        removed=deleted.removed,
-        updated=deleted.updated,
-        new=FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)]),
-        fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
-        affected=deleted.affected,
-        inserted_rows=None if keys is None else keys.message(),
-        unfiltered_keys=keys is not None and keys.lack_filter,
-    )
+    new = FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)])
+    operation = relocating(opened, deleted, new, keys)
     properties = job.recording(**counts)
     return commit_operation(opened, operation, properties=properties, once=job.once), None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +45,7 @@ from glaive.dataset.merging.source import (
     selected_rows,
 )
 from glaive.dataset.rows import (
+    DeletedRows,
     RelocatedIds,
     RowsByFragment,
     delete_rows,
@@ -468,6 +470,21 @@ def merge(
     return run.replaced() if clauses.mode == "rewrite_columns" else run.rewritten()
 
 
+def relocating(
+    opened: OpenedVersion, deleted: DeletedRows, new: Sequence[Fragment], keys: InsertedKeys | None
+) -> Update:
+    """The operation that has new rows in place of others; ``keys`` are those that it inserts."""
+    return Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=new,
+        fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
+        inserted_rows=None if keys is None else keys.message(),
+        unfiltered_keys=keys is not None and keys.lack_filter,
+        affected=deleted.affected,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     """Consecutive rows of the source whose keys were matched; ``changed`` are the matches that
@@ -527,15 +544,9 @@ class _Merge:
         with self.meter.step("delete"):
             deleted = delete_rows(self.dataset, self.deleted)
         self.meter.count("files_written", sum(len(fragment.files) for fragment in new))
-        operation = Update(
-            removed=(*deleted.removed, *emptied),
-            updated=deleted.updated,
-            new=tuple(new),
-            fields_touched=tuple(sorted(field.id for field in schema.walk())),
-            inserted_rows=None if self.keys is None else self.keys.message(),
-            unfiltered_keys=self.keys is not None and self.keys.lack_filter,
-            affected=deleted.affected,
-        )
+        operation = relocating(self.dataset, deleted, tuple(new), self.keys)
+        if emptied:
+            operation = replace(operation, removed=(*operation.removed, *emptied))
         return operation, self._counts(unmatched)
 
     def replaced(self) -> tuple[Update, dict[str, int]]:
