@@ -29,6 +29,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.ingestion.sources import Configured
+from glaive.ingestion.task import JOB_ID
 from glaive.io.access import open_store
 from glaive.io.local_sink import final_name
 from glaive.io.store import ObjectStore, Sink
@@ -803,7 +804,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     scan = {"columns": columns, "filter": filter, "blob_handling": "all_binary"}
     file_format.check(Scanner.of(opened.views, **scan).projected_schema)
     folder = open_store(path, storage_options)
-    job = f"{uuid4()}" if job_id is None else _checked(job_id)
+    job = f"{uuid4()}" if job_id is None else JOB_ID.check("job_id", job_id)
     done = None if job_id is None else _done(folder, job)
     if done is not None:
         return done
@@ -835,15 +836,6 @@ def _done_elsewhere(run: ExportRun, error: BaseException, *, named: bool) -> dic
     if done is None:
         raise error
     return done
-
-
-def _checked(job_id: str) -> str:
-    given: object = job_id
-    if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", given):
-        raise OptionError(
-            f"job_id: expected up to 128 letters, digits, '.', '_' or '-', found {given!r}"
-        )
-    return given
 
 
 def _done(folder: ObjectStore, job: str) -> dict[str, int] | None:

@@ -40,7 +40,7 @@ from glaive.format.fragment import packed_fragments, unpacked_fragments
 from glaive.format.paths import is_generated_data_file_name
 from glaive.ingestion.sources import Piece, Rejects, Rows, SourceFile, SourceFormat
 from glaive.io.store import ObjectStore
-from glaive.options import one_of
+from glaive.options import Kind, one_of
 from glaive.process import random_bytes
 from glaive.table.references import can_be_committed
 
@@ -118,7 +118,14 @@ JOBS: Final = "_glaive/jobs"
 NotedCommit: TypeAlias = Literal["rows", "bad"]
 """A job may make two versions: one of the dataset of bad records, and then its own."""
 
-_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+def _job_id(given: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", given):
+        raise ValueError(given)
+    return str(given)
+
+
+JOB_ID: Final = Kind("up to 128 letters, digits, '.', '_' or '-'", _job_id)
 
 _ENTRY: Final = re.compile(r"(?:[0-9a-f]{32}|(?:rows|bad)-[0-9a-f]{16}|committing)\.json")
 """Names of entries that go once there is a version; earlier releases wrote the last one. The folder
@@ -147,12 +154,7 @@ class Journal:
     job_id: str
 
     def __post_init__(self) -> None:
-        given: object = self.job_id
-        if not isinstance(given, str) or not _JOB_ID.fullmatch(given):
-            raise OptionError(
-                f"job_id: expected up to 128 letters, digits, '.', '_' or '-', found "
-                f"{self.job_id!r}"
-            )
+        JOB_ID.check("job_id", self.job_id)
 
     @property
     def _folder(self) -> str:

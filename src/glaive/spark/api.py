@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from py4j.java_gateway import JavaClass
@@ -365,9 +364,7 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    place = os.fspath(uri)
-    if "://" not in place:  # Spark's processes may have another working directory
-        place = str(Path(place).expanduser().absolute())
+    place = absolute(uri)  # Spark's processes may have another working directory
     of_stream, others = stream_options(options | {"path": place})
     checked = from_spark(others)
     dataset = open_changes(checked, of_stream)
