@@ -414,51 +414,6 @@ def _bytes_by_column(fragment: FragmentLayout) -> Counter[str | None]:
 # of encodings and buffers are stored once and referred to by number, so that the page of a file
 # with 10,000 columns has only a few megabytes.
 
-GROUPS = {
-    "values": "values",
-    "offsets": "offsets",
-    "levels": "levels and validity",
-    "index": "chunk tables and indices",
-    "dictionary": "dictionaries",
-    "statistics": "statistics",
-    "schema": "schema and global buffers",
-    "metadata": "metadata and footer",
-    "padding": "padding",
-    "other": "not displayed or unlisted",
-}
-"""Groups of buffers that share a colour: key in the style sheet, and name in the legend."""
-
-_GROUP_OF = {
-    "chunks": "values",
-    "values": "values",
-    "value": "values",
-    "bytes": "values",
-    "indices": "values",
-    "blobs": "values",
-    "offsets": "offsets",
-    "validity": "levels",
-    "structure": "levels",
-    "repetition levels": "levels",
-    "definition levels": "levels",
-    "chunk table": "index",
-    "row index": "index",
-    "repetition index": "index",
-    "dictionary": "dictionary",
-    "statistics": "statistics",
-    "page table of statistics": "statistics",
-    "column buffer": "statistics",
-    "schema": "schema",
-    "global buffer": "schema",
-    "column metadata": "metadata",
-    "page table": "metadata",
-    "tables and footer": "metadata",
-    "metadata and footer": "metadata",
-    "padding": "padding",
-    "other columns": "other",
-    "unlisted": "other",
-}
-"""Group by kind of buffer; other kinds belong to "values"."""
-
 
 class _Numbering:
     """Numbers distinct strings in order of appearance."""
@@ -504,12 +459,10 @@ def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
                 for fragment in layout.fragments
             ],
         }
-    groups = list(GROUPS)
     return {
         "title": title,
         "dataset": dataset,
-        "groups": [[key, name] for key, name in GROUPS.items()],
-        "kinds": [[kind, groups.index(_GROUP_OF.get(kind, "values"))] for kind in kinds.numbers],
+        "kinds": list(kinds.numbers),
         "encodings": [json.loads(encoding) for encoding in encodings.numbers],
         "files": entries,
     }

@@ -353,35 +353,6 @@ def unpack(target: Path) -> dict[str, Path]:
     return files
 
 
-def features_sql() -> str:
-    """Return the SQL expression that computes the 32 features of a flight from its row.
-
-    Six scaled numbers, the positions in day, year and week as sine and cosine, one number for
-    each origin, one for cancelled, and 16 for carrier and destination by hash.
-    """
-    scaled = [
-        "coalesce(dep_delay, 0) / 60",
-        "coalesce(arr_delay, 0) / 60",
-        "coalesce(air_time, 0) / 300",
-        "distance / 2500",
-        "minute / 60",
-        "log10(1 + flight) / 4",
-    ]
-    cycles = [
-        f"{wave}(2 * pi() * {position})"
-        for position in ("hour / 24", "month / 12", "dayofweek(time_hour) / 7")
-        for wave in ("sin", "cos")
-    ]
-    flags = [f"origin = '{origin}'" for origin in ("EWR", "JFK", "LGA")] + ["dep_time IS NULL"]
-    flags += [
-        f"pmod(hash({column}), 8) = {bucket}"
-        for column in ("carrier", "dest")
-        for bucket in range(8)
-    ]
-    parts = [*scaled, *cycles, *(f"if({flag}, 1, 0)" for flag in flags)]
-    return f"array({', '.join(f'float({part})' for part in parts)}) AS features"
-
-
 APPENDED_MONTH = 12
 TAKEN_ROWS = 10
 TAKEN_COLUMNS = ["time_hour", "carrier", "flight", "origin", "dest", "dep_delay", "features"]
@@ -418,7 +389,7 @@ def demo(directory: Path, *, master: str | None) -> None:
     console.rule("[bold]From CSV files to Lance datasets, by a pipeline on Spark")
     csv = unpack(root / "csv")
     file = root / PIPELINE
-    file.write_text(_pipeline_text(), "utf-8")
+    file.write_bytes(files("glaive.cli").joinpath("demo.toml").read_bytes())
     pipeline = load(file)
     record = run_with_progress(pipeline, master=master)
     _check(root, csv["flights"])
@@ -430,11 +401,6 @@ def demo(directory: Path, *, master: str | None) -> None:
         f"Next: glaive head {_dataset(root, 'flights')}",
     ):
         console.print(line, highlight=False, markup=False)
-
-
-def _pipeline_text() -> str:
-    text = files("glaive.cli").joinpath("demo.toml").read_text("utf-8")
-    return text.replace("{{features}}", features_sql())
 
 
 def _dataset(root: Path, name: str) -> str:

@@ -287,8 +287,10 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
             f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes; "
             f"the product may be {_MOST_COMPARED} at most, where case is ignored or '_' is used"
         )
-    signs = {None: "%", 1: "_"}
-    written = (signs.get(one) or re.sub(r"([\\%_])", r"\\\1", str(one)) for one in parts)
+    written = (
+        "%" if one is None else "_" if one == 1 else re.sub(r"([\\%_])", r"\\\1", str(one))
+        for one in parts
+    )
     test = partial(pc.match_like, pattern="".join(written), ignore_case=ignore_case)
     if words and not ignore_case:
         return prefiltered(strings, max(words, key=len), test)

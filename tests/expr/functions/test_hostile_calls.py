@@ -103,7 +103,10 @@ def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -
         ("cast_to_type(a, interval '1 day') is null", "cannot be cast to month_day_nano_interval"),
         ("map(l, s) is null", "map key cannot be null"),
         ("try_cast_to_type(map(['a'], [1]), l) is null", "map.* cannot be cast to list"),
-        ("date_bin(interval '0.{} days', t) = t".format("9" * 5000), "Invalid input syntax for type interval"),
+        (
+            "date_bin(interval '0.{} days', t) = t".format("9" * 5000),
+            "Invalid input syntax for type interval",
+        ),
     ],
 )
 def test_calls_without_an_answer_are_errors_of_filters(text: str, problem: str) -> None:
