@@ -216,7 +216,7 @@ def test_warmup_says_when_it_is_done(call: Call) -> None:
 
 def test_the_module_runs_like_the_command(things: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "glaive.cli", "head", things, "-n", "1", "--json"],
+        [sys.executable, "-m", "glaive", "head", things, "-n", "1", "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -226,7 +226,7 @@ def test_the_module_runs_like_the_command(things: str) -> None:
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(things: str) -> None:
-    command = f"'{sys.executable}' -m glaive.cli scan '{things}' --json | head -n 1"
+    command = f"'{sys.executable}' -m glaive scan '{things}' --json | head -n 1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
 
     assert json.loads(done.stdout)["id"] == 1

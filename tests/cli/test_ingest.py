@@ -21,7 +21,7 @@ def run(
     *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "glaive.cli", *arguments],
+        [sys.executable, "-m", "glaive", *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -36,7 +36,7 @@ def test_a_bar_on_a_terminal_shows_any_name(tmp_path: Path) -> None:
 
     (tmp_path / "a.csv").write_text("id\n1\n")
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "glaive.cli", "ingest", "a.csv", "t[/x].lance"]
+    command = [sys.executable, "-m", "glaive", "ingest", "a.csv", "t[/x].lance"]
     done = subprocess.run(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True, check=False
     )
@@ -81,7 +81,7 @@ def test_spark_runs_the_same_tasks_where_no_java_is_and_no_file_of_the_folder_of
 
     done = subprocess.run(
         [
-            *(sys.executable, "-P", "-m", "glaive.cli", "ingest", "more.jsonl", "t"),
+            *(sys.executable, "-P", "-m", "glaive", "ingest", "more.jsonl", "t"),
             *("--mode", "append", "--bad-records", "bad.lance", "--master", "local[2]"),
         ],
         cwd=folder,

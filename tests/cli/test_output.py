@@ -119,7 +119,7 @@ def test_a_position_in_a_filter_is_shown_below_it(place: str) -> None:
 
 
 def test_a_warning_is_a_line_of_a_command(place: str) -> None:
-    words = [sys.executable, "-m", "glaive.cli", "count", place, "--filter", "\"[red]n\" = 'x'"]
+    words = [sys.executable, "-m", "glaive", "count", place, "--filter", "\"[red]n\" = 'x'"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
     assert done.stderr.startswith("Warning: '[red]n' is a text, and a column has this name: write")
@@ -137,7 +137,7 @@ def test_characters_that_the_terminal_lacks_are_written_out(tmp_path: Path, enco
 
     def printed(*words: str) -> bytes:
         done = subprocess.run(
-            [sys.executable, "-m", "glaive.cli", *words],
+            [sys.executable, "-m", "glaive", *words],
             env=os.environ | {"PYTHONIOENCODING": encoding},
             capture_output=True,
             check=True,
