@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
@@ -82,14 +82,6 @@ def sample_of(
     return {"columns": names, "rows": [list(row) for row in zip(*columns, strict=True)]}
 
 
-def has_made(
-    uri: str, storage: Mapping[str, str], jobs: Iterable[str], branch: str | None = None
-) -> bool:
-    """Whether one of these jobs made a version of a dataset, as far as its newest version knows."""
-    opened = _opened(uri, storage, branch)
-    return opened is not None and any(made_version(opened.manifest, job) for job in jobs)
-
-
 def _opened(uri: str, storage: Mapping[str, str], branch: str | None) -> LanceDataset | None:
     try:
         version = None if branch is None else (branch, None)
@@ -149,7 +141,7 @@ def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedSte
             after=pipeline.depends[name],
             reads={one: versions[one] for one in step.reads(pipeline.datasets)},
             writes={one: versions[one] for one in step.writes()},
-            done=record is not None and _is_done(record, name),
+            done=record is not None and name in record.steps and record.steps[name].state == "done",
         )
         for name, step in pipeline.steps.items()
     ]
@@ -177,10 +169,6 @@ def check_inputs(pipeline: Pipeline) -> dict[str, int | None]:
                 )
         written.update(step.writes())
     return {name: None if fact is None else fact["version"] for name, fact in facts.items()}
-
-
-def _is_done(record: RunRecord, name: str) -> bool:
-    return name in record.steps and record.steps[name].state == "done"
 
 
 # --- Expectations of steps that write rows: conditions, and what becomes of other rows --
@@ -464,7 +452,7 @@ def run(
         spark = (session or _session_of(pipeline))()
         _ship(pipeline, spark)
         for name in waiting:
-            _run_step(pipeline, name, record, runs, spark, observer or _unobserved)
+            _run_step(pipeline, name, record, runs, spark, observer or (lambda _, work: work()))
         record.state = "done"
     except BaseException as error:
         record.state = "failed"
@@ -506,9 +494,11 @@ def _has_committed(pipeline: Pipeline, record: RunRecord, name: str) -> bool:
     step = pipeline.steps.get(name)
     job = _job_id(pipeline, record, name)
     return step is not None and any(
-        has_made(pipeline.datasets[written], pipeline.storage, (job, quarantine_job(job)), branch)
+        made_version(opened.manifest, one)
         for written in step.writes()
         for branch in {None, step.branch_written}
+        if (opened := _opened(pipeline.datasets[written], pipeline.storage, branch)) is not None
+        for one in (job, quarantine_job(job))
     )
 
 
@@ -590,10 +580,6 @@ def _ship(pipeline: Pipeline, spark: SparkSession) -> None:
         if folder not in sys.path:
             sys.path.insert(0, folder)
         spark.addArtifacts(str(module), pyfile=True)
-
-
-def _unobserved(_: str, work: Work) -> Mapping[str, int]:
-    return work()
 
 
 def _message(error: BaseException) -> str:
