@@ -391,14 +391,15 @@ def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
     for name in types:
         if name not in schema.names or not isinstance(schema[name].dataType, LongType):
             raise OptionError(f"option decimals: the frame has no bigint column {name!r}")
+    return retyped(schema, {name: DecimalType(*_digits(text)) for name, text in types.items()})
+
+
+def retyped(schema: StructType, types: Mapping[str, Any]) -> StructType:
+    """The schema with other types of some columns."""
     return StructType(
         [
-            StructField(
-                field.name, DecimalType(*_digits(types[field.name])), field.nullable, field.metadata
-            )
-            if field.name in types
-            else field
-            for field in schema
+            StructField(one.name, types.get(one.name, one.dataType), one.nullable, one.metadata)
+            for one in schema
         ]
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructType
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import GlaiveError, SchemaError
@@ -28,6 +28,7 @@ from glaive.spark.cast import (
     LONG_DIGITS,
     SETTING,
     decimals,
+    retyped,
     short_decimals,
     unscaled,
     with_column,
@@ -428,7 +429,7 @@ def planned_scan(
     if len(parts) > MAX_PLANNED:
         return None
     as_integers = frozenset[str]() if is_connect(spark) else short_decimals(schema)
-    sent = _as_sent(schema, as_integers)
+    sent = retyped(schema, dict.fromkeys(as_integers, LongType()))
     numbers = min(planner_bytes(dataset, options) // NUMBER_BYTES, MAX_NUMBERS)
     step = max(1, -(-numbers // max(1, len(parts))))
     ranged = spark.range(0, len(parts) * step, 1, max(1, len(parts)))
@@ -451,19 +452,6 @@ def _shown(reader: LanceReader) -> str:
     """The name and filter of a dataset, without options of stores and passwords of its URL."""
     name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
-
-
-def _as_sent(schema: StructType, as_integers: frozenset[str]) -> StructType:
-    fields = [
-        StructField(
-            field.name,
-            LongType() if field.name in as_integers else field.dataType,
-            field.nullable,
-            field.metadata,
-        )
-        for field in schema
-    ]
-    return StructType(fields)
 
 
 def _with_decimals(frame: DataFrame, schema: StructType, as_integers: frozenset[str]) -> DataFrame:
