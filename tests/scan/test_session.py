@@ -17,6 +17,7 @@ from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.version import OpenedVersion
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
@@ -31,7 +32,8 @@ WIDE = 10_000
 
 def counted(place: Any, session: glaive.Session | None = None) -> tuple[LanceDataset, Any]:
     store = CountingStore(open_store(place))
-    opened = LanceDataset.of(store, open_latest(store), session=session)
+    version = OpenedVersion.of(store, open_latest(store), session=session)
+    opened = LanceDataset.holding(version)
     store.reset()
     return opened, store
 
