@@ -225,10 +225,6 @@ class _Context(NamedTuple):
     outside: tuple[Field, ...]
 
 
-def _is_map(at: _Context) -> bool:
-    return at.field.logical_type == "map"
-
-
 def _is_fixed_structs(at: _Context) -> bool:
     return at.field.logical_type.startswith(_FIXED_STRUCTS)
 
@@ -237,19 +233,8 @@ def _is_list(field: Field) -> bool:
     return field.logical_type.startswith(_LISTS)
 
 
-def _lies_in_lists(at: _Context) -> bool:
-    """A fixed-size list of structs with lists outside."""
-    return _is_fixed_structs(at) and any(map(_is_list, at.outside))
-
-
-def _has_lists(at: _Context) -> bool:
-    """A fixed-size list of structs with lists inside, but not around its first column."""
-    return _is_fixed_structs(at) and _lists_inside(at) and not _lists_first(at)
-
-
-def _begins_with_lists(at: _Context) -> bool:
-    """A fixed-size list of structs whose first column is that of a list."""
-    return _is_fixed_structs(at) and _lists_first(at)
+def _in_lists(at: _Context) -> bool:
+    return any(map(_is_list, at.outside))
 
 
 def _lists_inside(at: _Context) -> bool:
@@ -272,18 +257,6 @@ def _is_uneven(at: _Context) -> bool:
     return len({_multiple(child) for child in at.field.children}) > 1
 
 
-def _has_uneven_members(at: _Context) -> bool:
-    return _is_uneven(at) and not _has_uneven_items(at) and not _has_uneven_entries(at)
-
-
-def _has_uneven_items(at: _Context) -> bool:
-    return _is_uneven(at) and any(map(_is_list, at.outside))
-
-
-def _has_uneven_entries(at: _Context) -> bool:
-    return _is_uneven(at) and _in_fixed_structs(at) and not _has_uneven_items(at)
-
-
 def _in_fixed_structs(at: _Context) -> bool:
     return any(field.logical_type.startswith(_FIXED_STRUCTS) for field in at.outside)
 
@@ -302,30 +275,13 @@ def _is_packed_member(at: _Context) -> bool:
     return any(field.is_packed for field in at.outside)
 
 
-def _is_struct_member(at: _Context) -> bool:
-    """A struct in a packed struct whose members all have a fixed width."""
-    return _is_packed_member(at) and bool(at.field.children) and not _varies(at.field)
-
-
-def _is_varying_struct_member(at: _Context) -> bool:
-    """A struct in a packed struct that pylance treats as being of variable width."""
-    return _is_packed_member(at) and bool(at.field.children) and _varies(at.field)
-
-
 def _varies(field: Field) -> bool:
+    """Whether pylance treats a struct in a packed struct as being of variable width."""
     kinds = [child.arrow_type for child in field.children]
     return any(
         child.children or offset_bits(kind) or pa.types.is_fixed_size_list(kind)
         for child, kind in zip(field.children, kinds, strict=True)
     )
-
-
-def _is_text_member(at: _Context) -> bool:
-    return _is_packed_member(at) and offset_bits(at.field.arrow_type) is not None
-
-
-def _is_list_member(at: _Context) -> bool:
-    return _is_packed_member(at) and pa.types.is_fixed_size_list(at.field.arrow_type)
 
 
 def _is_nested_member(at: _Context) -> bool:
@@ -347,10 +303,6 @@ def _fills_bytes(kind: pa.DataType) -> bool:
     return not pa.types.is_boolean(kind) or bits % 8 == 0
 
 
-def _is_empty_packed(at: _Context) -> bool:
-    return at.field.is_packed and not at.field.children
-
-
 def _is_empty(at: _Context) -> bool:
     return at.field.logical_type == "struct" and not at.field.children and bool(at.outside)
 
@@ -359,7 +311,7 @@ def _is_hidden_empty(at: _Context) -> bool:
     """An empty struct within a list, or as the first leaf, which defines the shape of structs."""
     if not _is_empty(at):
         return False
-    if any(map(_is_list, at.outside)):
+    if _in_lists(at):
         return True
     first = at.field
     for parent in reversed(at.outside):
@@ -371,11 +323,6 @@ def _is_hidden_empty(at: _Context) -> bool:
     return False
 
 
-def _is_fixed_empty(at: _Context) -> bool:
-    """An empty struct within a fixed-size list of structs."""
-    return _is_empty(at) and _in_fixed_structs(at)
-
-
 def _is_text_list(at: _Context) -> bool:
     kind = at.field.arrow_type
     if at.field.children or not pa.types.is_fixed_size_list(kind):
@@ -385,59 +332,55 @@ def _is_text_list(at: _Context) -> bool:
     return offset_bits(kind) is not None or pa.types.is_dictionary(kind) or kind == pa.binary(0)
 
 
-def _is_null_dictionary(at: _Context) -> bool:
-    return at.field.logical_type.startswith("dict:null:")
-
-
-def _is_no_bytes(at: _Context) -> bool:
-    return at.field.logical_type == "fixed_size_binary:0"
-
-
-def _is_blob(at: _Context) -> bool:
-    return is_blob(at.field)
-
-
-def _is_listed_blob(at: _Context) -> bool:
-    return is_blob(at.field) and any(map(_is_list, at.outside))
-
-
-def _is_blob_v2(at: _Context) -> bool:
-    return at.field.is_blob_v2
-
-
-def _is_other_blob(at: _Context) -> bool:
-    """Blob metadata on a type that cannot be a blob, such as descriptors that were read."""
-    return at.field.option(BLOB) == "true" and not is_blob(at.field)
-
-
 FEATURES: dict[str, Callable[[_Context], bool]] = {
-    "large binary with lance-encoding:blob": _is_blob,
-    "lists of large binary with lance-encoding:blob": _is_listed_blob,
-    "columns of type lance.blob.v2": _is_blob_v2,
-    "blobs of other types than large_binary and lance.blob.v2": _is_other_blob,
-    "maps": _is_map,
+    "large binary with lance-encoding:blob": lambda at: is_blob(at.field),
+    "lists of large binary with lance-encoding:blob": (
+        lambda at: is_blob(at.field) and _in_lists(at)
+    ),
+    "columns of type lance.blob.v2": lambda at: at.field.is_blob_v2,
+    # Such as descriptors that were read.
+    "blobs of other types than large_binary and lance.blob.v2": (
+        lambda at: at.field.option(BLOB) == "true" and not is_blob(at.field)
+    ),
+    "maps": lambda at: at.field.logical_type == "map",
     "fixed-size lists of structs": _is_fixed_structs,
-    "lists of fixed-size lists of structs": _lies_in_lists,
-    "fixed-size lists of structs with lists as members": _has_lists,
-    "fixed-size lists of structs with lists as first members": _begins_with_lists,
-    "structs with fixed-size lists of structs next to other members": _has_uneven_members,
-    "structs in lists with fixed-size lists of structs next to other members": _has_uneven_items,
+    "lists of fixed-size lists of structs": lambda at: _is_fixed_structs(at) and _in_lists(at),
+    "fixed-size lists of structs with lists as members": (
+        lambda at: _is_fixed_structs(at) and _lists_inside(at) and not _lists_first(at)
+    ),
+    "fixed-size lists of structs with lists as first members": (
+        lambda at: _is_fixed_structs(at) and _lists_first(at)
+    ),
+    "structs with fixed-size lists of structs next to other members": (
+        lambda at: _is_uneven(at) and not _in_lists(at) and not _in_fixed_structs(at)
+    ),
+    "structs in lists with fixed-size lists of structs next to other members": (
+        lambda at: _is_uneven(at) and _in_lists(at)
+    ),
     "structs in fixed-size lists with such lists of structs next to other members": (
-        _has_uneven_entries
+        lambda at: _is_uneven(at) and _in_fixed_structs(at) and not _in_lists(at)
     ),
     "packed structs with members that are nested, null, booleans or dictionaries": (
         _is_nested_member
     ),
-    "packed structs with structs of fixed width as members": _is_struct_member,
-    "packed structs with structs of variable width as members": _is_varying_struct_member,
-    "packed structs with members of variable width": _is_text_member,
-    "packed structs with fixed-size lists as members": _is_list_member,
-    "packed structs without members": _is_empty_packed,
+    "packed structs with structs of fixed width as members": (
+        lambda at: _is_packed_member(at) and bool(at.field.children) and not _varies(at.field)
+    ),
+    "packed structs with structs of variable width as members": (
+        lambda at: _is_packed_member(at) and bool(at.field.children) and _varies(at.field)
+    ),
+    "packed structs with members of variable width": (
+        lambda at: _is_packed_member(at) and offset_bits(at.field.arrow_type) is not None
+    ),
+    "packed structs with fixed-size lists as members": (
+        lambda at: _is_packed_member(at) and pa.types.is_fixed_size_list(at.field.arrow_type)
+    ),
+    "packed structs without members": lambda at: at.field.is_packed and not at.field.children,
     "empty structs in lists, or as the first leaf of structs with several": _is_hidden_empty,
-    "empty structs in fixed-size lists": _is_fixed_empty,
+    "empty structs in fixed-size lists": lambda at: _is_empty(at) and _in_fixed_structs(at),
     "fixed-size lists of strings, binary or dictionaries": _is_text_list,
-    "dictionaries of nulls": _is_null_dictionary,
-    "binary of 0 bytes": _is_no_bytes,
+    "dictionaries of nulls": lambda at: at.field.logical_type.startswith("dict:null:"),
+    "binary of 0 bytes": lambda at: at.field.logical_type == "fixed_size_binary:0",
 }
 """Tests of the types that only some versions support; profiles list the names."""
 
