@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.geometries import GeometryType, as_geometries, geometry_type
+from glaive.arrow.extensions import GeometryType, as_geometries, geometry_type
 from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import coerce, tree
 from glaive.expr.coerce import plain, type_text

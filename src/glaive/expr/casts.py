@@ -15,7 +15,7 @@ import numpy as np
 
 from glaive.arrow.chunked import concat_arrays, decode_dictionary, dictionary_encoded, too_large
 from glaive.arrow.conditions import doubles_of
-from glaive.arrow.geometries import GeometryType
+from glaive.arrow.extensions import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string, type_text
 from glaive.expr.rows import map_distinct, map_rows, pa, pc

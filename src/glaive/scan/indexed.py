@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import value_bytes
 from glaive.arrow.conditions import HasText
-from glaive.arrow.geometries import GeometryType
+from glaive.arrow.extensions import GeometryType
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.expr import tree

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType, as_geometries
+from glaive.arrow.extensions import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType, as_geometries
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_string, refuse
 from glaive.expr.functions.registry import Call, Resolve, Types, function
@@ -62,7 +62,7 @@ def computing(name: str) -> Iterator[None]:
 
 
 def shapes_of(values: Any, name: str) -> Shapes:
-    """The shapes of an array of a :class:`~glaive.arrow.geometries.GeometryType`.
+    """The shapes of an array of a :class:`~glaive.arrow.extensions.GeometryType`.
 
     Parameters
     ----------

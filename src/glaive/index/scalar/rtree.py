@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsNull
-from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
+from glaive.arrow.extensions import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
 from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import (
