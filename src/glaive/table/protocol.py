@@ -130,6 +130,9 @@ class TableOperation:
     strict_without_retries: ClassVar[bool] = False
     """Whether, without retries, it conflicts with every concurrent commit."""
 
+    compatible: ClassVar[frozenset[str]] = frozenset()
+    """Operations with which it never conflicts."""
+
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields that have another name in the message. Those that it lacks are no part of it."""
 
@@ -186,6 +189,11 @@ class TableOperation:
         The ``wire_name`` of ``theirs`` is ``None`` if this version of glaive does not know the
         operation, which is always a conflict.
         """
+        name = theirs.wire_name
+        return None if name in self.compatible else self.conflict_with(theirs, name)
+
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
+        """As :meth:`conflict`, for an operation that is not ``compatible``."""
         raise NotImplementedError
 
     def shared(self, theirs: Operation) -> frozenset[int]:

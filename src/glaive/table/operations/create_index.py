@@ -53,8 +53,6 @@ from glaive.table.protocol import (
     replaced_fields,
 )
 
-_COMPATIBLE = INCREMENTAL - {"create_index", "data_replacement", "merge", "project", "rewrite"}
-
 
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +70,7 @@ class CreateIndex(TableOperation):
     """
 
     wire_name: ClassVar[str] = "create_index"
+    compatible = INCREMENTAL - {"create_index", "data_replacement", "merge", "project", "rewrite"}
     renamed = MappingProxyType({"new": "new_indices", "removed": "removed_indices"})
 
     new: tuple[table_pb2.IndexMetadata, ...] = ()
@@ -92,11 +91,8 @@ class CreateIndex(TableOperation):
             check_entries(entries, "the transaction")
         return read_fields(cls, message)
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same index, and on changed fragments or fields, or removed ones."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         message = theirs.to_wire()
         if name in ("merge", "project"):
             lost = (self._fields() | self.parts) - {column.id for column in message.schema}

@@ -67,7 +67,6 @@ from glaive.table.protocol import (
 )
 from glaive.types import Int64s
 
-_COMPATIBLE = frozenset({"create_index", "reserve_fragments", "update_bases"})
 _RETRYABLE = frozenset({"append", "delete", "rewrite", "merge", "update", "data_replacement"})
 
 
@@ -87,16 +86,14 @@ class Merge(TableOperation):
     """
 
     wire_name: ClassVar[str] = "merge"
+    compatible = frozenset({"create_index", "reserve_fragments", "update_bases"})
 
     fragments: Sequence[Fragment]
     schema: LanceSchema
     preserves_nullability: bool = False
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts with all changes of rows, fragments or the schema."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         if name in _RETRYABLE:
             return Conflict(f"{name} changed the fragments to which this adds columns")
         if name == "update_config":
@@ -208,7 +205,6 @@ class Merge(TableOperation):
 # Specification: "Project" in ``docs/format``.
 
 _WITH_VALUES = frozenset({"append", "data_replacement", "update"})
-_COMPATIBLE_PROJECT = INCREMENTAL - _WITH_VALUES - {"merge", "project"}
 
 
 @operation
@@ -225,15 +221,13 @@ class Project(TableOperation):
     """
 
     wire_name: ClassVar[str] = "project"
+    compatible = INCREMENTAL - _WITH_VALUES - {"merge", "project"}
 
     schema: LanceSchema
     preserves_nullability: bool = False
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts with other changes of the schema, and with new values that may be null."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE_PROJECT:
-            return None
         if name in _WITH_VALUES:
             if self.preserves_nullability:
                 return None
@@ -293,10 +287,6 @@ class Project(TableOperation):
 # --- Data replacement: new files for the same columns of single fragments ---------------
 # Specification: "Data replacement" in ``docs/format``.
 
-_COMPATIBLE_DATA_REPLACEMENT = frozenset(
-    {"append", "reserve_fragments", "update_bases", "update_config"}
-)
-
 
 @operation
 @dataclass(frozen=True, slots=True)
@@ -304,6 +294,7 @@ class DataReplacement(TableOperation):
     """Replace the files of some columns of fragments: pairs of fragment id and new file."""
 
     wire_name: ClassVar[str] = "data_replacement"
+    compatible = frozenset({"append", "reserve_fragments", "update_bases", "update_config"})
 
     replacements: tuple[tuple[int, DataFile], ...]
 
@@ -324,11 +315,8 @@ class DataReplacement(TableOperation):
         groups = [kind.Replacement(fragment_id=number, new_file=file) for number, file in pairs]
         return [kind(replacements=groups).SerializeToString()]
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same columns of the same fragments, and on removed fragments."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE_DATA_REPLACEMENT:
-            return None
         if name in ("delete", "update", "data_replacement", "rewrite"):
             return self._same_fragments(theirs)
         if name in ("create_index", "project"):

@@ -61,8 +61,6 @@ from glaive.types import FormatVersion
 # --- Append: add fragments --------------------------------------------------------------
 # Specification: "Append" in ``docs/format``.
 
-_COMPATIBLE = INCREMENTAL - {"merge", "project"}
-
 
 @operation
 @dataclass(frozen=True, slots=True)
@@ -81,16 +79,14 @@ class Append(TableOperation):
     """
 
     wire_name: ClassVar[str] = "append"
+    compatible = INCREMENTAL - {"merge", "project"}
 
     fragments: Sequence[Fragment]
     dropped: frozenset[int] = field(default=frozenset(), compare=False)
     once: bool = field(default=False, compare=False)
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts with new non-nullable columns, and with replacing the whole dataset."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         if name in ("merge", "project"):
             if makes_non_nullable(theirs):
                 return Conflict(f"{name} may have made a column non-nullable")
@@ -185,8 +181,6 @@ def appended_files(theirs: Operation) -> Iterator[tuple[int, str]]:
 
 DEFAULT_STORAGE_VERSION = FormatVersion(2, 2)
 
-_COMPATIBLE_OVERWRITE = INCREMENTAL - {"update_config"} | {"restore"}
-
 
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +200,7 @@ class Overwrite(TableOperation):
     """
 
     wire_name: ClassVar[str] = "overwrite"
+    compatible = INCREMENTAL - {"update_config"}
     renamed = MappingProxyType({"config": "config_upsert_values", "base_paths": "initial_bases"})
     strict_without_retries: ClassVar[bool] = True
 
@@ -214,18 +209,16 @@ class Overwrite(TableOperation):
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     base_paths: tuple[table_pb2.BasePath, ...] = ()
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts with another overwrite, and changes of the same configuration entries.
 
         With a restore, too, if files lie below base paths: the restored version may have others.
         """
-        name = theirs.wire_name
-        if name == "restore" and any(
-            file.base_id is not None for fragment in self.fragments for file in fragment.files
-        ):
+        if name == "restore":
+            files = (file for fragment in self.fragments for file in fragment.files)
+            if all(file.base_id is None for file in files):
+                return None
             return conflict_on(theirs, "may have removed base paths below which the new files lie")
-        if name in _COMPATIBLE_OVERWRITE:
-            return None
         if name == "overwrite":
             return Conflict("another overwrite replaced the dataset")
         if name == "update_config":
@@ -275,7 +268,6 @@ class Overwrite(TableOperation):
 # --- Restore: make the contents of an old version the newest version --------------------
 # Specification: "Restore" in ``docs/format``.
 
-_COMPATIBLE_RESTORE = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
 _PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
 
 
@@ -285,6 +277,7 @@ class Restore(TableOperation):
     """Go back to the contents of ``version``; later versions stay in the history."""
 
     wire_name: ClassVar[str] = "restore"
+    compatible = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
 
     version: int
 
@@ -293,11 +286,8 @@ class Restore(TableOperation):
         """The version to restore."""
         return self.version
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts only with metadata changes, which it would silently undo."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE_RESTORE:
-            return None
         if name == "update_config":
             if sets_metadata(theirs):
                 return conflict_on(theirs, "changed metadata that this would undo")

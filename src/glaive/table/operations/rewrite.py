@@ -52,8 +52,6 @@ from glaive.table.protocol import (
     overlap,
 )
 
-_COMPATIBLE = frozenset({"append", "project", "reserve_fragments", "update_config", "update_bases"})
-
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
@@ -92,6 +90,9 @@ class Rewrite(TableOperation):
     """
 
     wire_name: ClassVar[str] = "rewrite"
+    compatible = frozenset(
+        {"append", "project", "reserve_fragments", "update_config", "update_bases"}
+    )
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[table_pb2.Transaction.Rewrite.RewrittenIndex, ...] = ()
@@ -124,11 +125,8 @@ class Rewrite(TableOperation):
         rest = table_pb2.Transaction.Rewrite(rewritten_indices=self.rewritten_indices)
         return [groups.SerializeToString(), rest.SerializeToString()]
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same fragments, and on new indices built from them."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         mine = frozenset(number for group in self.groups for number in ids_of(group.old))
         if name in ("delete", "update", "rewrite", "data_replacement"):
             return overlap(mine, theirs, f"{name} changed")

@@ -196,8 +196,6 @@ def _any_in(hashes: NDArray[np.uint64], words: NDArray[np.uint32]) -> bool:
 # --- Delete: fragments with new deletion files, and removed fragments -------------------
 # Specification: "Delete" in ``docs/format``.
 
-_COMPATIBLE = INCREMENTAL - {"data_replacement", "delete", "merge", "rewrite", "update"}
-
 
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,15 +203,13 @@ class Delete(DeletingOperation):
     """Delete rows; ``predicate`` is the condition as the user wrote it."""
 
     wire_name: ClassVar[str] = "delete"
+    compatible = INCREMENTAL - {"data_replacement", "delete", "merge", "rewrite", "update"}
     renamed = MappingProxyType({"updated": "updated_fragments", "removed": "deleted_fragment_ids"})
 
     predicate: str = ""
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same fragments, except deletions of other rows."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         if name in ("delete", "update") and not changes_columns(theirs):
             if self.shared(theirs):
                 return None
@@ -233,9 +229,6 @@ class Delete(DeletingOperation):
         return Draft(wire, base.index_section, kept)
 
 
-_COMPATIBLE_UPDATE = frozenset(
-    {"create_index", "reserve_fragments", "update_bases", "update_config"}
-)
 _MESSAGE = table_pb2.Transaction.Update
 
 
@@ -269,6 +262,7 @@ class Update(DeletingOperation):
     """
 
     wire_name: ClassVar[str] = "update"
+    compatible = frozenset({"create_index", "reserve_fragments", "update_bases", "update_config"})
     renamed = MappingProxyType(
         {
             "updated": "updated_fragments",
@@ -339,11 +333,8 @@ class Update(DeletingOperation):
         """The operation with the lineage of the fragments in :meth:`hidden`."""
         return replace(self, lineage=lineage)
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same fragments, except deletions of other rows, and on keys."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE_UPDATE:
-            return None
         if name in ("append", "update"):
             same = self._same_keys(theirs)
             if same is not None:

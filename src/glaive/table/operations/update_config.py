@@ -38,8 +38,6 @@ from glaive.table.protocol import (
     sets_metadata,
 )
 
-_COMPATIBLE = INCREMENTAL - {"merge", "update_config"}
-
 
 @operation
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,7 @@ class UpdateConfig(TableOperation):
     """Set and remove entries, as listed in its message."""
 
     wire_name: ClassVar[str] = "update_config"
+    compatible = INCREMENTAL - {"merge", "update_config"}
 
     message: table_pb2.Transaction.UpdateConfig
 
@@ -91,11 +90,8 @@ class UpdateConfig(TableOperation):
         """The wire message."""
         return [self.message.SerializeToString()]
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts on the same entries, and on metadata of a replaced schema."""
-        name = theirs.wire_name
-        if name in _COMPATIBLE:
-            return None
         if name == "update_config":
             both = same_keys(self.message, theirs.to_wire())
             return Conflict(f"both change the {both}", retryable=False) if both else None
@@ -223,14 +219,13 @@ class ReserveFragments(TableOperation):
     """Raise the highest fragment id by ``count``; the caller may use the ids in between."""
 
     wire_name: ClassVar[str] = "reserve_fragments"
+    compatible = INCREMENTAL
     renamed = MappingProxyType({"count": "num_fragments"})
 
     count: int
 
-    def conflict(self, theirs: Operation) -> Conflict | None:
+    def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
         """Conflicts only with replacing the whole dataset."""
-        if theirs.wire_name in INCREMENTAL:
-            return None
         return incompatible(theirs, replaced="the dataset the ids are for")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
