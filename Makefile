@@ -19,6 +19,8 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # The environment of the calling shell does not apply. Bytecode is kept: tests start many
 # processes, and each would compile glaive.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
+# Installing compiles the kernels for this processor, and no others.
+export GLAIVE_BUILD := here
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate spark-version spark-versions fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-shapes bench-loaders bench-spark protos dist clean
@@ -138,7 +140,9 @@ layers: $(VENV)/.dev ## Check the layers of imports (import-linter)
 docs: $(VENV)/.dev ## Build the site of the documentation in .cache/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --strict
 
-warmup: $(VENV)/.glaive
+# Where there is no linker, the second keeps the code of each kernel.
+warmup: $(VENV)/.glaive ## Compile the kernels if they changed
+	$(BIN)/python tools/build_kernels.py
 	$(BIN)/glaive warmup
 
 format: $(VENV)/.dev ## Format the sources and fix lint findings
@@ -163,8 +167,8 @@ bench-spark: $(VENV)/.bench-spark ## Compare with Parquet on Spark and Delta, on
 protos: $(VENV)/.protos ## Generate the wire messages; the result must equal the checked-in files
 	$(BIN)/python tools/generate_protos.py
 
-dist: $(VENV)/.dev ## Build the wheel
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+dist: $(BIN)/python ## Build the wheel, with machine code for all processors (some minutes)
+	GLAIVE_BUILD=all $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## Remove all generated files, including the environment
 	rm -rf $(VENV) build dist .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
@@ -192,12 +196,12 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 # Without development tools: kernels compile while pip installs them.
 $(VENV)/.glaive: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive ..."
-	@$(INSTALL) --editable .
+	@GLAIVE_BUILD=none $(INSTALL) --editable '.[jit]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.glaive
 	@echo "Installing Spark and the development tools (the first time some hundred MB) ..."
-	@$(INSTALL) --editable '.[spark]' --group dev
+	@GLAIVE_BUILD=none $(INSTALL) --editable '.[spark]' --group dev
 	@touch $@
 
 # Its packages precede the packages of .dev: its Java runs this release.

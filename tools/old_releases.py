@@ -237,13 +237,13 @@ def main() -> None:
                 libraries = given.installed / release
             else:
                 install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-                subprocess.run(  # noqa: S603  # our own arguments
+                subprocess.run(  # our own arguments
                     [*install, "--target", place, f"pylance=={release}"], check=True
                 )
             out.mkdir(parents=True, exist_ok=True)
             environment = {**os.environ, "PYTHONPATH": str(libraries), "RUST_BACKTRACE": "0"}
             command = [sys.executable, __file__, str(out), "--write", "--cases", *given.cases]
-            subprocess.run(command, check=True, env=environment)  # noqa: S603  # our own arguments
+            subprocess.run(command, check=True, env=environment)  # our own arguments
             print(f"{release}: {len(list(out.iterdir()))} datasets", flush=True)
 
 

@@ -608,7 +608,7 @@ def test_kernels_that_cannot_be_kept_are_a_failure(
         cache.chmod(0o777)
     done = subprocess.run(
         [sys.executable, "-m", "glaive", command],
-        env={**os.environ, "GLAIVE_KERNEL_CACHE": str(cache)},
+        env={**os.environ, "GLAIVE_KERNELS": "numba", "GLAIVE_KERNEL_CACHE": str(cache)},
         capture_output=True,
         text=True,
         check=False,

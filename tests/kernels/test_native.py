@@ -15,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.config import settings
-from glaive.kernels import code_cache, native
+from glaive.kernels import native
 from glaive.kernels.loops import hashing
 from glaive.kernels.loops.entry import compile_entry
 from glaive.kernels.loops.memory import kernel
@@ -23,6 +23,9 @@ from glaive.kernels.loops.memory import kernel
 pytestmark = pytest.mark.skipif(
     settings.kernels == "checked", reason="the checked build is not kept on disk"
 )
+
+COMPILED = {"GLAIVE_KERNELS": "numba"}
+"""The environment of a process that does without the library of machine code."""
 
 ROUND_TRIP = """
 import sys
@@ -39,8 +42,7 @@ print(native.hashing.xxh64(data.address, data.size, 0), "numba" in sys.modules)
 
 def hashed(cache: Path, *, folder: Path | None = None, **variables: str) -> tuple[str, bool, str]:
     """Hash in a process of its own: the result, whether it loaded numba, and what it logged."""
-    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(cache), **variables}
-    environment.pop("GLAIVE_KERNELS", None)
+    environment = {**os.environ, **COMPILED, "GLAIVE_KERNEL_CACHE": str(cache), **variables}
     done = subprocess.run(
         [sys.executable, "-c", ROUND_TRIP],
         env=environment,
@@ -99,11 +101,11 @@ def test_a_kernel_outlives_the_module_that_linked_it(compiled_once: tuple[Path, 
     folder, _ = compiled_once
     environment = {
         **os.environ,
+        **COMPILED,
         "GLAIVE_KERNEL_CACHE": str(folder),
         "PYTHONMALLOC": "malloc",
         "MALLOC_PERTURB_": "2",
     }
-    environment.pop("GLAIVE_KERNELS", None)
     done = subprocess.run(
         [sys.executable, "-c", OUTLIVES],
         env=environment,
@@ -174,8 +176,7 @@ def test_code_that_was_compiled_by_a_file_of_settings_is_not_kept(
     folder, kept = tmp_path / "dataset", tmp_path / "kept"
     folder.mkdir()
     (folder / ".numba_config.yaml").write_text("opt: 0\n")
-    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(kept)}
-    environment.pop("GLAIVE_KERNELS", None)
+    environment = {**os.environ, **COMPILED, "GLAIVE_KERNEL_CACHE": str(kept)}
     done = subprocess.run(
         [sys.executable, "-c", f"import numba\n{ROUND_TRIP}"],
         env=environment,
@@ -198,34 +199,13 @@ def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first:
         assert said.count("cannot be kept") == 1
 
 
-COLD = """
-import sys
-import glaive, pyarrow as pa
-table = pa.table({"a": range(200_000), "b": [f"name {i % 500}" for i in range(200_000)]})
-dataset = glaive.write_dataset(table, sys.argv[1])
-found = dataset.to_table(filter="a % 3 = 0 and b like 'name 1%'")
-print(found.num_rows, dataset.take([7, 199_999])["a"].to_pylist(), "numba" in sys.modules)
-"""
-
-
-def test_numpy_answers_first_calls_where_nothing_is_compiled(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COLD, str(tmp_path / "t")],
-        env={**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path / "kernels")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["14799", "[7,", "199999]", "False"]
-
-
 @pytest.mark.nightly(reason="compiles in several processes")
 def test_the_first_process_tells_a_terminal_that_it_compiles(tmp_path: Path) -> None:
     for expected in (1, 0):
         ours, theirs = os.openpty()
         subprocess.run(
             [sys.executable, "-c", ROUND_TRIP],
-            env={**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path / "kernels")},
+            env={**os.environ, **COMPILED, "GLAIVE_KERNEL_CACHE": str(tmp_path / "kernels")},
             stdout=subprocess.DEVNULL,
             stderr=theirs,
             check=True,
@@ -280,7 +260,7 @@ def test_a_package_in_an_archive_compiles_its_kernels(tmp_path: Path) -> None:
     with ZipFile(archive, "w") as written:
         for path in package.rglob("*.py"):
             written.write(path, path.relative_to(package.parent))
-    environment = {**os.environ, "PYTHONPATH": str(archive)}
+    environment = {**os.environ, **COMPILED, "PYTHONPATH": str(archive)}
     code = f"import sys; sys.path.insert(0, {str(archive)!r})\n{ROUND_TRIP}"
     command = [sys.executable, "-c", code + "assert '.zip' in native.__file__"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -294,8 +274,8 @@ def test_code_is_keyed_by_every_source_that_kernels_are_made_of() -> None:
     imported = {name for path in loops.glob("*.py") for name in pattern.findall(path.read_text())}
     imported = {name for name in imported if not name.startswith("glaive.kernels.loops")}
     # The sanitizer is for builds that are not kept; settings choose these builds.
-    others = imported - {"glaive.config", "glaive.kernels"}
-    assert others == {f"glaive.kernels.{path.stem}" for path in code_cache.SHARED_SOURCES}
+    others = imported - {"glaive.config", "glaive.kernels", "glaive.kernels.machine"}
+    assert others == {"glaive.kernels.records"}
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no such modes here")

@@ -542,8 +542,18 @@ def _outcome(facts: dict[str, Any], rows: int, *, applied: bool) -> str:
 
 # --- The installation ------------------------------------------------------------------
 
-PACKAGES = ("numpy", "pyarrow", "numba", "obstore", "protobuf", "pyroaring", "PyStemmer")
-OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec", "hypothesis")
+PACKAGES = ("numpy", "pyarrow", "obstore", "protobuf", "pyroaring", "PyStemmer")
+OPTIONAL = (
+    "numba",
+    "pyspark",
+    "duckdb",
+    "pandas",
+    "polars",
+    "torch",
+    "boto3",
+    "fsspec",
+    "hypothesis",
+)
 
 
 @command("glaive doctor", "glaive doctor s3://bucket/table.lance --json", opens=None)
@@ -591,6 +601,10 @@ def _packages() -> list[dict[str, Any]]:
 
 
 def _kernels() -> dict[str, Any]:
+    from glaive.kernels.library import level, library
+
+    if library() is not None:
+        return _check("kernels", "ok", f"machine code for {level()} is installed")
     from glaive.kernels.code_cache import has_code, shared_folder, without_a_place
 
     folder = shared_folder()
@@ -628,20 +642,24 @@ def _location(location: str, storage: dict[str, str] | None) -> dict[str, Any]:
 def warmup(*, quiet: bool) -> None:
     """Compile all kernels and cache them, so that later processes start fast.
 
-    Useful when building an image or before many short jobs. The cache is beside the sources,
-    or in the folder GLAIVE_KERNEL_CACHE. Takes about a minute of one core.
+    Does nothing where their machine code is installed, as wheels have it. The cache is beside the
+    sources, or in the folder GLAIVE_KERNEL_CACHE. Takes about a minute of one core.
     """
     from rich.console import Console
     from rich.progress import Progress
 
+    from glaive.kernels.library import level, library
+
+    console = Console(stderr=True, quiet=quiet)
+    if library() is not None:
+        console.print(f"All kernels are compiled for {level()}: there is nothing to do.")
+        return
     from glaive.kernels.code_cache import shared_folder, without_a_place
     from glaive.kernels.warmup import warm_up
 
     folder = shared_folder()
     if folder is None:
         raise click.ClickException(without_a_place())
-
-    console = Console(stderr=True, quiet=quiet)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Compiling kernels", total=None)
         warm_up(lambda done, total: progress.update(task, completed=done, total=total))

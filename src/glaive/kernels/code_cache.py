@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from glaive.config import settings
+from glaive.kernels.library import digest as sources_digest
 from glaive.kernels.machine import processor
 
 # --- One process compiles at a time: workers that start together find each other's code -
@@ -95,13 +96,9 @@ def _wait(taken: int, folder: Path, is_done: Callable[[], bool]) -> bool:
 _LOG = logging.getLogger(__name__)
 
 _LOOPS: Final = Path(__file__).parent / "loops"
-SHARED_SOURCES: Final = (_LOOPS.with_name("records.py"), _LOOPS.with_name("machine.py"))
-"""What kernels read beside each other: where members of records lie, and what entries call."""
 
 _READING: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _DIGEST: Final = 32
-_LAYOUT: Final = b"4"
-"""Counts up when code of before cannot be called any more."""
 
 
 @cache
@@ -112,10 +109,9 @@ def _key() -> str:
 
     numba = find_spec("numba")
     version = Path((numba.origin if numba is not None else None) or "numba")
-    digest = sha256(_LAYOUT)
-    for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES, version.with_name("_version.py")):
-        if path.exists():
-            digest.update(path.read_bytes())
+    digest = sha256(sources_digest().encode())
+    if version.with_name("_version.py").exists():
+        digest.update(version.with_name("_version.py").read_bytes())
     for fact in (
         llvmlite.__version__,
         llvm.get_process_triple(),

@@ -54,24 +54,36 @@ def has_linked() -> bool:
 
 
 def link(code: bytes, symbol: str, name: str) -> Any:
-    """Make a builtin function of machine code.
+    """Make a builtin function of an object file.
 
     Parameters
     ----------
     code
-        Names of parameters and an object file, as ``glaive.kernels.loops.entry`` makes them.
+        As ``glaive.kernels.loops.entry`` makes it.
     symbol, name
         Name of the entry in it, and of the function.
     """
     engine, llvm = _engine()
-    names, _, code = code.partition(b"\n")
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    address = engine.get_function_address(symbol)
-    if not address:
+    entry = engine.get_function_address(symbol)
+    if not entry:
         raise RuntimeError(f"the machine code has no entry {symbol}")
-    own = tuple(map(intern, names.decode().split(","))), None
-    return _new_function()(_method(name.encode(), address), own, None)
+    return builtin(name, entry, engine.get_global_value_address(f"{symbol}_names"))
+
+
+def builtin(name: str, entry: int, names: int) -> Any:
+    """Make a builtin function of machine code.
+
+    Parameters
+    ----------
+    name
+        Name of the function.
+    entry, names
+        Addresses of its entry, and of the names of its parameters.
+    """
+    own = tuple(map(intern, ctypes.string_at(names).decode().split(","))), None
+    return _new_function()(_method(name.encode(), entry), own, None)
 
 
 def _method(name: bytes, address: int) -> _MethodDef:

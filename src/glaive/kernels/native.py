@@ -23,7 +23,9 @@ from time import process_time
 from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.config import settings
-from glaive.kernels.machine import has_linked, link
+from glaive.errors import MissingDependencyError
+from glaive.kernels.library import find, library
+from glaive.kernels.machine import builtin, has_linked, link
 
 if TYPE_CHECKING:
     from glaive.kernels.loops import bitpack as bitpack
@@ -91,7 +93,7 @@ def __getattr__(module: str) -> Any:
 
 def is_loaded() -> bool:
     """Whether kernels of this process are linked already, so that the next one costs little."""
-    return has_linked() or "glaive.kernels.loops.memory" in sys.modules
+    return library() is not None or has_linked() or "glaive.kernels.loops.memory" in sys.modules
 
 
 @cache
@@ -111,9 +113,16 @@ def _compiled(module: str, name: str) -> Any:
 
 
 def _linked(module: str, name: str) -> Any:
+    symbol = f"glaive_{module}_{name}"
+    if (found := find(symbol)) is not None:
+        return builtin(name, *found)
+    if find_spec("numba") is None:
+        raise MissingDependencyError(
+            "glaive has no machine code of its kernels for this processor, or their sources were "
+            "changed: pip install 'glaive[jit]' for a compiler"
+        )
     from glaive.kernels.code_cache import read_code
 
-    symbol = f"glaive_{module}_{name}"
     code = read_code(module, name) or _made(module, name, symbol)
     return link(code, symbol, name)
 

@@ -3,13 +3,14 @@
 numba compiles the kernel for ``int64`` arguments, unless annotated otherwise. The entry is a
 function of the C interface (``METH_FASTCALL | METH_KEYWORDS``) around it: it turns numbers into
 machine words, releases the interpreter lock and calls the kernel. Both are one object file, which
-needs nothing of numba to run. The names of the parameters come first, on a line.
+needs nothing of numba to run. A text beside the entry has the names of the parameters.
 
 Calls give all arguments by position, or all by keyword in the order of the parameters.
 """
 
 from __future__ import annotations
 
+import re
 from inspect import signature
 from typing import Any, Final
 
@@ -46,8 +47,8 @@ def argument_types(kernel: Any) -> tuple[Any, ...]:
 
 
 @global_compiler_lock  # type: ignore[untyped-decorator]  # numba ships no types
-def compile_entry(kernel: Any, symbol: str) -> bytes:
-    """Compile a kernel: the names of its parameters on a line, then an object file.
+def compile_entry(kernel: Any, symbol: str, triple: str = "") -> bytes:
+    """Compile a kernel to an object file.
 
     Parameters
     ----------
@@ -55,6 +56,9 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
         As ``@kernel`` makes it.
     symbol
         Name of the entry.
+    triple
+        System of a shared library that the object becomes a part of; by default the object is
+        for this process.
 
     Raises
     ------
@@ -66,12 +70,19 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
     compiled = kernel.overloads[numbers]
     entry = ir.Module(symbol)
     _Entry(entry, symbol).write(compiled)
-    linked = llvm.parse_assembly(compiled.library.get_llvm_str())
+    names = ",".join(signature(kernel.py_func).parameters).encode()
+    text = ir.Constant(ir.ArrayType(ir.IntType(8), len(names) + 1), bytearray(names + b"\0"))
+    listed = ir.GlobalVariable(entry, text.type, f"{symbol}_names")
+    listed.initializer, listed.global_constant = text, True
+    machine, code = _machine(triple), compiled.library.get_llvm_str()
+    if triple:
+        layout = f'target datalayout = "{machine.target_data}"\ntarget triple = "{triple}"\n'
+        code = layout + re.sub(r'target (datalayout|triple) = ".*"', "", code)
+    linked = llvm.parse_assembly(code)
     linked.link_in(llvm.parse_assembly(str(entry)))
     for name in (*linked.functions, *linked.global_variables):
-        if not name.is_declaration and name.name != symbol:
+        if not name.is_declaration and name.name not in (symbol, listed.name):
             name.linkage = "internal"  # so that what the entry does not reach is left out
-    machine = _machine()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = True
     passes = llvm.create_pass_builder(machine, tuning)
@@ -83,13 +94,17 @@ def compile_entry(kernel: Any, symbol: str) -> bytes:
     }
     if unknown := called - _LIBRARY - set(CALLED_BY_KERNELS):
         raise TypeError(f"{symbol} calls {sorted(unknown)}: a kernel calls kernels only")
-    names = ",".join(signature(kernel.py_func).parameters)
-    return names.encode() + b"\n" + bytes(machine.emit_object(linked))
+    return bytes(machine.emit_object(linked))
 
 
-def _machine() -> Any:
-    target = llvm.Target.from_default_triple()
+def _machine(triple: str) -> Any:
     name, features = processor()
+    if triple:
+        target = llvm.Target.from_triple(triple)
+        return target.create_target_machine(
+            cpu=name, features=features, opt=3, reloc="pic", codemodel="default"
+        )
+    target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=name,
         features=features,

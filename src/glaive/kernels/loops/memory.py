@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.config import settings
 from glaive.kernels.loops.build import CheckedCompiler, WrappingCompiler
+from glaive.kernels.machine import processor
 
 
 def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -619,12 +619,12 @@ def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
 # any range, also one that wraps around from the largest word to 0: so signed numbers need no case
 # of their own.
 
-_FEATURES = get_host_cpu_features()
+_FEATURES = processor()[1].split(",")
 
-FAST_WIDE = bool(_FEATURES.get("avx512f"))
+FAST_WIDE = "+avx512f" in _FEATURES
 """Whether ``compress_32`` and ``compress_64`` are an instruction; else they are a loop."""
 
-FAST_NARROW = bool(_FEATURES.get("avx512vbmi2"))
+FAST_NARROW = "+avx512vbmi2" in _FEATURES
 """The same of ``compress_8`` and ``compress_16``."""
 
 LANES = 64
