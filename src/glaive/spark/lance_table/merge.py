@@ -10,7 +10,6 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Window
@@ -28,6 +27,7 @@ from glaive.format.manifest import Feature
 from glaive.options import one_of
 from glaive.spark.api import CASE_SENSITIVE, is_set, read
 from glaive.spark.failures import naming_columns
+from glaive.spark.filters import ordered
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import planned_bytes
 from glaive.spark.merging import (
@@ -158,11 +158,10 @@ def source_keys(
 
 def _possible(field: Any, column: Column) -> Column:
     """Whether a value of the source may be one of the column."""
-    if not pa.types.is_integer(field.type):
+    bounds = ordered(field.type) if pa.types.is_integer(field.type) else None
+    if bounds is None:
         return column.isNotNull()
-    kind: Any = field.type.to_pandas_dtype()
-    bounds = np.iinfo(kind)
-    return column.between(int(bounds.min), int(bounds.max))
+    return column.between(bounds.least, bounds.greatest)
 
 
 def key_columns(
