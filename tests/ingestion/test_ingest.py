@@ -26,8 +26,7 @@ from glaive.errors import (
     SchemaError,
 )
 from glaive.ingestion import FORMATS, ingest
-from glaive.ingestion.merging import commit_ingest
-from glaive.ingestion.plan import find_sources, plan_ingest
+from glaive.ingestion.plan import commit_ingest, find_sources, plan_ingest
 from glaive.table.root import open_root
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -39,8 +39,8 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.index.remap import RemappedSegment
 from glaive.ingestion.formats import format_named
-from glaive.ingestion.merging import MergeDivision, StagedMatches, commit_ingest, merge_staged
-from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, plan_ingest
+from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
+from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, commit_ingest, plan_ingest
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
 from glaive.spark.lance_table.maintenance import build_index, cluster_rows

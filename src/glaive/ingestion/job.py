@@ -25,26 +25,22 @@ from glaive.errors import (
 )
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.ingestion.merging import (
-    acknowledged,
-    check_apart,
-    commit_ingest,
-    create_empty,
-    find_made,
-    merge_staged,
-    put_aside_all,
-    version_of,
-    written_fragments,
-)
 from glaive.ingestion.plan import (
     DriftRule,
     IngestMode,
     IngestPlan,
     Reconciled,
     Sources,
+    acknowledged,
+    check_apart,
+    commit_ingest,
+    find_made,
     find_sources,
     parse_columns,
     plan_ingest,
+    put_aside_all,
+    version_of,
+    written_fragments,
 )
 from glaive.ingestion.sources import known_options, source_names
 from glaive.ingestion.task import (
@@ -246,6 +242,7 @@ def _merge(
 ) -> IngestResult:
     """Merge the rows that ``run`` writes to files."""
     from glaive.dataset.merging.merge_insert import key_names
+    from glaive.ingestion.merging import create_empty, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
     results = run()
