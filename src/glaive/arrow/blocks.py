@@ -32,6 +32,7 @@ from glaive.errors import CapacityError
 from glaive.types import MAX_OFFSET, Flags, Int64s, as_buffer, items_of
 
 # --- Bitmaps: join, gather, make from flags; Arrow arrays over integers -----------------
+#
 # Bits are counted from the least significant bit of each byte.
 
 NUMPY_TYPES: Final[Mapping[pa.DataType, np.dtype[Any]]] = {

@@ -65,9 +65,9 @@ def offset_bits(kind: pa.DataType) -> int | None:
 
 
 def is_stored_as(kind: pa.DataType, bits: int, *, texts: bool) -> bool:
-    """Whether memory is that of an array as it stands.
+    """Return whether memory has the form of an array as it stands.
 
-    Of values of so many bits; or of texts behind offsets of so many.
+    This means values of so many bits, or texts with offsets of so many bits.
     """
     return offset_bits(kind) == bits if texts else kind.id in _PLAIN and kind.bit_width == bits
 
@@ -91,7 +91,7 @@ def _nulls(kind: pa.DataType, count: int) -> pa.Array:
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
     if pa.types.is_fixed_size_list(kind) and not _null_bits(kind.value_type):
-        # Nor one of all items, which nobody looks at below a null.
+        # The same holds for all items, which nobody looks at below a null.
         items = _nulls(kind.value_type, count * kind.list_size)
         validity = as_buffer(np.zeros((count + 7) // 8, np.uint8))
         return pa.Array.from_buffers(kind, count, [validity], count, children=[items])
@@ -126,8 +126,8 @@ def _null_bits(kind: Any) -> int:
 def check_implied(count: int, bits: int, kind: pa.DataType) -> None:
     """Refuse more than ``MOST_IMPLIED`` of values without bytes, before memory is taken.
 
-    Each value counts as its bits, or as the 64 of its position: who looks at items of lists has a
-    position for each, also of those that take no memory.
+    Each value counts as its bits, or as the 64 bits of its position. Code that looks at items of
+    lists has a position for each, also of items that take no memory.
     """
     size = count * max(64, bits) // 8
     if size > MOST_IMPLIED:
@@ -148,7 +148,7 @@ def to_array(
     Raises
     ------
     CorruptFileError
-        The block's width or shape is not that of the type.
+        The block's width or shape differs from the type's.
     CapacityError
         There are more bytes than the type's offsets can count.
     """
@@ -239,7 +239,7 @@ def _from_dictionary(
 
 
 def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
-    """The values of a page without dictionary, for a dictionary column."""
+    """Return the values of a page without dictionary, for a dictionary column."""
     from glaive.arrow.chunked import dictionary_encoded
 
     encoded = dictionary_encoded(array)
@@ -307,7 +307,7 @@ def _value_bits(value: Block) -> int:
 
 
 def validity_flags(array: pa.Array) -> Flags | None:
-    """One flag per slot, None when no slot is null."""
+    """Return one flag per slot, None when no slot is null."""
     if array.null_count == 0:
         return None
     bitmap = array.buffers()[0]
@@ -317,7 +317,7 @@ def validity_flags(array: pa.Array) -> Flags | None:
 
 
 def block_from_array(array: Any) -> Block:
-    """The values of a leaf array, null slots included as placeholders.
+    """Return the values of a leaf array, null slots included as placeholders.
 
     Raises
     ------
@@ -435,7 +435,7 @@ def _take_fixed(block: FixedWidth, positions: Int64s) -> pa.Buffer:
 
 
 def _rows(block: FixedWidth) -> NDArray[Any]:
-    """One array item per value."""
+    """Return one array item per value."""
     size = block.bits // 8
     dtype = np.dtype(f"<u{size}" if size in (1, 2, 4, 8) else f"V{size}")
     return items_of(block.values, dtype, block.count)
@@ -483,7 +483,7 @@ def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
 
 
 def _take_rows(data: pa.Buffer, bits: int, block: FixedList, positions: Int64s) -> pa.Buffer:
-    """The items of lists, or their validity: where they fill bytes, those of one are a value."""
+    """Return the items of lists, or their validity; a list that fills bytes is one value."""
     width = bits * block.dimension
     if width % 8:
         return take_bits(data, spread_equal(positions, block.dimension))
@@ -497,9 +497,9 @@ _SHORT: Final = 32
 
 
 def where_valid(constant: Constant, valid: Flags) -> Block:
-    """A long text or binary value in the rows that are valid, of no bytes in others.
+    """Return a long text or binary value in the rows that are valid, of no bytes in others.
 
-    Short values, those of a fixed width, and those without nulls stay as they are.
+    Short values, values of a fixed width, and values without nulls stay as they are.
 
     Raises
     ------
@@ -535,7 +535,7 @@ def list_array(
     items: pa.Array,
     where: Where,
 ) -> pa.Array:
-    """A list, large list or map array over resolved offsets and the items' array, without a copy.
+    """Return a list, large list or map array over resolved offsets and items, without a copy.
 
     Parameters
     ----------
@@ -553,7 +553,7 @@ def list_array(
     Raises
     ------
     CorruptFileError
-        The last list ends behind the items: what follows them is foreign memory.
+        The last list ends after the items, in foreign memory.
     """
     width = 8 if pa.types.is_large_list(kind) else 4
     last = int.from_bytes(offsets.slice(slots * width, width).to_pybytes(), "little", signed=True)
@@ -566,7 +566,7 @@ def list_array(
 # --- Decoding dictionary blocks: indices become the items they refer to -----------------
 
 _MAX_TAKEN: Final = 1024
-"""Values of which a kernel looks up the items alone."""
+"""Most values whose items a kernel looks up alone."""
 
 _MAX_SINGLE_LOOKUPS: Final = 16
 """Values that are looked up one by one without kernels, as arrays would cost more."""
@@ -604,7 +604,7 @@ def expand(block: Dictionary) -> Block:
 
 
 def _few_items(items: Variable, wanted: list[int]) -> Variable:
-    """A few items, without the arrays that many would need and without ``pyarrow.compute``."""
+    """Return a few items, without the arrays that many need and without ``pyarrow.compute``."""
     width = items.offset_bits // 8
     data, end, ends = [], 0, [0]
     for index in wanted:

@@ -35,7 +35,7 @@ _FEW: Final = 1024
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
-    """Whether a type is, or contains, a dictionary type."""
+    """Return whether a type is, or contains, a dictionary type."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_dictionary(kind.storage_type)
     inner = [kind.field(at).type for at in range(kind.num_fields)]
@@ -109,11 +109,11 @@ def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
 
 
 def tidy_dictionary(array: Any) -> Any:
-    """The same values, with indices and items that can be stored.
+    """Return the same values, with indices and items that can be stored.
 
-    Indices of null items become null, and null items are dropped. Indices under nulls are 0, and
-    those that no item has, which :func:`check_indices` leaves below nulls, are null. Unused items
-    are dropped if there are more items than values.
+    Indices of null items become null, and null items are dropped. Indices under nulls become 0.
+    Indices outside of the items, which :func:`check_indices` leaves below nulls, become null.
+    Unused items are dropped if there are more items than values.
     """
     items, indices = array.dictionary, array.indices
     crowded = len(items) > len(array)
@@ -200,9 +200,9 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
 
 
 def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
-    """The same values with one dictionary, where Arrow could be made to take long to merge many.
+    """Return the same values with one dictionary, where merging many could take Arrow long.
 
-    As they are, where there would be more items than the index type can count.
+    Arrays stay as they are where there would be more items than the index type can count.
     """
     kind, items = arrays[0].type, [array.dictionary for array in arrays]
     ends = np.cumsum([0, *map(len, items)])
@@ -239,18 +239,18 @@ def _drop_unused(array: Any) -> Any:
 
 
 # --- Distinct values of an array, in a time that nobody who chose the values can make long
-# Arrow's hashes are known: of a megabyte of texts or numbers that were chosen for it, each is
-# compared with all before, which takes minutes.
+# Arrow's hashes are known. A megabyte of strings or numbers chosen to collide takes minutes,
+# because Arrow compares each value with all before.
 
 _NO_BYTES: Any = pa.py_buffer(b"")
 
 
 def numbered(array: Any) -> Any:
-    """The distinct values in the order of their first appearance, and the index of each value.
+    """Return the distinct values in the order of their first appearance, and each value's index.
 
-    As ``array.dictionary_encode()``: indices have 32 bits, those of nulls are null. Arrow does it
-    where values are of a type that has no hash here: nested ones, and those of up to two bytes, of
-    which there are not many.
+    As ``array.dictionary_encode()``: indices have 32 bits, and nulls have null indices. Arrow does
+    it for types that have no hash here: nested types, and types of up to two bytes, which have few
+    distinct values.
     """
     known = array.drop_null() if array.null_count else array
     if not len(known) or not is_numbered(array.type):
@@ -268,7 +268,7 @@ def numbered(array: Any) -> Any:
 
 
 def is_numbered(kind: pa.DataType) -> bool:
-    """Whether values of a type may be so many, and have a hash here."""
+    """Return whether values of a type may be so many, and have a hash here."""
     return bool(_offset_bits(kind)) or _bits(kind) > 16
 
 
@@ -287,7 +287,7 @@ def _bits(kind: pa.DataType) -> int:
 
 
 def _numbers(array: Any) -> Any:
-    """The number of each value, ``int32``; the array has no nulls."""
+    """Return the number of each value, ``int32``; the array has no nulls."""
     from glaive.kernels.hashing import number_strings, number_words
 
     kind, count = array.type, len(array)
@@ -321,9 +321,10 @@ def _of(numbered: Any) -> Any:
 
 
 # --- The capacity of Arrow arrays, and splitting rows so that each part fits one array --
+#
 # 32-bit offsets count at most 2^31 - 1 bytes of strings, or items of lists. Code that makes arrays
 # checks this first and raises :class:`CapacityError`; its callers then split the rows with
-# :func:`in_parts`. Arrow itself raises in most cases, but silently overflows in some: when it
+# :func:`in_parts`. Arrow itself raises in most cases, but silently overflows in three: when it
 # repeats a value, replaces within strings, or takes lists more than once.
 
 T = TypeVar("T")
@@ -333,7 +334,7 @@ _OVERFLOWS: Final = ("overflow", "too large")
 
 
 def too_large(error: Exception) -> bool:
-    """Whether an error means that an array would hold more than its offsets can count."""
+    """Return whether an error means that an array would hold more than its offsets can count."""
     if isinstance(error, CapacityError | pa.ArrowCapacityError):
         return True
     text = str(error)
@@ -429,7 +430,7 @@ def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> 
 
 
 def join_batches(table: pa.Table) -> list[pa.RecordBatch]:
-    """The rows of a table in one batch, or in several if a column does not fit one array."""
+    """Return the rows of a table in one batch, or in several if a column does not fit one array."""
     try:
         batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
@@ -441,7 +442,7 @@ def join_batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def one_array(column: Any) -> Any:
-    """The chunks of a column as one array.
+    """Return the chunks of a column as one array.
 
     Raises
     ------
@@ -452,10 +453,10 @@ def one_array(column: Any) -> Any:
 
 
 def as_numpy(column: Any) -> NDArray[Any]:
-    """An array, or a column, as ``to_numpy`` gives it; not to be written to.
+    """Return an array, or a column, as ``to_numpy`` gives it; not to be written to.
 
-    ``to_numpy`` first imports pandas, 0.2 s in a fresh process: numbers and flags without nulls go
-    without it.
+    ``to_numpy`` first imports pandas, 0.2 s in a fresh process. Numbers and flags without nulls
+    avoid it.
     """
     array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
     kind = array.type
@@ -468,12 +469,12 @@ def as_numpy(column: Any) -> NDArray[Any]:
 
 
 def join_column(column: Any) -> Any:
-    """The chunks of a column as one array, with 64-bit offsets where 32 bits are not enough."""
+    """Return the chunks of a column as one array, with 64-bit offsets where 32 bits are too few."""
     return join_large(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def join_large(arrays: Sequence[Any]) -> Any:
-    """One or more arrays as one, with 64-bit offsets where 32 bits are not enough.
+    """Return one or more arrays as one, with 64-bit offsets where 32 bits are not enough.
 
     Some of the arrays may have such offsets already.
 
@@ -503,7 +504,7 @@ def decode_large(array: Any) -> Any:
 
 
 def _large_type(kind: Any) -> Any:
-    """The type with 64-bit offsets instead of 32-bit ones."""
+    """Return the type with 64-bit offsets instead of 32-bit ones."""
     types = pa.types
     if types.is_string(kind) or types.is_binary(kind):
         return pa.large_string() if types.is_string(kind) else pa.large_binary()
@@ -513,7 +514,7 @@ def _large_type(kind: Any) -> Any:
 
 
 def without_views(kind: Any) -> Any:
-    """The type with 64-bit offsets instead of views, for which Arrow has no ``take``."""
+    """Return the type with 64-bit offsets instead of views, for which Arrow has no ``take``."""
     types = pa.types
     if types.is_string_view(kind):
         return pa.large_string()
@@ -542,7 +543,7 @@ def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
 
 
 def _fits(column: Any, max_repeats: int) -> bool:
-    """Whether any offsets of a column have room for each value so often; 8 booleans are a byte."""
+    """Return whether offsets have room for each value so often; 8 booleans are a byte."""
     kind = str(column.type)  # items without bytes have no other limit than their number
     return 8 * column.nbytes * max_repeats <= MAX_OFFSET and "null" not in kind and "<>" not in kind
 
@@ -616,7 +617,7 @@ def _gather(column: Any, positions: Int64s) -> Any:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table without rows; Arrow's own does not make extension types within others."""
+    """Return a table without rows; Arrow's own does not make extension types within others."""
     nulls: Any = pa.nulls
     arrays: list[Any] = [nulls(0, kind) for kind in schema.types]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -643,10 +644,10 @@ def coalesced(
 def coalesced(
     parts: Iterable[pa.RecordBatch | pa.Table], enough: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The same rows in batches of about 65,536 rows or ``enough`` bytes, whichever come first.
+    """Yield the same rows in batches of about 65,536 rows, or of ``enough`` bytes if reached first.
 
-    Tables are passed on as they are, and so are batches with dictionaries, which would have to be
-    merged.
+    Tables pass unchanged. Batches with dictionaries pass unchanged, too, because joining them
+    would have to merge the dictionaries.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -666,9 +667,9 @@ def coalesced(
 
 
 def slices_of_rows(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
-    """Cut batches so that ``size`` rows are together, except for the last; what is cut is a view.
+    """Cut batches so that ``size`` rows are together, except for the last; each part is a view.
 
-    Whoever asks joins them: several batches need not fit one.
+    The caller joins them: several batches need not fit one.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -695,8 +696,8 @@ def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 # --- Bytes in memory of the values of a type: known, estimated for want of data, or as they were
 # seen
 #
-# The size of a file says how large texts and lists are, unless they are compressed well: a few
-# megabytes may rightly hold gigabytes of them. What was decoded last says it for all.
+# The size of a file tells the size of texts and lists, unless they are compressed well: a few
+# megabytes may rightly hold gigabytes. So the last decoded rows are the estimate for all rows.
 
 _STRING_BYTES: Final = 32
 """Estimate for a string or a binary value."""
@@ -775,7 +776,7 @@ def value_bytes(kind: Any) -> int:
 
 
 def has_known_width(kind: Any) -> bool:
-    """Whether all values have one size, so that :func:`value_bytes` is exact."""
+    """Return whether all values have one size, so that :func:`value_bytes` is exact."""
     return not width_of(kind).variable
 
 
@@ -838,7 +839,7 @@ class RowSizes:
             self._seen[at] = max(1, array.nbytes // len(array))
 
     def see_all(self, arrays: Sequence[Any]) -> None:
-        """The same of all fields."""
+        """See the arrays of all fields."""
         for at in self._seen:
             self.see(at, arrays[at])
 
@@ -855,7 +856,7 @@ _VIEW_BYTES: Final = 16
 def row_bytes(array: Any, null: int = 0) -> Int64s | int:
     """Bytes of each row's value; one integer if all take the same.
 
-    Those of values below nulls count, validity and the row's own offset do not. Values of
+    Bytes of values below nulls count. Validity and the row's own offset do not count. Values of
     dictionaries count as the largest one.
 
     Parameters
@@ -925,8 +926,9 @@ def _lengths_of_views(array: Any) -> Int64s:
 
 
 # --- Rows with texts or bytes as views: cut before they are copied ----------------------
-# Views may share their bytes, so that few of them are many texts. Arrow casts them to texts behind
-# offsets of 32 bits without a look at whether these can count the bytes.
+#
+# Views may share their bytes, so that a few bytes may be many strings. Arrow casts them to strings
+# with 32-bit offsets and does not check that these can count the bytes.
 
 _PLAIN: Final = frozenset(
     kind.id
@@ -936,14 +938,14 @@ _PLAIN: Final = frozenset(
         pa.large_string(), pa.binary(), pa.large_binary(), pa.date32(), pa.timestamp("us"),
     )
 )  # fmt: skip
-"""Types that are neither views nor have others in them."""
+"""Types other than views and types that contain views."""
 
 _PART_BYTES: Final = 2**28
 """Bytes of rows that are copied at once, unless a single row has more."""
 
 
 def has_views(kind: Any) -> bool:
-    """Whether a type is, or contains, one of views."""
+    """Return whether a type is, or contains, a view type."""
     if kind.id in _PLAIN:  # first, as tables may have thousands of columns
         return False
     if isinstance(kind, pa.BaseExtensionType):
@@ -969,7 +971,7 @@ def check_views(array: Any, where: object) -> None:
 
 
 def cut_views(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The rows, in parts whose views are not too many bytes to copy them; a view of each."""
+    """Yield the rows in parts whose views are small enough to copy; each part is a view."""
     numbers = [at for at, kind in enumerate(rows.schema.types) if has_views(kind)]
     if not numbers or not rows.num_rows:
         yield rows

@@ -51,7 +51,7 @@ _FEW: Final = 10_000
 
 
 def scalar(value: object, kind: pa.DataType) -> Any:
-    """A value of a type, as ``pyarrow.scalar`` makes it; raises what that raises."""
+    """Return a value of a type, as ``pyarrow.scalar`` makes it; raises what that raises."""
     if value is None:
         null: Any = kind
         return pa.nulls(1, null)[0]
@@ -66,7 +66,7 @@ def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
 
 
 def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
-    """An array without nulls; None where ``pyarrow`` has to make it, or to say what is wrong."""
+    """Return an array without nulls; None where ``pyarrow`` has to make it or report an error."""
     if len(values) > _FEW:
         return None
     types = set(map(type, values))
@@ -111,12 +111,12 @@ Arrow has powers of 10 up to there: it writes no value of another scale, and cas
 
 
 def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
-    """The type of decimals of 128 or 256 bits.
+    """Return the type of decimals of 128 or 256 bits.
 
     Raises
     ------
     ValueError
-        There are none of so many digits, or digits after the point.
+        The type cannot have so many digits, or digits after the point.
     """
     most = MAX_SCALE[bits]
     if not 1 <= precision <= most or abs(scale) > most:
@@ -136,7 +136,7 @@ def unscaled(array: Any) -> Any:
 
 
 def comparable_decimals(values: Any) -> Any:
-    """An array or a scalar as Arrow compares it with one of the same type: see :func:`unscaled`."""
+    """Return an array or scalar as Arrow compares it with the same type: see :func:`unscaled`."""
     kind = values.type
     if not pa.types.is_decimal(kind) or kind.scale >= 0:
         return values
@@ -175,11 +175,11 @@ def doubles_of(array: Any) -> Any:
 # Only for what is shown to people, and for JSON: other values keep the types of Arrow.
 
 NO_PYTHON_VALUE: Final = (ArithmeticError, LookupError, OSError, ValueError)
-"""What pyarrow raises: by limits of Python, and for time zones that are unknown or no names."""
+"""Errors of pyarrow: by limits of Python, and for time zones that are unknown or not names."""
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values; those that Python cannot have are texts, as Arrow shows them."""
+    """Return the values; values that Python cannot have are texts, as Arrow shows them."""
     try:
         values: list[Any] = column.to_pylist()
     except NO_PYTHON_VALUE:
@@ -188,7 +188,7 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows, as :func:`python_values` has their values."""
+    """Return the rows, with values as :func:`python_values` returns them."""
     names, columns = rows.schema.names, map(python_values, rows.columns)
     if not names:
         return [{} for _ in range(rows.num_rows)]
@@ -196,7 +196,7 @@ def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def exact_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows with all digits of their times, which those of Python lack.
+    """Return the rows with all digits of their times, which Python's times lack.
 
     Nanoseconds of a day are texts, and durations numbers of their unit, as in exported files.
     """
@@ -210,7 +210,7 @@ def exact_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _exact(kind: Any) -> Any:
-    """The type as which Python has all digits; the same where it has these already."""
+    """Return the type that keeps all digits in Python; the same type if it keeps them already."""
     types = pa.types
     if types.is_duration(kind):
         return pa.int64()
@@ -261,13 +261,13 @@ class _Maskable:
         return pc.and_(pc.is_valid(array), pc.fill_null(passing, FALSE))
 
     def _plain_mask(self, array: Any) -> Any:
-        """The mask of an array that is neither a dictionary nor of an extension type."""
+        """Return the mask of an array that has no dictionary and no extension type."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InRange(_Maskable):
-    """Whether a value lies between two bounds; None is no bound.
+    """Whether a value lies between two bounds; None means unbounded.
 
     Bounds have the type of the column (of a dictionary column: of its values) and are not
     null.
@@ -312,7 +312,7 @@ class InRange(_Maskable):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class IsOneOf(_Maskable):
-    """Whether a value is among ``values``, or, ``negated``, is none of them.
+    """Whether a value is among ``values``, or, ``negated``, differs from all of them.
 
     As in SQL, no value is known to differ from a null: negated, with a null among ``values``,
     nothing passes. Compared and hashed by identity, so that caches can have it as weak key.
@@ -416,12 +416,12 @@ def _array_of(value: Any) -> Any:
 
 
 def _integers(array: Any) -> Any:
-    """The bits of floats as integers of the same width."""
+    """Return the bits of floats as integers of the same width."""
     return array.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[array.type.bit_width])
 
 
 def _words(array: Any) -> NDArray[Any]:
-    """The bits of floats, those under nulls included, as signed integers."""
+    """Return the bits of floats, including floats under nulls, as signed integers."""
     width = array.type.bit_width // 8
     values = array.buffers()[1]
     return items_of(values, f"<i{width}", len(array), array.offset * width)

@@ -26,11 +26,11 @@ from glaive.errors import AccessError, MissingDependencyError, SchemaError
 # --- Bytes of images: read, decoded and encoded by Pillow where that is installed. Image by image
 
 _LEADS_ELSEWHERE = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
-"""What part of an address may mean another object, or another server, than it says."""
+"""Part of an address that may mean another object, or another server, than the address says."""
 
 
 def read(uri: str) -> bytes:
-    """The bytes of a file that pyarrow can open: a path, ``file:``, ``s3:``, ``gs:`` and others.
+    """Return the bytes of a file that pyarrow can open: a path, ``file:``, ``s3:``, ``gs:``, ….
 
     Raises
     ------
@@ -59,14 +59,14 @@ def _has_scheme(uri: str) -> bool:
 
 
 def confined(uri: str, below: Sequence[str]) -> str:
-    """The address without links, if it is below one of the places.
+    """Return the address without links, if it is below one of the places.
 
-    In a bucket it may have no options: those of pyarrow name the server that is asked.
+    In a bucket it may have no options, because pyarrow's options name the server.
 
     Raises
     ------
     AccessError
-        It is below none of them.
+        It is outside of all of them.
     """
     local = _local_path(uri)
     for place in below:
@@ -86,7 +86,7 @@ def confined(uri: str, below: Sequence[str]) -> str:
 
 
 def _local_path(uri: str) -> str | None:
-    """The path on this machine without links; ``None`` for an address elsewhere, or of no file."""
+    """Return the path on this machine without links; ``None`` for other addresses."""
     from pyarrow import fs
 
     if _has_scheme(uri) and not uri.startswith("file:"):
@@ -126,14 +126,14 @@ def decode(images: Any) -> np.ndarray[Any, Any]:
 
 
 def open_image(data: bytes) -> Any:
-    """An image of Pillow, whose pixels are not decoded yet.
+    """Return an image of Pillow, whose pixels are not decoded yet.
 
     Raises
     ------
     MissingDependencyError
         Pillow is not installed.
     SchemaError
-        The bytes are no image.
+        The bytes do not encode an image.
     """
     pillow = _pillow()
     try:
@@ -143,7 +143,7 @@ def open_image(data: bytes) -> Any:
 
 
 def encode_png(pixels: np.ndarray[Any, Any]) -> bytes:
-    """One image as PNG.
+    """Return one image as PNG.
 
     Raises
     ------
@@ -176,7 +176,7 @@ class ImageScalar(pa.ExtensionScalar):
     """One image."""
 
     def as_py(self, **options: Any) -> Any:
-        """The stored value; None if it is null. Options are those of pyarrow."""
+        """Return the stored value; None if it is null. pyarrow defines the options."""
         stored = self.value
         return None if stored is None else stored.as_py(**options)
 
@@ -202,7 +202,7 @@ class ImageArray(pa.ExtensionArray):
 
     @classmethod
     def from_array(cls, images: Any) -> Any:
-        """The array as the kind of images that its type suggests.
+        """Return the array as the kind of images that its type suggests.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class ImageArray(pa.ExtensionArray):
         Raises
         ------
         SchemaError
-            It is none of these.
+            It is something else.
         """
         if isinstance(images, ImageArray):
             return images
@@ -232,7 +232,7 @@ class ImageArray(pa.ExtensionArray):
 
 
 def _address(uri: object) -> str | None:
-    """An address as text; a ``SchemaError`` for what is none."""
+    """Return an address as text; raise a ``SchemaError`` for anything else."""
     if isinstance(uri, bytes):
         try:
             return uri.decode()
@@ -248,12 +248,12 @@ class ImageURIArray(ImageArray):
 
     @classmethod
     def from_uris(cls, uris: Iterable[str | PathLike[str] | None] | Any) -> ImageURIArray:
-        """An array of addresses.
+        """Return an array of addresses.
 
         Raises
         ------
         SchemaError
-            They are no strings or paths.
+            They are other values than strings or paths.
         """
         if isinstance(uris, pa.Array) and _is_string(uris.type):
             storage: Any = uris
@@ -318,7 +318,7 @@ class EncodedImageArray(ImageArray):
         Raises
         ------
         MissingDependencyError
-            There is no decoder, and Pillow is not installed.
+            No decoder was given, and Pillow is not installed.
         SchemaError
             Images have several sizes, or there is a null.
         """
@@ -335,7 +335,7 @@ class FixedShapeImageTensorArray(ImageArray):
     def to_numpy(  # type: ignore[override]  # pyarrow's has lists of pixels
         self, zero_copy_only: bool = False
     ) -> np.ndarray[Any, Any]:
-        """The pixels: images, rows, columns, channels; without a copy.
+        """Return the pixels: images, rows, columns, channels; without a copy.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class FixedShapeImageTensorArray(ImageArray):
         return numbers.reshape(len(self), *kind.shape)  # type: ignore[no-any-return]  # NumPy's
 
     def to_tf(self) -> Any:
-        """The pixels as a tensor of TensorFlow, which must be installed."""
+        """Return the pixels as a tensor of TensorFlow, which must be installed."""
         import tensorflow as tf
 
         return tf.convert_to_tensor(self.to_numpy())
@@ -362,15 +362,16 @@ class FixedShapeImageTensorArray(ImageArray):
         Parameters
         ----------
         encoder
-            From the pixels of all images, as :meth:`to_numpy` has them, to one value for each: an
-            Arrow array of ``storage_type``, or a sequence of bytes. Default: PNG, by Pillow.
+            From the pixels of all images, as :meth:`to_numpy` returns them, to one value for each.
+            The values are an Arrow array of ``storage_type``, or a sequence of bytes.
+            Default: PNG, by Pillow.
         storage_type
             Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
 
         Raises
         ------
         MissingDependencyError
-            There is no encoder, and Pillow is not installed.
+            No encoder was given, and Pillow is not installed.
         SchemaError
             The encoder returned something else.
         """
@@ -413,15 +414,15 @@ class ImageURIType(pa.ExtensionType):
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> ImageURIType:
-        """The type over a storage type."""
+        """Return the type over a storage type."""
         return cls(storage_type)
 
     def __arrow_ext_class__(self) -> type[Any]:
-        """The class of arrays."""
+        """Return the class of arrays."""
         return ImageURIArray
 
     def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """The class of single values."""
+        """Return the class of single values."""
         return ImageURIScalar
 
 
@@ -446,15 +447,15 @@ class EncodedImageType(pa.ExtensionType):
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> EncodedImageType:
-        """The type over a storage type."""
+        """Return the type over a storage type."""
         return cls(storage_type)
 
     def __arrow_ext_class__(self) -> type[Any]:
-        """The class of arrays."""
+        """Return the class of arrays."""
         return EncodedImageArray
 
     def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """The class of single values."""
+        """Return the class of single values."""
         return EncodedImageScalar
 
 
@@ -478,14 +479,14 @@ class FixedShapeImageTensorType(pa.ExtensionType):
         super().__init__(storage, "lance.arrow.fixed_shape_image_tensor")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """The shape, as JSON."""
+        """Return the shape, as JSON."""
         return json.dumps({"shape": self.shape}).encode()
 
     @classmethod
     def __arrow_ext_deserialize__(
         cls, storage_type: Any, serialized: bytes
     ) -> FixedShapeImageTensorType:
-        """The type over a storage type; ``serialized`` has the shape."""
+        """Return the type over a storage type; ``serialized`` has the shape."""
         try:
             shape = json.loads(serialized)["shape"]
             made = cls(storage_type.value_type, shape)
@@ -504,11 +505,11 @@ class FixedShapeImageTensorType(pa.ExtensionType):
         return made
 
     def __arrow_ext_class__(self) -> type[Any]:
-        """The class of arrays."""
+        """Return the class of arrays."""
         return FixedShapeImageTensorArray
 
     def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """The class of single values."""
+        """Return the class of single values."""
         return FixedShapeImageTensorScalar
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -38,6 +38,7 @@ def damaged_text(array: Any) -> str | None:
 
 
 # --- Rows of callers in memory that nobody else writes to -------------------------------
+#
 # Arrays of NumPy become Arrow's without a copy. A generator, or a function, may fill one again for
 # its next rows, while a file being written still holds those before.
 
@@ -180,6 +181,7 @@ def refuse_half_characters(what: str) -> Iterator[None]:
 
 
 # --- Metadata as Arrow's C data interface has it, which pyarrow does not show otherwise -
+#
 # That is the parameters of built-in extension types, and keys that are there more than once.
 
 
@@ -222,6 +224,7 @@ def exported_metadata(exporter: pa.Field[Any] | pa.Schema) -> list[tuple[bytes, 
 
 
 # --- Structs within structs of a slice, for those who import Arrow's C data -------------
+#
 # A slice of a struct in Arrow is an offset above members that stay whole. DuckDB refuses such an
 # offset above a struct, and other importers overlook it. Here such columns are copied instead.
 

@@ -401,6 +401,7 @@ def fixed_bits(kind: pa.DataType) -> int | None:
 
 
 # --- Nullable: a validity bitmap before the values --------------------------------------
+#
 # ========== ============================================ layout     buffers ==========
 # ============================================ no_nulls   those of the values some_nulls one bit
 # per value (1 = valid), then the values all_nulls  none ==========
@@ -523,6 +524,7 @@ def _with_validity(parts: list[Any]) -> Any:
 
 
 # --- List: the end offset of each list of a page among the items of the child column ----
+#
 # A list is valid when its stored end is below ``null_offset_adjustment``; a null list stores the
 # end of the list before it plus that number. ``num_items`` items of the child column belong to the
 # page, so ends count from 0 in every page.
@@ -635,6 +637,7 @@ class List(ArrayEncoding):
 
 
 # --- Binary: strings as their end offsets and their bytes -------------------------------
+#
 # ======== ======================================================= buffer   content ========
 # ======================================================= indices  one ``u64`` per value: its end,
 # plus the adjustment if null bytes    the values back to back, compressed on request ========
@@ -772,6 +775,7 @@ def _split(array: Any, bits: int) -> tuple[NullableOffsets, pa.Buffer]:
 
 
 # --- Fixed-size list: ``dimension`` items per value, null lists included ----------------
+#
 # The validity of the lists is that of the ``Nullable`` outside, the validity of the items that of
 # the ``Nullable`` inside.
 #
@@ -831,6 +835,7 @@ class FixedSizeList(ArrayEncoding):
 
 
 # --- Fixed-size binary: strings of one length, without offsets; read, never written -----
+#
 # Lance before 2.1 used it for pages whose strings all have the same length.
 #
 # Specification: "Fixed-size binary" in ``docs/format/arrays.md``; message ``FixedSizeBinary``.

@@ -55,6 +55,7 @@ from glaive.types import (
 T = TypeVar("T")
 
 # --- Dictionary: indices into the distinct values of a page -----------------------------
+#
 # =================== ========================================= ====================== column type
 # index                                     null ===================
 # ========================================= ====================== string, binary      k > 0 is
@@ -298,6 +299,7 @@ def _beyond(number: int, span: str, where: Where) -> CorruptFileError:
 
 
 # --- Constant: one value for all rows; read, never written ------------------------------
+#
 # Specification: "Constant" in ``docs/format/arrays.md``; message ``Constant``.
 
 
@@ -424,6 +426,7 @@ class Bitpacked(ArrayEncoding):
 
 
 # --- Bit-packed non-negative integers in FastLanes blocks of 1,024; read, never written -
+#
 # The buffer holds ``ceil(n / 1024)`` blocks of ``128·w`` bytes; the last one is padded with 0.
 #
 # Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``BitpackedForNonNeg``.
@@ -470,6 +473,7 @@ class BitpackedForNonNeg(ArrayEncoding):
 
 
 # --- FSST: strings whose bytes are codes of a symbol table; read, never written, in 2.0 -
+#
 # Specification: "FSST" in ``docs/format/arrays.md``; message ``Fsst``.
 
 
@@ -525,6 +529,7 @@ class Fsst(ArrayEncoding):
 
 
 # --- Packed struct: the members of a row next to each other, without padding ------------
+#
 # Members have a fixed width and no nulls. Their encodings have no buffers of their own: they only
 # give the width of each member.
 #
@@ -642,6 +647,7 @@ def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
 
 
 # --- Struct: the header column of a struct, rows without buffers ------------------------
+#
 # The members are columns of their own. There is no validity: format 2.0 has no null structs.
 #
 # Specification: "Struct" in ``docs/format/arrays.md``; message ``SimpleStruct``.

@@ -35,9 +35,10 @@ from glaive.kernels.strings import value_lengths
 from glaive.types import MAX_OFFSET, ByteRange, Flags, Int64s, Where, as_array, as_buffer, items_of
 
 # --- Where the values of a 0.1 column are stored: pages, spans of pages, and their bytes
+#
 # A column has one page per batch of rows. A read is a list of *spans*: a page, a first value and a
 # number of values. A scan has one span per batch, a take one per row, and the items of lists one
-# per list or batch; all spans are handled in one step.
+# per list or batch. All spans are handled in one step.
 #
 # Specification: "Page table" and "Pages" in ``docs/format/legacy.md``.
 
@@ -181,13 +182,13 @@ class Pages:
 
     @property
     def nbytes(self) -> float:
-        """Bytes of all pages in the file, not those of texts, which lie elsewhere in it."""
+        """Bytes of all pages in the file, without texts, which lie elsewhere in it."""
         return float(self.lengths.sum(dtype=np.float64)) * self.bits / 8
 
     def once(self, spans: Spans) -> Int64s:
-        """One span for each value that spans begin at, in the order of the pages.
+        """Return one span for each value that spans begin at, in the order of the pages.
 
-        Those without values are none: they may begin where another one does.
+        Spans without values are left out: they may begin where another one does.
         """
         filled = np.flatnonzero(spans.count)
         before = np.cumsum(self.lengths) - self.lengths
@@ -251,11 +252,12 @@ class Pages:
 
 
 def adjacent(starts: Int64s, sizes: Int64s) -> bool:
-    """Whether each range begins where the one before ends."""
+    """Return whether each range begins where the one before ends."""
     return bool((starts[1:] == starts[:-1] + sizes[:-1]).all())
 
 
 # --- Plain: values of fixed width back to back, booleans as bits ------------------------
+#
 # A read of adjacent pages is a view of the file when its address is aligned for the type; other
 # reads copy each page once.
 #
@@ -266,7 +268,7 @@ _MAX_ALIGNMENT = 8
 
 
 def read_plain(pages: Pages, spans: Spans, values: int = 1) -> Fetch[FixedWidth] | FixedWidth:
-    """The values of spans as one block.
+    """Return the values of spans as one block.
 
     ``values`` is the size of fixed-size lists of booleans; 1 for all other columns.
 
@@ -363,6 +365,7 @@ def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
 
 
 # --- Variable binary: bytes, and offsets into the file of the start and end of each value
+#
 # A page consists of its offsets, one more than values, 64 bits each and counted from the start of
 # the file. A value of no bytes is null in a nullable column, and empty in others.
 #
@@ -372,7 +375,7 @@ def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
 def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Variable] | Variable:
     """The values of spans as one block; offsets of 32 bits where requested and sufficient.
 
-    The bytes are a view of the file where those of all spans are adjacent.
+    The bytes are a view of the file where the bytes of all spans are adjacent.
 
     Raises
     ------
@@ -430,11 +433,12 @@ def encode_var_binary(block: Variable, start: int) -> tuple[pa.Buffer, pa.Buffer
 
 
 # --- Dictionary: keys as plain values; the items are stored once per file ---------------
+#
 # Specification: "Dictionaries" in ``docs/format/legacy.md``.
 
 
 def keys_into(keys: FixedWidth, kind: pa.DictionaryType, items: pa.Array, where: Where) -> pa.Array:
-    """A dictionary array of checked keys.
+    """Return a dictionary array of checked keys.
 
     Raises
     ------
@@ -456,6 +460,7 @@ def keys_into(keys: FixedWidth, kind: pa.DictionaryType, items: pa.Array, where:
 
 
 # --- Lists: offsets into the items of the same batch, one more than lists ---------------
+#
 # Specification: "Lists" in ``docs/format/legacy.md``.
 
 
@@ -516,6 +521,7 @@ def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Bu
 
 
 # --- Fields of a 0.1 file, which assemble their values from pages -----------------------
+#
 # A field has one page per batch; structs have none, only their members have. The format has no
 # validity: nulls read as the value in their slot. Only empty strings and binary read as null, in
 # nullable fields.
@@ -523,8 +529,9 @@ def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Bu
 # Specification: "Pages" and "Nulls" in ``docs/format/legacy.md``.
 
 Opener = Callable[[Field, int, int], Pages | None]
-"""Pages of a field, by the bits of its values and how many more values a page has than the page
-table says; None when the file does not have the field."""
+"""Pages of a field. The numbers are the bits of its values, and how many more values a page has
+than the page table says. None when the file does not have the field.
+"""
 
 Step = Fetch[pa.Array] | pa.Array
 
@@ -538,7 +545,7 @@ class Node(ABC):
 
     @abstractmethod
     def read(self, spans: Spans) -> Step:
-        """The values of spans, in order, as one array."""
+        """Return the values of spans, in order, as one array."""
 
 
 @dataclass(slots=True)
@@ -627,7 +634,7 @@ class _Struct(Node):
 
 @dataclass(slots=True)
 class _Nulls(Node):
-    """A column of nulls, or one that the file does not have."""
+    """A column of nulls, or a column that the file does not have."""
 
     kind: pa.DataType
 
@@ -647,7 +654,7 @@ def plain_bits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where: Where) -> Node:
-    """The node of a field and those below.
+    """Return the node of a field and of the fields below it.
 
     Parameters
     ----------
@@ -702,8 +709,9 @@ def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where
 
 
 # --- Statistics of pages: the number of nulls, and bounds of the values -----------------
+#
 # Bounds need not be attained. Where a page has only nulls, integers, booleans and decimals get the
-# smallest and the greatest value of their type, floats the infinities, and byte strings null,
+# smallest and the greatest value of their type. Floats get the infinities, and byte strings null,
 # which means unknown. Bounds of floats ignore NaN; zero is bounded by -0.0 and +0.0.
 #
 # Specification: "Statistics" in ``docs/format/legacy.md``.
@@ -725,7 +733,7 @@ class PageBounds:
 
 
 def has_statistics(kind: pa.DataType) -> bool:
-    """Whether there are statistics for columns of this type."""
+    """Return whether columns of this type have statistics."""
     types = pa.types
     return (
         types.is_boolean(kind)
@@ -816,7 +824,7 @@ def _flag_bounds(values: Flags, flags: Flags | None, starts: Int64s) -> tuple[Fl
 
 
 def _ordered_bounds(array: pa.Array, bounds: Int64s) -> tuple[pa.Array, pa.Array]:
-    """Smallest and greatest value per page, null where there is none.
+    """Return the smallest and greatest value per page, null for pages without values.
 
     Arrow compares the values of a page in one call; grouping all pages in one costs four
     times as much.
@@ -842,7 +850,7 @@ def _filled(array: Any, unknown: Flags, low: bytes, high: bytes) -> pa.Array:
 
 
 def _cut(bounds: Any, *, upper: bool) -> pa.Array:
-    """Shorten long bounds; an upper one that cannot be rounded up is null."""
+    """Shorten long bounds; an upper bound that cannot be rounded up is null."""
     lengths = np.asarray(pc.binary_length(bounds).fill_null(0))
     if not len(lengths) or int(lengths.max()) <= _MAX_BOUND_BYTES:
         return bounds  # type: ignore[no-any-return]  # an array
@@ -877,6 +885,7 @@ def _shorten(value: Any, *, text: bool, upper: bool) -> Any:
 
 
 # --- Which pages may contain rows that pass a condition, judged by their statistics -----
+#
 # A page is skipped only when no value that can be *read* from it passes. Bounds ignore NaN, and
 # nulls, which 0.1 reads as the value in their slot: pages with either are always read.
 #
@@ -887,7 +896,7 @@ _MAX_TESTED_VALUES = 32
 
 
 def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
-    """One flag per page: whether rows of it may pass."""
+    """Return one flag per page: whether rows of it may pass."""
     lows, highs = _widened(bounds.min_value), _widened(bounds.max_value, upper=True)
     every = np.ones(len(lows), np.bool_)
     if isinstance(condition, IsNull | HasText) or _passes_nan(condition, lows.type):
@@ -912,7 +921,7 @@ def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
 
 
 def _ends(values: Any) -> tuple[Any, Any]:
-    """The smallest and the greatest value of a set."""
+    """Return the smallest and the greatest value of a set."""
     kind = values.type
     if pa.types.is_duration(kind):  # which Arrow does not compare here
         values = values.cast(pa.int64())
@@ -939,7 +948,7 @@ def _widened(bounds: Any, *, upper: bool = False) -> Any:
 
 
 def _passes_nan(condition: InRange | IsOneOf, kind: pa.DataType) -> bool:
-    """Whether a NaN may pass, whatever its bits: ordered by these, some are beyond others."""
+    """Return whether a NaN may pass, whatever its bits: their order puts some beyond others."""
     if not pa.types.is_floating(kind):
         return False
     if isinstance(condition, IsOneOf):

@@ -201,6 +201,7 @@ def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
 
 
 # --- Validity and list offsets into repetition and definition levels --------------------
+#
 # Shredding walks a column from the row inward. :class:`Entries` is the state on the way: one entry
 # per future level, with the null or empty list that ended it, if any. Levels are numbered from the
 # inside, so they are assigned only when the leaf is reached (:func:`to_levels`); until then an
@@ -345,6 +346,7 @@ def to_levels(entries: Entries) -> Levels:
 
 
 # --- Validity of slots and sizes of lists, kept as positions ----------------------------
+#
 # A column of a million empty lists and a few filled ones takes a few numbers this way. Positions
 # ascend; ranges and single slots are found by bisection, a batch at a time.
 #

@@ -67,7 +67,8 @@ class Dense(StructuralPlane):
 
 
 # --- Constant values: one value of fixed width, in the message, for all slots -----------
-# No buffers. With dense structure there is neither a null nor a list.
+#
+# No buffers. With dense structure the page has no nulls and no lists.
 #
 # Specification: "Constant values" in ``docs/format/planes.md``.
 
@@ -80,7 +81,7 @@ class ConstantValues(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The equivalent constant page: a scalar without levels."""
+        """Return the equivalent constant page: a scalar without levels."""
         if any(layer is not Layer.ALL_VALID_ITEM for layer in layers):
             named = ", ".join(layer.name.lower() for layer in layers)
             raise wrong_structure("constant", "valid items only, since it is dense", named, page)
@@ -92,7 +93,7 @@ class ConstantValues(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """The value for every slot, null or not."""
+        """Return the value for every slot, null or not."""
         scalar = _scalar(message, page)
         return _OneValue(FixedWidth(pa.py_buffer(scalar), 8 * len(scalar), 1)), 0
 
@@ -118,15 +119,16 @@ class _OneValue(SlotValues):
         self._value = value
 
     def read(self, start: int, stop: int, valid: Validity) -> Block:
-        """The repeated value."""
+        """Return the repeated value."""
         return blocks.Constant(self._value, stop - start)
 
     def take(self, slots: Int64s, valid: Validity) -> Block:
-        """The repeated value."""
+        """Return the repeated value."""
         return blocks.Constant(self._value, len(slots))
 
 
 # --- No values: every leaf is null, or no list has an item ------------------------------
+#
 # No buffers. With dense structure every row of the column is null.
 #
 # Specification: "No values" in ``docs/format/planes.md``.
@@ -140,7 +142,7 @@ class NoValues(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The equivalent constant page of nulls."""
+        """Return the equivalent constant page of nulls."""
         if layers != (Layer.NULLABLE_ITEM,):
             named = ", ".join(layer.name.lower() for layer in layers)
             expected = "one nullable item, since it is dense"
@@ -167,6 +169,7 @@ class _NoSlotValues(SlotValues):
 
 
 # --- Chunked values: the mini-blocks of 2.2 ---------------------------------------------
+#
 # Buffers: chunk words, chunks, then the dictionary if there is one; with dense structure and
 # lists, the repetition index. With sparse structure chunks have no levels, and one value for each
 # inner-most slot, null or not.
@@ -184,7 +187,7 @@ class Chunked(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The equivalent mini-block page."""
+        """Return the equivalent mini-block page."""
         if not message.HasField("levels"):
             raise wrong_structure("chunked", "levels, since it is dense", "none", page)
         layout = _layout(message, message.num_items)
@@ -194,7 +197,7 @@ class Chunked(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """One value per slot, in a mini-block page without levels."""
+        """Return one value per slot, in a mini-block page without levels."""
         if message.HasField("levels"):
             raise wrong_structure("chunked", "no levels, since it is sparse", "levels", page)
         buffers = 2 + message.HasField("dictionary")
@@ -220,11 +223,11 @@ class _ChunkedSlots(SlotValues):
         self._page = page
 
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the slots, null or not."""
+        """Return the values of the slots, null or not."""
         return and_then(self._page.read(start, stop), _values)
 
     def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the slots, null or not."""
+        """Return the values of the slots, null or not."""
         return and_then(self._page.take(slots), _values)
 
 
@@ -233,9 +236,10 @@ def _values(leaf: Leaf) -> Block | None:
 
 
 # --- Zipped values: one after the other, as in full-zip pages ---------------------------
+#
 # Buffers: the entries; then, unless all have the same size, the position of each row and the size
-# of all. With sparse structure each entry is a row and consists of a value (with its length, if
-# that varies); only valid slots have one.
+# of all. With sparse structure each entry is a row and consists of a value. Its length precedes
+# it if lengths vary. Only valid slots have a value.
 #
 # Specification: "Zipped values" in ``docs/format/planes.md``.
 
@@ -250,7 +254,7 @@ class Zipped(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The equivalent full-zip page."""
+        """Return the equivalent full-zip page."""
         if not message.HasField("levels"):
             raise wrong_structure("zipped", "levels, since it is dense", "none", page)
         layout = _full_zip_layout(message, page.where)
@@ -260,7 +264,7 @@ class Zipped(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """One value per valid slot, in a full-zip page without levels."""
+        """Return one value per valid slot, in a full-zip page without levels."""
         inner, buffers = open_values(message, page, 0)
         return _ZippedSlots(inner, page.where), buffers
 
@@ -299,7 +303,7 @@ class _ZippedSlots(SlotValues):
         self._where = where
 
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the valid slots, and placeholders for null slots."""
+        """Return the values of the valid slots, and placeholders for null slots."""
         self._check(valid)
         first, last = valid.rank(np.array((start, stop))).tolist()
         if first == last:
@@ -308,7 +312,7 @@ class _ZippedSlots(SlotValues):
         return and_then(self._page.read(first, last), partial(_placed, flags))
 
     def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the valid slots, and placeholders for null slots."""
+        """Return the values of the valid slots, and placeholders for null slots."""
         self._check(valid)
         flags = valid.flags_at(slots)
         rows = valid.rank(slots if flags is None else slots[flags])
@@ -331,6 +335,7 @@ def _placed(flags: Flags | None, leaf: Leaf) -> Block | None:
 
 
 # --- Indexed values: an index for each slot, null or not, into large full-zip items -----
+#
 # Buffers: the indices, if they have a payload; the items; their positions, if sizes vary. Only
 # with sparse structure.
 #
@@ -355,7 +360,7 @@ class Indexed(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """One index per slot."""
+        """Return one index per slot."""
         encoding = read_encoding(message.indices, page.where)
         first = int(encoding.has_payload)
         items, buffers = open_values(message.items, page, first)
@@ -379,11 +384,11 @@ class _IndexedSlots(SlotValues):
         self._indices: Kept[Indices] = Kept()
 
     def read(self, start: int, stop: int, valid: Validity) -> Step:
-        """The items of the slots; each is read once."""
+        """Return the items of the slots; each is read once."""
         return self._resolved(slice(start, stop))
 
     def take(self, slots: Int64s, valid: Validity) -> Step:
-        """The items of the slots; each is read once."""
+        """Return the items of the slots; each is read once."""
         return self._resolved(slots)
 
     def _load(self, buffers: list[pa.Buffer]) -> Indices:
@@ -424,21 +429,22 @@ def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:
 
 
 # --- Sparse structure: each layer stores the validity of its slots and the sizes of its lists
-# Layers are outer-most first. The first has a slot for each row; a list layer has a slot in the
-# next layer for each item, an item layer (a struct or the leaf) one for each of its slots.
+# Layers are outer-most first. The first has a slot for each row. A list layer has a slot in the
+# next layer for each item; an item layer (a struct or the leaf) has one for each of its slots.
 # Fixed-size lists of structs have ``dimension`` slots in the next layer for each slot, null or
-# not; a page counts its rows in those, as pages with levels do. After the buffers of the values
-# there is one for each sequence of numbers with a payload, layer by layer: the positions of
-# lists with items, their counts, the positions of validity.
+# not. A page counts its rows in these slots, as pages with levels do. After the buffers of the
+# values there is one buffer for each sequence of numbers with a payload, layer by layer: the
+# positions of lists with items, their counts, the positions of validity.
 #
 # The sequences are read once and kept: 8 bytes for each null or valid slot listed, 16 for each
-# list with items. Positions ascend and counts are at least 1, so that the slots of the layer
-# (4,294,967,295 at most) limit their number. As some bytes of the message can describe all of
-# them, what a page lists in all is compared with the limit of a page first.
+# list with items. Positions ascend and counts are at least 1, so the slots of the layer
+# (4,294,967,295 at most) limit their number. Some bytes of the message can describe all of
+# them. So all that a page lists is first compared with the limit of a page.
 #
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
 # --- The parsed and checked message of a sparse structure, and reading its sequences ----
+#
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
 MAX_SLOTS = 2**32 - 1
@@ -698,7 +704,7 @@ class SparsePage(PageReader):
         return self._structure.of_page(self._page, self._load, read)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The slots of these rows; those of one fixed-size list are adjacent."""
+        """Return the slots of these rows; slots of one fixed-size list are adjacent."""
         if len(rows):
             low, high = int(rows.min()), int(rows.max())
             if low < 0 or high >= self.rows:
@@ -785,7 +791,7 @@ def _listed_bytes(layouts: Sequence[LayerLayout]) -> int:
 
 
 def _leaf(shape: list[Slots], rows: int, values: Block | None) -> Leaf:
-    """The leaf of some rows; a single layer becomes plain validity."""
+    """Return the leaf of some rows; a single layer becomes plain validity."""
     if len(shape) == 1:
         only = shape[0]
         return Leaf(

@@ -1,8 +1,8 @@
 """The contracts of encodings: value encodings and page layouts.
 
 A **value encoding** turns blocks into buffers and back. It is a frozen dataclass: its fields
-are its configuration, read from and written to the wire message. Of three contexts it implements
-those that the format allows for it:
+are its configuration, read from and written to the wire message. There are three contexts; an
+encoding implements the contexts that the format allows for it:
 
 ``mini``
     many chunks at once, each with ``num_buffers`` buffers (mini-block pages);
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 # --- Fetches: the bytes that are needed next, one after the other or several at once ----
+#
 # Nothing here reads. A result that is ready is passed on without a ``Fetch`` in between.
 
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class RowRuns:
 
 
 def rows_beyond(low: int, high: int, rows: int, where: Where) -> RowIndexError:
-    """The error for rows outside of a page of ``rows`` rows."""
+    """Return the error for rows outside of a page of ``rows`` rows."""
     return RowIndexError(f"rows {low} to {high} of a page of {rows} rows (in {where})")
 
 
@@ -190,10 +191,10 @@ class PageBytes:
     where
         The page, for messages.
     read
-        Reads ranges of a mapped file, instead of ``at_hand``: that is read, and counted as read,
-        when it is first asked for. Until then the page is ``unread``, and a reader that needs a
-        part of it fetches the part, as from a file that is not mapped. Threads that ask at once
-        may each read it.
+        Reads ranges of a mapped file, instead of ``at_hand``. The page reads, and counts, these
+        bytes when a caller first asks for them. Until then the page is ``unread``. A reader that
+        needs a part of it fetches the part, as from a file that is not mapped. Threads that ask
+        at once may each read it.
     """
 
     __slots__ = ("_read", "at_hand", "ranges", "rows", "unread", "where")
@@ -299,8 +300,8 @@ class MiniChunks:
 class EncodedChunks:
     """Values divided into chunks: per buffer the bytes of all chunks back to back.
 
-    ``sizes[k][i]`` is the number of bytes of buffer ``k`` in chunk ``i``; ``counts[i]`` its
-    values: a power of two from 2 to 32768 for all chunks but the last.
+    ``sizes[k][i]`` is the number of bytes of buffer ``k`` in chunk ``i``. ``counts[i]`` is its
+    number of values: a power of two from 2 to 32768 for all chunks except the last.
     """
 
     buffers: tuple[UInt8s, ...]
@@ -331,8 +332,8 @@ class EncodedPage:
 class ValueEncoding(ABC):
     """Blocks ↔ buffers; subclasses are frozen dataclasses under ``@value_encoding``.
 
-    Methods for contexts in which the format does not allow an encoding keep the defaults,
-    which raise an error that names the encoding.
+    Methods keep the defaults for contexts that the format does not allow for an encoding.
+    A default raises an error that names the encoding.
     """
 
     wire_name: ClassVar[str]
@@ -404,7 +405,7 @@ class ValueEncoding(ABC):
         return None
 
     def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> Block | None:
-        """The values from value ``low`` of the chunks on that are not deleted.
+        """Return the values that are not deleted, from value ``low`` of the chunks on.
 
         None, the default, when decoding first is quicker.
         """
@@ -458,7 +459,7 @@ class ValueEncoding(ABC):
 
 
 def newer_lance(feature: str, where: Where) -> UnsupportedFeatureError:
-    """The error for a feature that this reader does not know."""
+    """Return the error for a feature that this reader does not know."""
     return UnsupportedFeatureError(
         f"{feature} (in {where}): the file was probably written by a newer Lance"
     )
@@ -488,7 +489,7 @@ class PageParts(Generic[P]):
     where_of: Callable[[int], Where]
 
     def each(self, number: Callable[[P], int]) -> Int64s:
-        """An attribute of every page."""
+        """Return an attribute of every page."""
         return np.array([number(page) for page in self.pages], np.int64)[self.which]
 
     def only(self, at: int) -> PageParts[P]:
@@ -502,7 +503,7 @@ class PageParts(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class PageSignature:
-    """What pages must have in common to be joined: joinable pages have equal signatures.
+    """Common properties of pages that can be joined: joinable pages have equal signatures.
 
     ``join`` makes the reader of joined pages; it reads nothing yet.
     """
@@ -541,7 +542,7 @@ class PageReader(ABC):
         raise TypeError(f"{cls.__name__} is not a layout of the wire: it joins other pages")
 
     def with_values(self, end: int) -> PageReader:
-        """The page, returning values that are elsewhere in the file instead of descriptors."""
+        """Return the page, reading values elsewhere in the file instead of descriptors."""
         return self
 
     @abstractmethod
@@ -550,7 +551,7 @@ class PageReader(ABC):
 
     @abstractmethod
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The rows at these positions of the page, any order, repeats allowed."""
+        """Return the rows at these positions of the page, any order, repeats allowed."""
 
     @property
     def mapped_end(self) -> int | None:
@@ -558,7 +559,7 @@ class PageReader(ABC):
         return None
 
     def page_signature(self) -> PageSignature | None:
-        """What pages must have to be joined with this one; None, the default: it is read alone."""
+        """Return how pages can join this page; None, the default: it is read alone."""
         return None
 
     def plan_opening(self) -> Fetch[Any] | None:
@@ -566,11 +567,11 @@ class PageReader(ABC):
         return None
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
-        """What a mapped page reads to know where these ascending rows are; empty where it does."""
+        """Return what a mapped page reads first to find these ascending rows; may be empty."""
         return NO_RANGES
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
-        """What a take of these ascending rows reads of a mapped page besides the opening ranges.
+        """Return what a take of ascending rows reads of a mapped page after the opening ranges.
 
         None, the default, where it is unknown. Reads the :meth:`opening_ranges`.
 
@@ -593,9 +594,10 @@ class PageReader(ABC):
         return None
 
 
-# --- What pages decode once to use it again: dictionaries, structure, levels, whole buffers
-# A page keeps what is in proportion to its bytes in the file. Of the rest, which a few bytes may
-# stand for, the process keeps what was used last: a file of any number of pages takes no more.
+# --- Data that pages decode once and use again: dictionaries, structure, levels, whole buffers
+#
+# A page keeps data in proportion to its bytes in the file. A few bytes may encode far more.
+# The process keeps only the latest of that, so any number of pages takes bounded memory.
 
 
 _ALWAYS: Final = 32 * 1024
@@ -614,9 +616,10 @@ class _Held(Generic[T]):
 
 
 _LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
-"""The values of this process that are out of proportion: as many as one page may have, so that a
-scan of dozens of columns that are nearly empty does not decode them for each batch. What is left of
-those of closed pages makes room with time.
+"""The values of this process that are out of proportion: as many as one page may have.
+
+A scan of dozens of nearly empty columns then does not decode them for each batch. Values of
+closed pages make room with time.
 """
 
 
@@ -663,7 +666,7 @@ class Kept(Generic[T]):
             held.value = None
 
     def get(self) -> T | None:
-        """The value; None where there is none yet, or none any more."""
+        """Return the value; None before it is kept and after it was dropped."""
         if self._held is None:
             return self.own
         _LARGE.get(self._held)  # used now
@@ -693,7 +696,7 @@ class Kept(Generic[T]):
         return value
 
     def keep_latest(self, value: T, size: int, stored: int, latest: Latest, page: object) -> T:
-        """The same for values of a whole page, of which a column keeps those of one page only."""
+        """Keep the values of a whole page; a column keeps them for its latest page only."""
         if size <= _ALWAYS:
             self.own = value
             return value
@@ -703,19 +706,20 @@ class Kept(Generic[T]):
         return value
 
     def _hold(self, value: T, size: int) -> _Held[T]:
-        self._let_go()  # of one that another thread has made
+        self._let_go()  # another thread may have kept a value
         held = _Held(value)
         self._held = ref(held)
-        # One that is larger than all others may be stays until the next.
+        # A value larger than the whole budget stays until the next one.
         _LARGE.put(self._held, held, min(size, _LARGE.budget))
         return held
 
 
 # --- The contracts of 2.3 pages: a page is a structural plane times a value plane -------
-# With **dense** structure levels are stored with the values, as in 2.1 and 2.2: a value plane then
-# opens the page itself, the same page under another message. With **sparse** structure validity
-# and list sizes are stored apart from the values; a value plane then only returns the values of
-# some slots.
+#
+# With **dense** structure levels are stored with the values, as in 2.1 and 2.2. A value plane
+# then opens the page itself: the same page under another message. With **sparse** structure
+# validity and list sizes are stored apart from the values. A value plane then only returns the
+# values of some slots.
 #
 # Specification: ``docs/format/planes.md``.
 
@@ -724,7 +728,7 @@ class SlotValues(ABC):
     """The values of the inner-most slots of one page with sparse structure.
 
     ``valid`` is the validity of all its slots. Slots that are null hold any value; the result
-    is None where there is no value at all.
+    is None where the page has no values.
     """
 
     @abstractmethod
@@ -733,7 +737,7 @@ class SlotValues(ABC):
 
     @abstractmethod
     def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The slots at these positions, any order, repeats allowed; at least one."""
+        """Return the slots at these positions, any order, repeats allowed; at least one."""
 
 
 class ValuePlane(ABC):
@@ -745,12 +749,12 @@ class ValuePlane(ABC):
     @classmethod
     @abstractmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The page, whose levels are stored with its values."""
+        """Return the page, whose levels are stored with its values."""
 
     @classmethod
     @abstractmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """The values of ``slots`` inner-most slots, and the number of their buffers.
+        """Return the values of ``slots`` inner-most slots, and the number of their buffers.
 
         These are the first buffers of the page; the rest belongs to the structure.
         """
@@ -767,7 +771,7 @@ class StructuralPlane(ABC):
     def open_page(
         cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
     ) -> PageReader:
-        """The page; ``plane`` parses ``values``. Reads nothing."""
+        """Return the page; ``plane`` parses ``values``. Reads nothing."""
 
 
 def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
@@ -790,7 +794,7 @@ def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
 
 
 def wrong_structure(plane: str, expected: str, found: str, page: PageBytes) -> CorruptFileError:
-    """The error for a value plane that does not fit the structure of its page."""
+    """Return the error for a value plane that does not fit the structure of its page."""
     return CorruptFileError(
         f"structure of a page with {plane} values", expected=expected, found=found, where=page.where
     )

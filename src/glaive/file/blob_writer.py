@@ -144,6 +144,7 @@ class BlobFiles:
 
 
 # --- Write the values of blob v2 columns, and build their descriptors -------------------
+#
 # Values are written immediately, before the pages with descriptors: small ones into the data file,
 # larger ones into blob files beside it. Values given by URI are referred to, or copied.
 #

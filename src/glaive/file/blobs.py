@@ -119,6 +119,7 @@ def _threshold(column: Field, name: str, least: int, default: int) -> int:
 
 
 # --- References to external blobs, on their way from one data file into another ---------
+#
 # Rewritten rows keep their references: nothing is fetched, and nothing is checked again. In memory
 # such a value is a ``uri`` that contains the whole descriptor and a token of this process, so that
 # users cannot forge one.
@@ -150,6 +151,7 @@ class BlobReference(NamedTuple):
 
 
 # --- Values of blobs on their way into a file -------------------------------------------
+#
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 _MOST_COPIED = 32 * 1024
@@ -241,6 +243,7 @@ class BlobValues:
 
 
 # --- Pages of blobs to be written: values first, then the page of descriptors -----------
+#
 # Specification: "Pages" in ``docs/format/blobs.md``.
 
 _PAIR = [64, 64]

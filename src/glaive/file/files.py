@@ -76,7 +76,7 @@ class FileWithin(os.PathLike[str]):
 def split_path(
     path: str | os.PathLike[str], storage_options: Mapping[str, str] | None
 ) -> tuple[ObjectStore, str]:
-    """The store of the directory that holds a file, and the file's name."""
+    """Return the store of the directory that holds a file, and the file's name."""
     if isinstance(path, FileWithin):
         return path.store, path.name
     return open_object(os.fspath(path), storage_options)
@@ -93,7 +93,7 @@ class ReaderResults:
     reader
         The rows in batches of the requested size.
     whole
-        The same rows in fewer batches, for a table; those of ``reader`` when omitted.
+        The same rows in fewer batches, for a table; the batches of ``reader`` when omitted.
     """
 
     def __init__(
@@ -103,15 +103,16 @@ class ReaderResults:
         self._whole = reader if whole is None else whole
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The batches, each decoded when the reader reaches it."""
+        """Return the batches, each decoded when the reader reaches it."""
         return self.reader
 
     def to_table(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         return pa.Table.from_batches(list(self._whole), self.reader.schema)
 
 
 # --- Columns with extension types instead of storage types ------------------------------
+#
 # Files have storage types and metadata. Readers of datasets see Arrow's extension types, and JSON
 # as text.
 
@@ -143,27 +144,27 @@ class ExtensionColumn(BoundColumn):
         return self._convert(self._column.read(start, stop))
 
     def take(self, rows: Int64s) -> Any:
-        """The rows at these positions, in this order."""
+        """Return the rows at these positions, in this order."""
         return self._convert(self._column.take(rows))
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows that pass, where conditions apply to the stored values."""
+        """Return the rows that pass, where conditions apply to the stored values."""
         if self._has_storage_type or isinstance(condition, IsNull):
             return self._column.find(condition, start, stop)
         return None
 
     def match(self, condition: Condition, start: int, stop: int) -> Any:
-        """The rows that pass, one bit each."""
+        """Return the rows that pass, one bit each."""
         if self._has_storage_type or isinstance(condition, IsNull):
             return self._column.match(condition, start, stop)
         return None
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """The rows that pass, where conditions apply to the stored values."""
+        """Return the rows that pass, where conditions apply to the stored values."""
         return self._column.find_entries(passing, start, stop) if self._has_storage_type else None
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The ranges in which rows may pass."""
+        """Return the ranges where rows may pass."""
         if self._has_storage_type:
             return self._column.prune(condition, start, stop)
         return super().prune(condition, start, stop)
@@ -183,7 +184,7 @@ class ExtensionColumn(BoundColumn):
 
 
 def as_extension(column: BoundColumn, field: pa.Field) -> BoundColumn:
-    """The column with the type of ``field``; the column itself if that is its type."""
+    """Return the column with the type of ``field``; the column itself if it has that type."""
     return column if column.field.type.equals(field.type) else ExtensionColumn(column, field)
 
 
@@ -210,7 +211,7 @@ class ExtensionColumns:
         return self._convert(self._columns.read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, one array per field."""
+        """Return the rows at these positions, one array per field."""
         return self._convert(self._columns.take(rows))
 
     def prefetch(self, rows: Int64s) -> bool:
@@ -245,8 +246,8 @@ def compare_file(store: ObjectStore, path: str, *, size: int | None = None) -> i
     Returns
     -------
     int or None
-        The bytes of pages and global buffers that were compared; None if the file has no checksums,
-        or xxhash, which makes them, is not installed.
+        The bytes of pages and global buffers that were compared. None if the file has no
+        checksums, or if xxhash, which computes them, is not installed.
 
     Raises
     ------
@@ -266,11 +267,12 @@ def compare_file(store: ObjectStore, path: str, *, size: int | None = None) -> i
 
 
 def has_checksums(file: FileReader) -> bool:
-    """Whether an opened file has checksums."""
+    """Return whether an opened file has checksums."""
     return isinstance(file, FileV2) and file.container.checksums_range() is not None
 
 
 # --- Metadata of a data file with pylance's names: :meth:`LanceFileReader.metadata` -----
+#
 # :meth:`LanceFileReader.layout` has more: encodings as trees, ratios, gaps.
 
 _TABLE_ENTRY = 16
@@ -303,7 +305,7 @@ class LanceColumnMetadata:
 
 @dataclass(frozen=True, slots=True)
 class LanceFileMetadata:
-    """What the end of a file says of it.
+    """Facts that the end of a file states.
 
     Parameters
     ----------
@@ -318,7 +320,7 @@ class LanceFileMetadata:
     num_global_buffer_bytes
         Bytes of the global buffers.
     global_buffers
-        The schema, then those that were added.
+        The schema, then the added buffers.
     columns
         The physical columns.
     major_version, minor_version
@@ -352,7 +354,7 @@ class LanceFileStatistics:
 
 
 def file_metadata(layout: FileLayout) -> LanceFileMetadata:
-    """The metadata of a file out of its layout."""
+    """Return the metadata of a file from its layout."""
     buffers = [_descriptor(one) for one in layout.global_buffers]
     buffers_size = sum(one.size for one in buffers)
     major, minor = profile_of(layout.version).footer
@@ -390,7 +392,7 @@ def _page(page: PageInfo) -> LancePageMetadata:
 
 
 def _text(node: EncodingNode, depth: int) -> str:
-    """A tree of encodings, one line each."""
+    """Return a tree of encodings, one line each."""
     indent = "    " * depth
     settings = ", ".join(f"{name}={value}" for name, value in node.settings.items())
     lines = [f"{node.name}({settings})" if settings else node.name]
@@ -477,7 +479,7 @@ class LanceFileReader:
         return self._file.num_rows
 
     def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
-        """All rows; see :meth:`read_range`."""
+        """Return all rows; see :meth:`read_range`."""
         return self.read_range(
             0, self.num_rows(), batch_size=batch_size, batch_readahead=batch_readahead
         )
@@ -507,14 +509,14 @@ class LanceFileReader:
         batch_size: int = 1024,
         batch_readahead: int = 16,
     ) -> ReaderResults:
-        """The rows at these positions, in this order, repeats allowed.
+        """Return the rows at these positions, in this order, repeats allowed.
 
         Raises
         ------
         RowIndexError
             A position is negative or not below the number of rows.
         OptionError
-            They are no integers.
+            They are other values than integers.
         """
         _check_counts(batch_size, batch_readahead)
         rows = self.num_rows()
@@ -533,11 +535,11 @@ class LanceFileReader:
         return bytes(container.global_buffer(index).to_pybytes())
 
     def layout(self) -> FileLayout:
-        """The layout of the whole file: columns, pages, buffers, encodings."""
+        """Return the layout of the whole file: columns, pages, buffers, encodings."""
         return file_layout(self._file)
 
     def metadata(self) -> LanceFileMetadata:
-        """The schema, and where pages and buffers are, with pylance's names."""
+        """Return the schema and the locations of pages and buffers, with pylance's names."""
         return file_metadata(self.layout())
 
     def file_statistics(self) -> LanceFileStatistics:
@@ -611,7 +613,7 @@ class LanceFileWriter:
 
     Notes
     -----
-    ``size_bytes`` is that of the finished file, None before :meth:`close`.
+    ``size_bytes`` is the size of the finished file, None before :meth:`close`.
     As a context manager: closed when the block ends, aborted if with an error.
     """
 
@@ -735,7 +737,7 @@ class LanceFileWriter:
 
 
 def _as_stored(batch: Any, schema: pa.Schema) -> Any:
-    """The batch with storage types instead of extension types and views."""
+    """Return the batch with storage types instead of extension types and views."""
     if batch.schema.equals(schema):
         return batch
     arrays = [
@@ -776,8 +778,8 @@ class ListResult:
 class LanceFileSession:
     """Several files below one directory: the store is connected once.
 
-    The directory may be that of somebody else: of a link that leads out of it no bytes are given,
-    but of those that ``huggingface_hub`` makes to what it downloads.
+    The directory may be untrusted. The session reads no link that leads out of it, except the
+    links that ``huggingface_hub`` makes to its downloads.
 
     Parameters
     ----------
@@ -815,7 +817,7 @@ class LanceFileSession:
         keep_original_array: bool | None = None,
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
-        """Begin a file below the base path; options are those of :class:`LanceFileWriter`.
+        """Begin a file below the base path; :class:`LanceFileWriter` describes the options.
 
         Raises
         ------
@@ -837,7 +839,7 @@ class LanceFileSession:
         )
 
     def contains(self, path: str) -> bool:
-        """Whether there is a file with this path."""
+        """Return whether there is a file with this path."""
         folder = str(PurePosixPath(path).parent)
         prefix = "" if folder == "." else folder
         return any(entry.path == path for entry in self._store.list(prefix))
@@ -875,7 +877,7 @@ class LanceFileSession:
         return bytes(source.read([ByteRange(offset, length)])[0].to_pybytes())
 
     def delete_file(self, path: str) -> None:
-        """Delete a file; ObjectNotFoundError if there is none."""
+        """Delete a file; raise ObjectNotFoundError if it does not exist."""
         if not self.contains(path):
             raise ObjectNotFoundError(
                 f"cannot delete {self._store.full(path)}: there is no such file. Check the path."
@@ -902,7 +904,7 @@ class LanceFileSession:
             Path(local_path).write_bytes(content)
 
     def _refuse_link(self, path: str) -> None:
-        """Refuse a file whose name alone is below the base path: any other may be behind it."""
+        """Refuse a link out of the base path: only its name is below it."""
         store, full = self._store, self._store.full(path)
         why = store.file_link_out(path)
         if why is None:

@@ -27,6 +27,7 @@ from glaive.format.wire import DecodeError, FieldDescriptor, unseal
 from glaive.types import ByteRange, FormatVersion, Int64s, Where, as_array
 
 # --- Encoding messages as a tree of plain values, for display and JSON ------------------
+#
 # Wrapper messages that only select one of several messages are omitted. Bytes are represented by
 # their length, short ones in hexadecimal.
 
@@ -136,6 +137,7 @@ def _plain(value: Any) -> Any:
 
 
 # --- The layout of a data file as plain values: columns, pages, buffers and gaps --------
+#
 # Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns these values.
 
 MAX_PADDING = 4096
@@ -353,6 +355,7 @@ def _between(buffers: Iterable[BufferLocation], size: int) -> Iterator[tuple[int
 
 
 # --- The layout of a 0.1 file: pages by the page table, statistics, schema, metadata ----
+#
 # The page table has positions and lengths; sizes follow from the types. For strings two offsets
 # per page are read, because the page table has no sizes of their bytes.
 #
@@ -527,6 +530,7 @@ def _check(reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where)
 
 
 # --- The content of each buffer of a page, by its encoding ------------------------------
+#
 # Specification: the buffers of each layout in ``docs/format/pages.md``, ``docs/format/planes.md``
 # and ``docs/format/arrays.md``.
 

@@ -613,6 +613,7 @@ def _fixed_list_reason(kind: Any) -> tuple[str, str] | None:
 
 
 # --- Divide arrays into the pages of a 0.1 file and write them --------------------------
+#
 # Pages of one column that are written at once are adjacent: a reader finds one run of values.
 #
 # Specification: "Pages" in ``docs/format/legacy.md``.

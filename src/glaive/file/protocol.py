@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate
 
 
-# --- What one version of the file format is, and what it allows a writer, as plain data -
+# --- One version of the file format, and its limits for a writer, as plain data ---------
+#
 # Readers use profiles only to identify a version; they accept every encoding they know.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionProfile:
-    """What is known of every format version.
+    """Facts that every format version has.
 
     Parameters
     ----------
@@ -93,8 +94,8 @@ Entries = Callable[[pa.Array], pa.BooleanArray]
 class BoundColumn(ABC):
     """One top-level field of a file, with all physical columns below it.
 
-    What it may know beside its values has a default: callers must ``read`` the values and apply
-    the condition's ``mask``.
+    Methods for facts other than the values have defaults. Callers must then ``read`` the values
+    and apply the condition's ``mask``.
     """
 
     __slots__ = ()
@@ -112,7 +113,7 @@ class BoundColumn(ABC):
 
     @abstractmethod
     def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order, repeats allowed."""
+        """Return the rows at these positions, in this order, repeats allowed."""
 
     @abstractmethod
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
@@ -128,7 +129,7 @@ class BoundColumn(ABC):
         return value_bytes(self.field.type)
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass, ascending, without an array of them.
+        """Return the passing rows among ``start`` to ``stop``, ascending, without an array of them.
 
         Returns
         -------
@@ -145,29 +146,29 @@ class BoundColumn(ABC):
         return None
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
-        """``find`` with one bit per row, set for those that pass, 0 after the last.
+        """Run ``find`` and return one bit per row, set for passing rows, 0 after the last.
 
         None also where only :meth:`find` is possible.
         """
         return None
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value.
+        """Run ``find`` with a test that is evaluated once per distinct value.
 
         ``passing`` must depend on the value only. It is called once for each dictionary, with
-        its entries and a null at the end. None where there are no dictionaries.
+        its entries and a null at the end. None where the column has no dictionaries.
         """
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """``read`` without deleted rows, which are numbered like those of the column.
+        """``read`` without deleted rows; the mask and the column number rows alike.
 
         None when dropping them after the read is the quickest way.
         """
         return None
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The ranges of ``start`` to ``stop``, ascending, in which rows may pass.
+        """Return the ranges of ``start`` to ``stop``, ascending, where rows may pass.
 
         Reads statistics where the file has them, never values.
         """
@@ -178,7 +179,7 @@ class BoundColumns(Protocol):
     """Some columns of a file, bound to the fields (names, types, ids) of a dataset.
 
     Created once per (file, projection) and cached, ready to read. To build a whole table, read
-    each of ``columns`` between its own ``cuts`` and use the arrays as chunks; to stream, read
+    each of ``columns`` between its own ``cuts`` and use the arrays as chunks. To stream, read
     all of them in windows.
     """
 
@@ -206,7 +207,7 @@ class BoundColumns(Protocol):
         """
 
     def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, in this order, repeats allowed."""
+        """Return the rows at these positions, in this order, repeats allowed."""
 
     def prefetch(self, rows: Int64s) -> bool:
         """Have the system read the bytes of a mapped file that a take of these rows needs.
@@ -311,6 +312,7 @@ def unfinished(where: str) -> OptionError:
 
 
 # --- Run fetches: read what they need until a result is there ---------------------------
+#
 # Codecs only say which bytes they need. Joining the fetches of all columns of a batch before
 # reading is what makes one request out of many; see :mod:`glaive.encodings.protocol`.
 
@@ -331,7 +333,7 @@ _GAP = 16 * 1024
 
 
 class Prefetched(NamedTuple):
-    """What became of a prefetch.
+    """The result of a prefetch.
 
     Parameters
     ----------
@@ -382,7 +384,7 @@ def _pages(
 
 
 def _merged(ranges: MemoryRanges) -> MemoryRanges:
-    """The ranges in order, near ones merged."""
+    """Return the ranges in order, near ones merged."""
     if not len(ranges):
         return ranges
     ranges = ranges[np.argsort(ranges[:, 0])]
@@ -394,14 +396,14 @@ def _merged(ranges: MemoryRanges) -> MemoryRanges:
     return np.stack([starts, ends[last] - starts], axis=1)
 
 
-# --- What columns bound to fields have in common, in files of all versions --------------
+# --- Common parts of columns bound to fields, in files of all versions ------------------
 
 
 class Proportion:
     """A check of all that is made of so many rows: compression makes much of little.
 
-    Each page has a limit of its own, but rows read at once may have any number of pages, and any
-    number of fields: see :func:`in_proportion`.
+    Each page has a limit of its own. Rows read at once may have any number of pages and of
+    fields: see :func:`in_proportion`.
 
     Parameters
     ----------
@@ -442,10 +444,10 @@ class Proportion:
 def in_proportion(
     rows: int, fields: int, most: float, readers: Sequence[RangeReader]
 ) -> Callable[[pa.Array], pa.Array]:
-    """A check of the arrays of several fields, which are made one after the other of so many rows.
+    """Return a check of the arrays of several fields, made one by one for so many rows.
 
     Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
-    ``most`` is what a row takes at most.
+    ``most`` is the most bytes that a row takes.
     """
     if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MOST_IMPLIED:
         return _unchecked
@@ -481,7 +483,7 @@ class BoundField(BoundColumn):
         return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order."""
+        """Return the rows at these positions, in this order."""
         return run_fetch(self.reader, self.plan_take(rows))
 
     def _check_range(self, start: int, stop: int) -> None:
@@ -491,7 +493,7 @@ class BoundField(BoundColumn):
             )
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see :class:`BoundColumn`."""
+        """Return the rows among ``start`` to ``stop`` that pass; see :class:`BoundColumn`."""
         from glaive.encodings.predicate import page_predicate
 
         return self._search(page_predicate(condition, self.field.type), start, stop)
@@ -504,7 +506,7 @@ class BoundField(BoundColumn):
 
     @abstractmethod
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
-        """The rows that pass; None when reading them is the quickest way."""
+        """Return the rows that pass; None when reading them is the quickest way."""
 
     def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]] | None:
         """First rows and pages of each physical column below; None where a take needs more."""
@@ -540,7 +542,7 @@ class FileColumns:
         return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, one array per field."""
+        """Return the rows at these positions, one array per field."""
         return run_fetch(self.reader, self.plan_take(rows))
 
     def prefetch(self, rows: Int64s) -> bool:
@@ -563,7 +565,7 @@ class FileColumns:
             run_fetch(self.reader, join([step for step in steps if step is not None], list))
 
     def in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
-        """A check of the arrays of so many rows, one for each field."""
+        """Return a check of the arrays of so many rows, one for each field."""
         if self._most is None:
             self._most = most_bytes(self.schema.types)
         return in_proportion(rows, len(self.columns), self._most, [self.reader])
@@ -586,20 +588,20 @@ _POSITION_LIMIT: Final = 2**63
 
 
 def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
-    """Row positions from a list, range, numpy or Arrow array of integers.
+    """Return row positions from a list, range, numpy or Arrow array of integers.
 
     Parameters
     ----------
     rows
         The positions.
     total
-        How many rows there are. Of a range that leaves them, only the end that does is given, for
-        the caller to refuse: all of its numbers may take any memory.
+        Number of rows. Of a range that leaves the rows, only the end outside is returned, and
+        the caller refuses it: all numbers of the range could take any memory.
 
     Raises
     ------
     OptionError
-        Something in it is no integer.
+        Something in it is not an integer.
     RowIndexError
         A number has more than 64 bits.
     """
@@ -641,7 +643,7 @@ def _check_size(row: int) -> None:
 
 
 def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
-    """Refuse rows beyond those that a dataset has.
+    """Refuse rows beyond the rows of a dataset.
 
     Parameters
     ----------
@@ -661,7 +663,7 @@ def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
 
 
 def beyond(row: int, total: int) -> RowIndexError:
-    """The error that a row position is none of ``total`` rows."""
+    """Return the error that a row position is outside of ``total`` rows."""
     return RowIndexError(
         f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
     )

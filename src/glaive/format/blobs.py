@@ -155,6 +155,7 @@ def _members(data_type: pa.StructType) -> tuple[Field, ...]:
 
 
 # --- The extension type of blob columns, ``lance.blob.v2``, and single values of it -----
+#
 # Importing this module registers the type with Arrow.
 
 _REQUIRED_MEMBERS = 2

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 # --- Read Arrow IPC files with one column of 32-bit numbers, as used for deletion files -
+#
 # Arrow allocates whatever size a compressed buffer states. So the stated sizes are compared with
 # that of the file before Arrow decompresses a record batch. A file is ``ARROW1``, padding,
 # messages, a footer, its length, ``ARROW1``. The head of a message is a flatbuffer: tables of

@@ -30,7 +30,7 @@ _PANDAS = b"pandas"
 
 
 def storage_type(data_type: pa.DataType) -> Any:
-    """The type itself, or the storage type of an extension type (JSON: large binary)."""
+    """Return the type itself, or the storage type of an extension type (JSON: large binary)."""
     stored: Any = data_type
     if getattr(data_type, "extension_name", None) == _ARROW_JSON:
         return pa.large_binary()
@@ -57,9 +57,9 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
 
 
 def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: bool) -> pa.Schema:
-    """Columns with the metadata of a schema, and what pandas notes of those that are as there.
+    """Return columns with the metadata of a schema, and pandas' notes of unchanged columns.
 
-    ``same`` if none was computed or has another name.
+    ``same`` if no column was computed or has another name.
     """
     metadata: Any = schema.metadata
     if metadata and not same and _PANDAS in metadata:
@@ -68,7 +68,7 @@ def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: b
 
 
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
-    """The schema with extension types instead of their metadata entries.
+    """Return the schema with extension types instead of their metadata entries.
 
     Types that pyarrow does not know, or that do not fit what a file says of them, remain storage
     types. ``json`` specifies whether JSONB becomes Arrow's JSON type.
@@ -87,10 +87,10 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
 
 
 def _imported(schema: pa.Schema) -> pa.Schema | None:
-    """The schema by Arrow's C interface, which converts metadata to types.
+    """Return the schema by Arrow's C interface, which converts metadata to types.
 
-    None if a known name has metadata, or a storage type, that does not fit it: they are those of a
-    file, and the class of the type may be that of any package, and raise anything.
+    None if a known name has metadata, or a storage type, that does not fit it. The file chooses
+    both, and the class of the type may be of any package and raise anything.
     """
     try:
         made = pa.schema(_Exported(schema))  # type: ignore[arg-type]  # anything with a capsule
@@ -101,7 +101,7 @@ def _imported(schema: pa.Schema) -> pa.Schema | None:
 
 
 def _stored(data_type: Any) -> Any:
-    """The type without extension types at any depth."""
+    """Return the type without extension types at any depth."""
     plain = storage_type(data_type) if isinstance(data_type, pa.BaseExtensionType) else data_type
     return with_fields(plain, [field.with_type(_stored(field.type)) for field in fields_of(plain)])
 
@@ -113,7 +113,7 @@ def _is_extended(field: pa.Field[Any]) -> bool:
 
 
 def with_json(field: pa.Field[Any]) -> pa.Field[Any]:
-    """The field with Arrow's JSON type at any depth."""
+    """Return the field with Arrow's JSON type at any depth."""
     metadata, data_type = dict(field.metadata or {}), field.type
     if metadata.get(_NAME) == JSON.encode() and pa.types.is_large_binary(data_type):
         for key in (EXTENSION_NAME, EXTENSION_METADATA):
@@ -133,12 +133,13 @@ class _Exported:
         self._schema = schema
 
     def __arrow_c_schema__(self) -> object:
-        """The capsule."""
+        """Return the capsule."""
         return self._schema.__arrow_c_schema__()
 
 
-# --- What pandas notes in the metadata of a schema: types and index of a frame ----------
-# Arrow makes types of pandas of it wherever a table becomes a frame, also by its own methods.
+# --- pandas' notes in the metadata of a schema: types and index of a frame --------------
+#
+# Arrow makes types of pandas from them when a table becomes a frame, also by its own methods.
 
 _OF_ARROW: Final = "[pyarrow]"
 """The end of a type of pandas that is one of Arrow, to which its values would be converted."""
@@ -156,9 +157,9 @@ _PLAIN: Final[dict[Any, Any]] = {pa.large_string(): pa.string(), pa.large_binary
 def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
     """Return a note without the types of columns that were changed, or made again.
 
-    Arrow and pandas would convert the values to what the column was: numbers to booleans or to
-    texts, times to days. What is no note stays as it is. A note with a time zone of dateutil, which
-    opens any path, becomes an empty text.
+    Arrow and pandas would convert the values to the old type of the column: numbers to booleans or
+    to texts, times to days. Bytes that do not parse as a note stay as they are. A note with a time
+    zone of dateutil, which opens any path, becomes an empty text.
     """
     import json
 
@@ -179,7 +180,7 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
 
 
 def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
-    """Whether a column has a type that the classes which its note names can have values of."""
+    """Return whether the classes that a column's note names can have values of its type."""
     kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
     if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):
         return of_numpy == f"{field.type}{_OF_ARROW}"
@@ -191,7 +192,7 @@ def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
 
 
 def _kind(field: pa.Field[Any]) -> str:
-    """What a note calls the type of a column; lists, which are noted as objects, too, as these."""
+    """Return a note's name for the type of a column; notes call lists objects, too."""
     from pyarrow.pandas_compat import get_logical_type
 
     if _NAME in (field.metadata or ()):
@@ -201,7 +202,8 @@ def _kind(field: pa.Field[Any]) -> str:
 
 
 # --- Arrow schemas as values that JSON can represent, in the form of Lance's REST interface
-# A type is ``{"type": name}`` with the name of the logical type; lists, structs and maps have
+#
+# A type is ``{"type": name}`` with the name of the logical type. Lists, structs and maps have
 # ``fields``, types of a fixed size a ``length``.
 
 _NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
@@ -311,9 +313,9 @@ def _to_field(given: Any, parent: str) -> pa.Field[Any]:
 
 
 def _entries(given: Mapping[str, Any]) -> dict[str, bytes] | None:
-    """The metadata, with its texts as bytes.
+    """Return the metadata, with its texts as bytes.
 
-    Not as a list of pairs, of which Arrow would make metadata, too.
+    A list of pairs is refused, although Arrow would make metadata of it, too.
     """
     metadata = given.get("metadata")
     if metadata is None:

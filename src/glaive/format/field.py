@@ -89,7 +89,7 @@ class Field:
         return pa.field(self.name, data_type, nullable, metadata)
 
     def option(self, key: str) -> str | None:
-        """A metadata entry as a string; ``None`` if it is missing."""
+        """Return a metadata entry as a string; ``None`` if it is missing."""
         value = self.metadata.get(key)
         return None if value is None else value.decode("utf-8", "replace")
 
@@ -108,17 +108,17 @@ class Field:
         return self.logical_type == "struct" and self.option(EXTENSION_NAME) == BLOB_V2
 
     def walk(self) -> Iterator[Field]:
-        """The field itself and all below it, depth first."""
+        """Yield the field itself and all below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Field]:
-        """Fields at or below this one that have no children, depth first."""
+        """Yield the fields at or below this field that have no children, depth first."""
         return (field for field in self.walk() if not field.children)
 
     def leaf_columns(self) -> Iterator[Field]:
-        """Fields at or below this one that own a physical column from format 2.1 on."""
+        """Yield the fields at or below this field that own a column from format 2.1 on."""
         if not self.children or self.is_packed:
             yield self
             return
@@ -163,6 +163,7 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
 
 
 # --- Columns that a schema declares to be a key, in their metadata; nothing enforces it -
+#
 # Specification: "Fields" in ``docs/format``.
 
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
@@ -181,18 +182,18 @@ def _stored_position(field: Field, option: str) -> int | None:
 
 
 def key_position(field: Field, option: str) -> int | None:
-    """The place of a column within its key, from 1 on; None if none is given."""
+    """Return the place of a column within its key, from 1 on; None if it has no place."""
     return _stored_position(field, option) or None
 
 
 def is_primary_key(field: Field) -> bool:
-    """Whether the column is of the primary key: it says so, or has a place in it."""
+    """Return whether the column is of the primary key: it says so, or has a place in it."""
     flagged = (field.option(PRIMARY_KEY) or "").lower() in _TRUE_TEXTS
     return flagged or _stored_position(field, PRIMARY_KEY_POSITION) is not None
 
 
 def is_clustering_key(field: Field) -> bool:
-    """Whether the column has a place in the clustering key."""
+    """Return whether the column has a place in the clustering key."""
     return _stored_position(field, CLUSTERING_KEY_POSITION) is not None
 
 
@@ -203,14 +204,14 @@ def primary_key(fields: Iterable[Field]) -> list[Field]:
 
 
 def check_primary_key(fields: Iterable[Field]) -> None:
-    """Refuse a schema in which a column of the primary key, or a struct around it, may be null.
+    """Refuse a schema if a column of the primary key, or a struct around it, may be null.
 
     Other readers refuse the whole table then.
 
     Raises
     ------
     SchemaError
-        There is one.
+        Such a column exists.
     """
     for field in fields:
         _check_below(field, field.name, None)
@@ -250,31 +251,31 @@ class SchemaField:
     _field: Field
 
     def id(self) -> int:
-        """Its id, which data files and indices name it by."""
+        """Return its id, which data files and indices use."""
         return self._field.id
 
     def name(self) -> str:
-        """Its name, without those of parents."""
+        """Return its name, without the names of parents."""
         return self._field.name
 
     def children(self) -> list[SchemaField]:
-        """Its members."""
+        """Return its members."""
         return [SchemaField(one) for one in self._field.children]
 
     def is_unenforced_primary_key(self) -> bool:
-        """Whether it is declared to be of the primary key."""
+        """Return whether it is declared to be of the primary key."""
         return is_primary_key(self._field)
 
     def unenforced_primary_key_position(self) -> int | None:
-        """Its place in the primary key, from 1 on; None if none is given."""
+        """Return its place in the primary key, from 1 on; None if it has no place."""
         return key_position(self._field, PRIMARY_KEY_POSITION)
 
     def is_unenforced_clustering_key(self) -> bool:
-        """Whether it is declared to be of the clustering key."""
+        """Return whether it is declared to be of the clustering key."""
         return is_clustering_key(self._field)
 
     def unenforced_clustering_key_position(self) -> int | None:
-        """Its place in the clustering key, from 1 on; None if none is given."""
+        """Return its place in the clustering key, from 1 on; None if it has no place."""
         return key_position(self._field, CLUSTERING_KEY_POSITION)
 
     @property
@@ -284,7 +285,7 @@ class SchemaField:
         return {_text(key): _text(value) for key, value in found.items()}
 
     def to_arrow(self) -> pa.Field:
-        """The field in Arrow."""
+        """Return the field in Arrow."""
         return self._field.to_arrow()
 
 
@@ -293,22 +294,23 @@ def _text(value: str | bytes) -> str:
 
 
 # --- Paths of columns: names with dots between them, in backticks where they need them --
-# Filters and expressions, those of Spark among them, quote names in the same way: a backtick
-# within backticks is doubled.
+#
+# Filters and expressions, also in Spark, quote names in the same way: a backtick within
+# backticks is doubled.
 
 
 def quoted_name(name: str) -> str:
-    """A name in backticks, which no expression takes for more than a name."""
+    """Return a name in backticks, which every expression takes for a name."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def unquoted_name(name: str) -> str:
-    """A name as it is between backticks, if it has them."""
+    """Return a name as it is between backticks, if it has them."""
     return name[1:-1].replace("``", "`") if re.fullmatch(r"`([^`]|``)+`", name) else name
 
 
 def joined_path(names: Sequence[str]) -> str:
-    """The path of the member to which names lead; that of a column is its name as it is."""
+    """Return the path of the member that names lead to; a column's path is its plain name."""
     if len(names) == 1:
         return names[0]
     return ".".join(quoted_name(name) if "." in name or "`" in name else name for name in names)

@@ -47,6 +47,7 @@ from glaive.format.pb import file_pb2
 from glaive.format.wire import MAX_FIELD_ID
 
 # --- Convert between the flat list of fields in wire format and the tree ----------------
+#
 # Each field of the list has the id of its parent, -1 at the top level; parents precede their
 # children. A parent that is omitted on the wire is field 0, not the top level.
 #
@@ -95,7 +96,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
 
 
 def _find_parents(wire: Sequence[file_pb2.Field], where: str) -> tuple[list[int], list[list[int]]]:
-    """Find the positions of fields at the top, and for each field those of its children."""
+    """Find the positions of fields at the top, and for each field the positions of its children."""
     at: dict[int, int] = {}
     below: list[list[int]] = []
     depth: list[int] = []
@@ -106,7 +107,7 @@ def _find_parents(wire: Sequence[file_pb2.Field], where: str) -> tuple[list[int]
         below.append([])
         is_part = field_id == -1 and blob >= 0
         if is_part:
-            # Members of a blob descriptor have neither an id nor a parent id.
+            # Members of a blob descriptor lack an id and a parent id.
             owner = blob
         elif parent == -1:
             owner = -1
@@ -161,7 +162,7 @@ def _wire_metadata(field: file_pb2.Field) -> dict[str, bytes]:
 
 
 def fields_to_wire(fields: Sequence[Field]) -> list[file_pb2.Field]:
-    """The flat list, depth first."""
+    """Return the flat list, depth first."""
     out: list[file_pb2.Field] = []
     for field in fields:
         _to_wire(field, -1, out)
@@ -245,7 +246,7 @@ class LanceSchema:
         return cls.from_arrow(schema)
 
     def to_pyarrow(self) -> pa.Schema:
-        """The schema with logical types, as in ``LanceDataset.schema``."""
+        """Return the schema with logical types, as in ``LanceDataset.schema``."""
         return self.logical_schema()
 
     @classmethod
@@ -330,7 +331,7 @@ class LanceSchema:
         return None
 
     def to_wire(self) -> list[file_pb2.Field]:
-        """The flat list of the wire format."""
+        """Return the flat list of the wire format."""
         return fields_to_wire(self.fields)
 
     # ------------------------------------------------------------------ lookup
@@ -341,12 +342,12 @@ class LanceSchema:
         return [field.name for field in self.fields]
 
     def walk(self) -> Iterator[Field]:
-        """All fields, depth first."""
+        """Yield all fields, depth first."""
         for top in self.fields:
             yield from top.walk()
 
     def leaves(self) -> list[Field]:
-        """All fields without children, depth first."""
+        """Return all fields without children, depth first."""
         return [leaf for field in self.fields for leaf in field.leaves()]
 
     def leaf_columns(self) -> list[Field]:
@@ -354,7 +355,7 @@ class LanceSchema:
         return [leaf for field in self.fields for leaf in field.leaf_columns()]
 
     def field_ids(self) -> list[int]:
-        """All ids, depth first."""
+        """Return all ids, depth first."""
         return [field.id for field in self.walk()]
 
     @property
@@ -363,7 +364,7 @@ class LanceSchema:
         return max(self.field_ids(), default=-1)
 
     def field_by_id(self, field_id: int) -> Field:
-        """The field with this id; :class:`ColumnNotFoundError` if there is none."""
+        """Return the field with this id; raise :class:`ColumnNotFoundError` if it is missing."""
         if field_id not in self._by_id:
             raise ColumnNotFoundError(f"no field with id {field_id} in the schema: {self.names}")
         return self._by_id[field_id]
@@ -379,11 +380,11 @@ class LanceSchema:
 
     @cached_property
     def by_lower_name(self) -> dict[str, Field]:
-        """The same by the name in small letters; the first of those that differ in case only."""
+        """Fields by name in small letters; the first of the names that differ in case only."""
         return {name.lower(): self.by_name[name] for name in reversed(self.by_name)}
 
     def path_of(self, field_id: int) -> str | None:
-        """Return the dotted path of a field; None for one that does not exist."""
+        """Return the dotted path of a field; None if it does not exist."""
 
         def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
             for sibling in siblings:
@@ -398,7 +399,7 @@ class LanceSchema:
         return search(self.fields, ())
 
     def find(self, path: str, words: str = "No field named {name}") -> tuple[Field, ...]:
-        """The fields from the top level down to ``path``, such as ``"meta.name"``.
+        """Return the fields from the top level down to ``path``, such as ``"meta.name"``.
 
         A top-level name with dots is found as it is; within a path it needs backticks. ``words``
         begin the error for a path that does not exist.
@@ -419,7 +420,7 @@ class LanceSchema:
         return tuple(chain)
 
     def field(self, name: str) -> SchemaField | None:
-        """The field at a path, as pylance's schemas return it; ``None`` if there is none."""
+        """Return the field at a path, as pylance's schemas return it; ``None`` if it is missing."""
         try:
             found = self.find(name)
         except ColumnNotFoundError:
@@ -427,7 +428,7 @@ class LanceSchema:
         return SchemaField(found[-1])
 
     def field_case_insensitive(self, name: str) -> SchemaField | None:
-        """The same for names in any case, where they are not found as they are."""
+        """Return the same for names in any case, where they are not found as they are."""
         exact = self.field(name)
         if exact is not None:
             return exact
@@ -569,12 +570,13 @@ def _text_keys(metadata: Mapping[bytes, bytes] | None) -> dict[str, bytes]:
 
 
 # --- Names that columns of a dataset cannot have ----------------------------------------
+#
 # Specification: "Fields" in ``docs/format``.
 
 _OF_ROWS: Final = frozenset(
     ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
 )
-"""What is known of each row, which changes of rows read by these names."""
+"""Names of facts of each row, which changes of rows read by these names."""
 
 RESERVED: Final = _OF_ROWS | {"_rowoffset"}
 """Names that no new column can have."""
@@ -583,15 +585,15 @@ _NO_PARENT: Final = -1
 
 
 def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
-    """Refuse to make a version with a column that has the name of what is known of each row.
+    """Refuse to make a version with a column that has the name of a fact of each row.
 
-    Other writers rename columns to these names. Values of a column of addresses would be taken for
-    the addresses of rows, so that a merge changed others than those that it found.
+    Other writers rename columns to these names. Values of a column of addresses would pass for the
+    addresses of rows, and a merge would change other rows than it found.
 
     Raises
     ------
     SchemaError
-        There is such a column; the message says how to get rid of it.
+        Such a column exists; the message says how to get rid of it.
     """
     for field in fields:
         if field.parent_id == _NO_PARENT and field.name in _OF_ROWS:
@@ -603,6 +605,7 @@ def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
 
 
 # --- Facts as small HTML tables, which notebooks show for ``_repr_html_`` ---------------
+#
 # All that comes from a dataset is escaped: names and paths may be anything.
 
 MOST_SHOWN = 50
@@ -620,7 +623,7 @@ class HtmlBar(float):
 def html_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[object]], total: int
 ) -> str:
-    """A table with a line above it.
+    """Return a table with a line above it.
 
     Parameters
     ----------
@@ -631,7 +634,7 @@ def html_table(
     rows
         Cells: texts, numbers, :class:`HtmlBar`; only the first ``MOST_SHOWN`` are shown.
     total
-        How many rows there are, if ``rows`` are the first of them.
+        Number of all rows, if ``rows`` are the first of them.
     """
     lines = [
         "".join(f"<td style='text-align:left'>{_html_cell(one)}</td>" for one in row)

@@ -53,7 +53,7 @@ def storage_version(major: int, minor: int) -> FormatVersion:
 
 
 def known_version(text: str, where: object) -> FormatVersion:
-    """The format version that a manifest names for new data files.
+    """Return the format version that a manifest names for new data files.
 
     Raises
     ------
@@ -234,7 +234,7 @@ class Fragment:
     files
         Data files; each live column is in at most one of them.
     physical_rows
-        Rows in the files, deleted ones included.
+        Rows in the files, including deleted rows.
     deletion_file
         Absent when no row is deleted.
     row_ids
@@ -328,10 +328,10 @@ class SingleFile(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
-        """The file of a fragment; None unless it has a single such file of at most a size.
+        """Return the file of a fragment; None unless it has a single such file of at most a size.
 
-        None too if its name leads elsewhere, or is none of a data file: whoever opens it reports
-        that.
+        None too if its name leads elsewhere, or is not the name of a data file. The code that opens
+        the file reports that.
         """
         if len(wire.files) != 1:
             return None
@@ -357,7 +357,7 @@ def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:
     ------
     CorruptFileError
         Its id or row count exceeds the range of row addresses, it has more deleted rows than
-        rows, or the path of a file leads out of the folder of data files.
+        rows, or the path of a file leads out of the data folder.
     """
     _check_numbers(wire, where)
     for file in wire.files:
@@ -385,9 +385,10 @@ def _check_numbers(wire: table_pb2.DataFragment, where: object) -> None:
 
 
 # --- Numbers of all fragments of a manifest, read without work per fragment -------------
+#
 # Protobuf merges repeated occurrences of a message field. Parsed as a message whose numbers are
 # lists, all fragments become one message, so a single parse yields the list of their ids. Zeros
-# are omitted on the wire; if that makes a list too short, a marker is inserted before each
+# are omitted on the wire. If that makes a list too short, a marker is inserted before each
 # fragment to identify the fragments without a number.
 #
 # Specification: "Fragments and data files" in ``docs/format``.
@@ -494,7 +495,7 @@ class FragmentColumns:
             columns.append(self._marked(numbers, len(part)))
             found += len(numbers)
         deleted = np.concatenate(columns)
-        # One that is there as 0 says no more than one that is omitted.
+        # A stored 0 means the same as an omitted number.
         stated = int((deleted > 0).sum())
         if stated == len(self._merged.deletion_file) == found - len(self):
             return deleted
@@ -530,7 +531,7 @@ class FragmentColumns:
 
     @cached_property
     def data_bytes(self) -> NDArray[np.float64]:
-        """Bytes of the data files of each fragment; those of unknown size count as none."""
+        """Bytes of the data files of each fragment; files of unknown size count as 0."""
         return np.concatenate([np.zeros(0), *map(self._data_bytes, self._parts())])
 
     def _data_bytes(self, fragments: Sequence[bytes]) -> NDArray[np.float64]:
@@ -550,7 +551,7 @@ class FragmentColumns:
         return np.bincount(owner[~is_marker], known, len(fragments)).astype(np.float64)
 
     def since(self, position: int) -> FragmentColumns:
-        """The columns of the fragments from a list position on."""
+        """Return the columns of the fragments from a list position on."""
         rest = table_pb2.ManifestOutline(fragments=self._wire.fragments[position:])
         return FragmentColumns(rest, self._where)
 
@@ -592,13 +593,13 @@ class FragmentColumns:
     def check_same(self, position: int, fragment: table_pb2.DataFragment) -> None:
         """Check that a fragment has the numbers of its columns here.
 
-        A number that is there twice, or as another kind of field, stands for itself in its own
-        message, and could stand for that of another fragment here.
+        A number that occurs twice, or as another kind of field, stands for itself in its own
+        message. Here it could stand for the number of another fragment.
 
         Raises
         ------
         CorruptFileError
-            It has others.
+            Its numbers differ.
         """
         ids, rows, deleted, row_ids = self._alone
         if (
@@ -632,7 +633,7 @@ class FragmentColumns:
         return np.concatenate(parts)
 
     def _parts(self) -> Iterator[Sequence[bytes]]:
-        """The messages of some fragments at a time, where copies of all would be large."""
+        """Yield the messages of some fragments at a time, where copies of all would be large."""
         fragments = self._wire.fragments
         return (fragments[at : at + _PART] for at in range(0, len(self), _PART))
 
@@ -642,7 +643,7 @@ class FragmentColumns:
         return numbers
 
     def _marked(self, numbers: Any, count: int) -> Int64s:
-        """The number after each marker: 0 if there is none, the last of several."""
+        """Return the number after each marker: 0 if it is missing, the last of several."""
         flat = np.fromiter(numbers, np.uint64, len(numbers))
         is_marker = flat == np.uint64(_MARK)
         if int(is_marker.sum()) != count:
@@ -681,14 +682,15 @@ def _deleted_by(fragment: table_pb2.DataFragment) -> int:
 
 
 def _between(fragments: Sequence[bytes], mark: Any) -> bytes:
-    """The messages of fragments, each preceded by a marker."""
+    """Return the messages of fragments, each preceded by a marker."""
     marker: bytes = mark.SerializeToString()
     return marker + marker.join(fragments) if fragments else b""
 
 
 # --- Lists of fragments in wire format: a million need a tenth of the memory of their values
-# Tasks send such lists, and operations keep them: a :class:`Fragment` is made when one is asked
-# for.
+#
+# Tasks send such lists, and operations keep them. A :class:`Fragment` is made when a caller asks
+# for it.
 #
 # Specification: "Fragments and data files" in ``docs/format``.
 
@@ -712,17 +714,17 @@ class FragmentList(Sequence[Fragment]):
 
     @classmethod
     def of(cls, fragments: Iterable[Fragment]) -> Self:
-        """The same fragments."""
+        """Return the list of the same fragments."""
         return cls(packed_of(fragments))
 
     @classmethod
     def joined(cls, parts: Iterable[Iterable[Fragment]]) -> Self:
-        """The fragments of several lists."""
+        """Return the fragments of several lists."""
         return cls(packed for part in parts for packed in packed_of(part))
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """The list from what its pickle holds."""
+        """Return the list from what its pickle holds."""
         made = cls()
         parse(made._wire, data, "fragments", _TRANSACTION)
         return made
@@ -759,7 +761,7 @@ class FragmentList(Sequence[Fragment]):
         return columns.file_count + columns.deletion_file_count
 
     def messages(self) -> Iterator[table_pb2.DataFragment]:
-        """A new copy of each message, checked.
+        """Yield a new copy of each message, checked.
 
         Raises
         ------
@@ -805,7 +807,7 @@ def packed_of(fragments: Iterable[Fragment]) -> Iterable[bytes]:
 
 
 def messages_of(fragments: Iterable[Fragment]) -> Iterator[table_pb2.DataFragment]:
-    """A new message of each fragment; errors as for :meth:`FragmentList.messages`."""
+    """Yield a new message of each fragment; errors as for :meth:`FragmentList.messages`."""
     if isinstance(fragments, FragmentList):
         return fragments.messages()
     return (fragment.to_wire() for fragment in fragments)
@@ -859,7 +861,7 @@ def unpacked_fragments(packed: Iterable[bytes], where: object) -> FragmentList:
     Raises
     ------
     CorruptFileError
-        They are no such bytes.
+        They are other bytes.
     """
 
     def checked() -> Iterator[bytes]:

@@ -1,11 +1,11 @@
 """Manifests: the description of one version of a dataset.
 
 A manifest file consists of the index section (if there are indices), the transaction of the
-version, the manifest message, each preceded by its length as ``u32``, and the footer. The message
-has the offsets of the first two.
+version, the manifest message and the footer. The length of each part precedes it as ``u32``.
+The message has the offsets of the first two.
 
-:class:`Manifest` holds the message with unparsed fragments, and parses only requested ones:
-opening a dataset of 100,000 fragments, counting its rows and appending need no work per fragment.
+:class:`Manifest` holds the message with unparsed fragments, and parses only requested ones.
+Opening a dataset of 100,000 fragments, counting its rows and appending need no work per fragment.
 
 Specification: "Manifest file" in ``docs/format``.
 """
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 # --- The index section of a manifest: one entry per segment of an index -----------------
+#
 # Specification: "Segments" in ``docs/format/indices.md``.
 
 _Folder: TypeAlias = tuple[str, bytes, int | None]
@@ -58,7 +59,7 @@ _MAX_COVERED: Final = 1 << 22
 
 
 def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMetadata]:
-    """The entries of a section, in order, checked.
+    """Return the entries of a section, in order, checked.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def count_covered(entry: table_pb2.IndexMetadata, where: object) -> int:
 
 
 def open_coverage(entry: table_pb2.IndexMetadata, where: object) -> BitMap:
-    """The bitmap of the fragments that a segment covers.
+    """Return the bitmap of the fragments that a segment covers.
 
     Raises
     ------
@@ -147,9 +148,10 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
 def with_own_folders(
     entries: Sequence[table_pb2.IndexMetadata],
 ) -> Sequence[table_pb2.IndexMetadata]:
-    """The entries but those that name one folder as segments of one index, and differ.
+    """Return the entries without contradictions.
 
-    Which of them has the rows of the files there is not known.
+    Two entries contradict if they name one folder as segments of one index, and differ. It is
+    unknown which of them has the rows of the files there, so both are left out.
     """
     first: dict[_Folder, table_pb2.IndexMetadata] = {}
     shared: set[_Folder] = set()
@@ -162,7 +164,7 @@ def with_own_folders(
 
 
 def contents_of(entry: table_pb2.IndexMetadata) -> bytes:
-    """What an entry says of what the files of its segment are, beside their place.
+    """Return the contents of a segment's files that an entry states, without their location.
 
     Entries of two datasets may name one segment, and one of them may be damaged.
     """
@@ -171,7 +173,7 @@ def contents_of(entry: table_pb2.IndexMetadata) -> bytes:
 
 
 def _folder_of(entry: table_pb2.IndexMetadata) -> _Folder:
-    """What index a folder is of, and where it is; below another base path it is another one."""
+    """Return the index and the location of a folder; it differs between base paths."""
     base = entry.base_id if entry.HasField("base_id") else None
     return entry.name, entry.uuid.uuid, base
 
@@ -191,8 +193,9 @@ def check_uuid(uuid: table_pb2.UUID, subject: str, where: object) -> None:
 
 
 # --- Feature flags: features of a dataset that not every reader or writer supports ------
-# A manifest has one word of flags for readers and one for writers. Both are recomputed from the
-# contents of each version, except for a few permanent flags.
+#
+# A manifest has one word of flags for readers and another for writers. Both are recomputed from
+# the contents of each version, except for a few permanent flags.
 #
 # Specification: "Feature flags" in ``docs/format``.
 
@@ -331,15 +334,17 @@ def recompute(
 
 
 # --- The checksums of a manifest: 20 bytes between its sections and the message ---------
-# ======================= ====================================================================
-# bytes                   content =======================
-# ==================================================================== 8
-# ``u64`` xxh3 of all bytes before these 20 8                       ``u64`` xxh3 of all bytes after
-# them 4                       ``GLXM`` =======================
-# ====================================================================
 #
-# The message says that they are there; other readers skip that field, and go by the positions of
-# the sections and of the message. A writer that knows neither leaves out both.
+# ======= ======================================
+# bytes   content
+# ======= ======================================
+# 8       ``u64`` xxh3 of all bytes before these 20
+# 8       ``u64`` xxh3 of all bytes after them
+# 4       ``GLXM``
+# ======= ======================================
+#
+# The message says that they are there. Other readers skip that field, and go by the positions of
+# the sections and of the message. A writer that does not know them leaves out both.
 #
 # Specification: "Manifest file" in ``docs/format/manifest.md``.
 
@@ -353,32 +358,35 @@ SIZE: Final = _BLOCK.size
 def manifest_checksums(
     function: Callable[[BytesLike], int], before: Sequence[bytes], after: Sequence[bytes]
 ) -> bytes:
-    """The checksums of the parts of a manifest that come before and after them."""
+    """Return the checksums of the parts of a manifest that come before and after them."""
     return _BLOCK.pack(function(b"".join(before)), function(b"".join(after)), _MAGIC)
 
 
 def has_checksums(
     data: memoryview, position: int, sections_end: int, *, stated: bool, own: bool
 ) -> bool:
-    """Whether a manifest has checksums, or has to have some.
+    """Return whether a manifest has checksums, or has to have some.
 
     Parameters
     ----------
     data
         The file.
     position
-        Of the message, as its footer says.
+        Position of the message that the footer states.
     sections_end
         Where the last section ends.
     stated
         Whether the message says that there are checksums.
     own
-        Whether the message says that glaive wrote it. There are checksums if this is so, the
-        message states them and the bytes look like some, or two of the three: no single damage
-        hides them, and neither bytes of another writer that end like checksums nor the field of
-        the message, if it has kept that, are taken for some. A run of bytes that was overwritten
-        may hide what the message says: bytes that look like some are some, too, if the first is
-        that of the sections.
+        Whether the message says that glaive wrote it.
+
+    Notes
+    -----
+    There are checksums if two of three facts hold: glaive wrote the manifest, the message states
+    them, and the bytes look like checksums. A single damage then cannot hide them. It takes more
+    than bytes of another writer that look like checksums, or a field that another writer kept.
+    Overwritten bytes may hide both facts of the message. Bytes that look like checksums then count
+    if the first checksum matches the sections.
     """
     there = _are_there(data, position, sections_end)
     if stated + own + there < 2:  # two of the three
@@ -387,7 +395,7 @@ def has_checksums(
 
 
 def _are_there(data: memoryview, position: int, sections_end: int) -> bool:
-    """Whether the bytes before a message look like checksums."""
+    """Return whether the bytes before a message look like checksums."""
     return position - SIZE >= sections_end and _last(data, position) == _MAGIC
 
 
@@ -396,7 +404,7 @@ def _last(data: memoryview, position: int) -> bytes:
 
 
 def _is_of_sections(data: memoryview, start: int) -> bool:
-    """Whether the first checksum, of those at a position, is that of all bytes before."""
+    """Return whether the first checksum at a position matches all bytes before it."""
     function = checksum_function()
     before, _, _ = _BLOCK.unpack_from(data, start)
     return function is not None and function(data[:start]) == before
@@ -529,7 +537,7 @@ class Manifest:
 
     @property
     def identity(self) -> VersionIdentity:
-        """What a version is recognised by: another dataset in its place gives numbers again."""
+        """Identity of a version: a recreated dataset repeats the numbers of versions."""
         wire = self.wire
         moment = wire.timestamp.seconds, wire.timestamp.nanos
         return self.version, *moment, wire.transaction_file
@@ -546,7 +554,7 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used, at least that of each fragment; -1: none was used."""
+        """Highest fragment id ever used, at least the id of each fragment; -1: no id was used."""
         highest = int(self.fragment_ids.max()) if self.num_fragments else -1
         if self.wire.HasField("max_fragment_id"):
             return max(self.wire.max_fragment_id, highest)
@@ -567,7 +575,7 @@ class Manifest:
         return first
 
     def uses(self, feature: Feature) -> bool:
-        """Whether a flag is set in one of the two words."""
+        """Return whether a flag is set in one of the two words."""
         return bool((self.wire.reader_feature_flags | self.wire.writer_feature_flags) & feature)
 
     @cached_property
@@ -605,13 +613,13 @@ class Manifest:
         return len(self.wire.fragments)
 
     def fragment_wire(self, position: int) -> table_pb2.DataFragment:
-        """A new copy of the checked message of the fragment at a list position.
+        """Return a new copy of the checked message of the fragment at a list position.
 
         Raises
         ------
         CorruptFileError
             It cannot be parsed, or as for :func:`glaive.format.fragment.check_fragment`, or its
-            numbers are not those of :attr:`columns`.
+            numbers differ from the numbers of :attr:`columns`.
         """
         message = self._parsed(self.complete_wire, position)
         check_fragment(message, self.where)
@@ -619,11 +627,11 @@ class Manifest:
         return message
 
     def single_file(self, position: int, max_size: int) -> SingleFile | None:
-        """The only file of a fragment; see :meth:`SingleFile.from_wire`."""
+        """Return the only file of a fragment; see :meth:`SingleFile.from_wire`."""
         return SingleFile.from_wire(self.fragment_wire(position), max_size)
 
     def fragment(self, position: int) -> Fragment:
-        """The fragment at a list position; errors as for :meth:`fragment_wire`."""
+        """Return the fragment at a list position; errors as for :meth:`fragment_wire`."""
         message = self._parsed(self.complete_wire, position)
         fragment = Fragment.from_wire(message, self.where)
         self.columns.check_same(position, message)
@@ -633,7 +641,7 @@ class Manifest:
         return parse(table_pb2.DataFragment(), wire.fragments[position], "fragment", self.where)
 
     def fragments(self) -> Iterator[Fragment]:
-        """All fragments, in order."""
+        """Return all fragments, in order."""
         return map(self.fragment, range(self.num_fragments))
 
     @property
@@ -648,12 +656,12 @@ class Manifest:
         return self.stated.ids
 
     def position_of(self, fragment_id: int) -> int:
-        """List position of the fragment with this id.
+        """Return the list position of the fragment with this id.
 
         Raises
         ------
         FragmentNotFoundError
-            There is no such fragment.
+            The version lacks this fragment.
         """
         ids = self.fragment_ids
         position = int((ids == fragment_id).argmax()) if len(ids) else 0
@@ -696,7 +704,7 @@ def decode_manifest(
     NotLanceError
         The bytes do not end like a manifest.
     CorruptFileError
-        A section is outside of the file, is no message, or was changed.
+        A section is outside of the file, cannot be parsed, or was changed.
     UnsupportedFeatureError
         The version uses a feature that this reader does not support.
     """
@@ -717,7 +725,7 @@ def decode_manifest(
     sections_end = 0
 
     def section(name: str, *fields: Any) -> bytes | None:
-        """The section at the offset in the first of these fields that is set."""
+        """Return the section at the offset in the first of these fields that is set."""
         nonlocal sections_end
         for field in fields:
             if wire.HasField(field):

@@ -149,6 +149,7 @@ def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap:
 
 
 # --- Patterns of file names of a dataset ------------------------------------------------
+#
 # They are checked before files are deleted or copied, as names in manifests are untrusted, and
 # folders may contain foreign files.
 #

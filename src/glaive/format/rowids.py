@@ -32,9 +32,10 @@ from glaive.format.wire import MAX_FRAGMENT_ROWS, DecodeError, parse
 from glaive.types import Int64s
 
 # --- Segments of row id sequences: their lengths, bounds and values ---------------------
-# A few bytes can stand for many values. So the values are counted, and the parts of a segment are
-# checked against each other, before any are decoded; :meth:`SegmentValues.at` decodes only the
-# requested ones.
+#
+# A few bytes can encode many values. So the values are counted, and the parts of a segment are
+# checked against each other, before any are decoded. :meth:`SegmentValues.at` decodes only the
+# requested values.
 #
 # Specification: "Row ids" in ``docs/format``.
 
@@ -66,7 +67,7 @@ class SegmentValues:
 
     @classmethod
     def of(cls, segment: table_pb2.U64Segment, *, where: object) -> SegmentValues:
-        """The values of a segment that :func:`segment_length` has checked.
+        """Return the values of a segment that :func:`segment_length` has checked.
 
         Raises
         ------
@@ -84,7 +85,7 @@ class SegmentValues:
         return cls(None, start, _gaps(part, where) if form == "range_with_holes" else None)
 
     def at(self, positions: Int64s) -> UInt64s:
-        """The values at these positions, 0 ≤ position < length."""
+        """Return the values at these positions, 0 ≤ position < length."""
         if self._values is not None:
             return self._values[positions]
         if len(self._gaps):
@@ -92,7 +93,7 @@ class SegmentValues:
         return positions.astype(np.uint64) + np.uint64(self._start)
 
     def between(self, first: int, stop: int) -> UInt64s:
-        """The values from position ``first`` up to before ``stop``, 0 ≤ first ≤ stop ≤ length."""
+        """Return the values from ``first`` to before ``stop``: 0 ≤ first ≤ stop ≤ length."""
         if self._values is not None:
             return self._values[first:stop]
         values = np.arange(first, stop, dtype=np.uint64) + np.uint64(self._start)
@@ -103,7 +104,7 @@ class SegmentValues:
         return values
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
-        """The position of each value, which is within the bounds, and whether it exists."""
+        """Return the position of each value, which is within the bounds, and whether it exists."""
         if self._values is not None:
             order = np.argsort(self._values, kind="stable")
             at = np.searchsorted(self._values, values, sorter=order)
@@ -119,7 +120,7 @@ class SegmentValues:
 
 
 def are_range(ids: UInt64s) -> bool:
-    """Whether some ids ascend by one, so that the first and the last one say them all."""
+    """Return whether some ids ascend by one, so that the first and the last id define all."""
     if not len(ids) or int(ids[-1]) - int(ids[0]) != len(ids) - 1:
         return False
     return bool((ids[1:] - ids[:-1] == 1).all())
@@ -141,9 +142,9 @@ def _gaps(part: table_pb2.U64Segment.RangeWithHoles, where: object) -> Int64s:
 
 
 def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int, int, int]:
-    """Lowest value of a segment, highest value + 1, and the number of values.
+    """Return the lowest value of a segment, the highest value + 1, and the number of values.
 
-    For a range with missing values, the bounds are those of the range.
+    For a range with missing values, the bounds are the bounds of the range.
 
     Raises
     ------
@@ -242,20 +243,20 @@ MAX_ROWS_AT_ONCE: Final = 1 << 27
 """Maximum rows whose numbers are decoded at once: they take a GiB."""
 
 _FEW: Final = 64
-"""Up to this many rows, numbers are looked up one by one, also those of neighbours."""
+"""Up to this many rows, numbers are looked up one by one, also numbers of neighbours."""
 
 _DENSE: Final = 4
 """Rows from the first to the last for each one requested, up to which all between are decoded."""
 
 
 class Part(Protocol):
-    """Numbers of neighbouring rows that are no plain range."""
+    """Numbers of neighbouring rows that do not form a plain range."""
 
     def at(self, positions: Int64s) -> UInt64s:
-        """Those at some positions within the part."""
+        """Return the numbers at some positions within the part."""
 
     def between(self, first: int, stop: int) -> UInt64s:
-        """Those from one position up to before another."""
+        """Return the numbers from one position up to before another."""
 
 
 class RowValues:
@@ -277,7 +278,7 @@ class RowValues:
 
     @classmethod
     def of_row_ids(cls, data: bytes, rows: int, *, where: object) -> Self:
-        """The row ids of a sequence.
+        """Return the row ids of a sequence.
 
         Raises
         ------
@@ -298,7 +299,7 @@ class RowValues:
 
     @classmethod
     def of_versions(cls, data: bytes, rows: int, *, where: object) -> Self:
-        """The versions of a sequence; errors as for :meth:`of_row_ids`."""
+        """Return the versions of a sequence; errors as for :meth:`of_row_ids`."""
         runs = _parse(table_pb2.RowDatasetVersionSequence, data, where).runs
         lengths = [segment_length(run.span, where) for run in runs]
         _check_rows(sum(lengths), rows, "row versions", where)
@@ -306,12 +307,12 @@ class RowValues:
 
     @classmethod
     def constant(cls, value: int, rows: int) -> Self:
-        """One number for all rows."""
+        """Return one number for all rows."""
         return cls([rows], np.array([value], np.uint64), 0, {})
 
     @classmethod
     def of_part(cls, part: Part, rows: int) -> Self:
-        """Numbers that are in one part, which decodes those that are asked for."""
+        """Return numbers that are in one part, which decodes the requested ones."""
         return cls([rows], np.zeros(1, np.uint64), 1, {0: part})
 
     @classmethod
@@ -320,7 +321,7 @@ class RowValues:
         return cls.of_part(SegmentValues(values), len(values))
 
     def at(self, rows: NDArray[np.integer]) -> UInt64s:
-        """The numbers of these physical rows, each below :attr:`rows`."""
+        """Return the numbers of these physical rows, each below :attr:`rows`."""
         offsets = rows.astype(np.int64, copy=False)
         if len(self._ends) == 1 and not self._other:
             first = self._base[0]
@@ -359,7 +360,7 @@ class RowValues:
         return values
 
     def all(self, where: object) -> UInt64s:
-        """The numbers of all rows.
+        """Return the numbers of all rows.
 
         Raises
         ------
@@ -370,7 +371,7 @@ class RowValues:
         return self.between(0, self.rows)
 
     def between(self, first: int, stop: int) -> UInt64s:
-        """The numbers of the physical rows from ``first`` up to before ``stop``."""
+        """Return the numbers of the physical rows from ``first`` up to before ``stop``."""
         if len(self._ends) == 1 and self._other:
             return self._other[0].between(first, stop)
         begin, last = np.searchsorted(self._ends, (first, stop - 1), side="right").tolist()
@@ -424,9 +425,9 @@ def count_row_ids(data: bytes, *, where: object) -> int:
 
 
 def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
-    """The sequence of the rows at these ascending offsets; each segment is filtered separately.
+    """Return the sequence of the rows at these ascending offsets.
 
-    Errors as for :func:`decode_row_ids`.
+    Each segment is filtered separately. Errors as for :func:`decode_row_ids`.
     """
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
     lengths = [segment_length(segment, where) for segment in segments]
@@ -465,7 +466,7 @@ def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
 
 
 def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:
-    """The sequence of these row ids, in the shortest encoding."""
+    """Return the sequence of these row ids, in the shortest encoding."""
     segment = _range(ids.start, ids.stop) if isinstance(ids, range) else _encode(ids)
     return table_pb2.RowIdSequence(segments=[segment]).SerializeToString()
 
@@ -476,7 +477,7 @@ def decode_versions(data: bytes, rows: int, *, where: object) -> UInt64s:
 
 
 def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
-    """The sequence of ``(rows, version)`` runs."""
+    """Return the sequence of ``(rows, version)`` runs."""
     return table_pb2.RowDatasetVersionSequence(
         runs=[
             table_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
@@ -486,7 +487,7 @@ def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
 
 
 def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
-    """The sequence of one version per row, run-length encoded."""
+    """Return the sequence of one version per row, run-length encoded."""
     return encode_versions(version_runs(versions))
 
 
@@ -525,7 +526,7 @@ def _range(start: int, stop: int) -> table_pb2.U64Segment:
 def _encode(ids: NDArray[np.uint64]) -> table_pb2.U64Segment:
     if not len(ids):
         return _range(0, 0)
-    if np.any(ids[1:] <= ids[:-1]) or int(ids[-1]) == 2**64 - 1:  # no range ends behind that
+    if np.any(ids[1:] <= ids[:-1]) or int(ids[-1]) == 2**64 - 1:  # a range ends one later
         return table_pb2.U64Segment(array=_encode_array(ids))
     start, end = int(ids[0]), int(ids[-1]) + 1
     size, count = end - start, len(ids)
@@ -567,8 +568,9 @@ def _encode_array(values: NDArray[np.uint64]) -> table_pb2.EncodedU64Array:
 
 
 # --- Bounds of the segments of the row id sequences of all fragments --------------------
+#
 # The bounds of sequences with a single range, as new fragments have, come from a single parse for
-# all: see :mod:`glaive.format.fragment`. Other sequences are decoded segment by segment, which
+# all: see :mod:`glaive.format.fragment`. Other sequences are decoded segment by segment. That
 # costs work per segment, not per row.
 #
 # Specification: "Row ids" in ``docs/format``.
@@ -585,7 +587,7 @@ An id has one candidate for each update of its row since the last compaction.
 """
 
 _AT_ONCE: Final = 1 << 21
-"""Candidate rows that are looked up at a time, or those of one segment: each takes 40 bytes."""
+"""Candidate rows, or rows of one segment, that are looked up at a time: each takes 40 bytes."""
 
 _NO_IDS: Final = np.empty(0, np.uint64)
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -605,7 +607,7 @@ class RowSegments:
     first
         Physical row of the first id.
     other
-        Segments that are no ranges, by position: their message or their values.
+        Other segments than ranges, by position: their message or their values.
     """
 
     start: UInt64s
@@ -629,9 +631,9 @@ class RowSegments:
         return which, fragment, row
 
     def find_parts(self, ids: UInt64s) -> Iterator[Found]:
-        """The same, those of some segments at a time.
+        """Find ids as :meth:`find` does, some segments at a time.
 
-        A few bytes can stand for a thousand segments that all have a million of the ids.
+        A few bytes can encode a thousand segments that all have a million of the ids.
         """
         low = np.searchsorted(ids, self.start)
         counts = np.maximum(np.searchsorted(ids, self.end) - low, 0)
@@ -734,7 +736,7 @@ def _segments(
     where: str,
     column: Callable[[int], UInt64s] | None,
 ) -> Iterator[tuple[int, int, int, Any]]:
-    """Bounds, first row and, if it is no range, the segment, of each non-empty segment."""
+    """Yield bounds, first row and, unless it is a range, the segment of each non-empty one."""
     sequence = columns.row_ids_at(position)
     if sequence is None and column is not None:
         ids = column(position)
@@ -776,7 +778,7 @@ def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
     end = np.fromiter(ends, np.uint64, len(ends))
     start = np.zeros(len(ends), np.uint64)
     start[missing:] = np.fromiter(starts, np.uint64, len(starts))
-    # A start of 0 is omitted; the row counts confirm that it is that of the first range.
+    # A start of 0 is omitted; the row counts confirm that it belongs to the first range.
     if np.any(end < start) or np.any((end - start) != rows[chosen].astype(np.uint64)):
         return _NONE
     return start, end, chosen, np.zeros(len(chosen), np.int64)

@@ -94,6 +94,7 @@ def unseal(raw: bytes) -> tuple[str, bytes]:
 
 
 # --- Limits of numbers and names in manifests -------------------------------------------
+#
 # Manifests, transactions and index sections are checked when they are read, so that later code can
 # rely on it: a row address has room for a fragment id and an offset, and a name leads to a file
 # below its folder.

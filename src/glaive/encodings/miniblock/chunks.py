@@ -33,6 +33,7 @@ from glaive.kernels.levels import LevelEncoding, unpack_level_bits, unpack_run_b
 from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
 # --- Levels of mini-block chunks without lists; and what all levels have in common ------
+#
 # Without lists every entry is a row and has a value, so levels are looked up by position. For
 # lists see ``glaive.encodings.miniblock.lists``.
 

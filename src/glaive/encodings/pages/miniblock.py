@@ -10,13 +10,13 @@ last   repetition index       when the column has lists
 ====== ====================== ===========================================================
 
 Reading finds the chunks in the chunk table, parses all their headers at once, and decodes all
-levels and all values with one codec call each. On a mapped file nothing is fetched; else the
-small buffers are read first and kept, then only the chunks that are needed. A page that is
-small or read as a whole takes one request.
+levels and all values with one codec call each. On a mapped file nothing is fetched. Else the
+reader fetches and keeps the small buffers, then fetches only the chunks that it needs. A page
+that is small or read as a whole takes one request.
 
-Memory: a chunk has as many levels as rows and values, and with lists in lists at most 255 more
-for each of its bytes. Values that take no bytes (all null, all equal) are limited by the rows
-of the file, and by 2 GiB for an array.
+Memory: a chunk has as many levels as rows and values. With lists in lists it has at most 255
+more for each of its bytes. Values that take no bytes (all null, all equal) are limited by the
+rows of the file, and by 2 GiB for an array.
 
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
 """
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 
 # --- Rows out of the chunks of mini-block pages: what one page and a run of pages have in common
 
-# --- What the small buffers of mini-block pages say, and readers of their levels and values
+# --- The contents of the small buffers of mini-block pages, and readers of levels and values
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Dictionaries(NamedTuple):
 
 @dataclass(slots=True)
 class Opened:
-    """What the small buffers say, and readers of levels and values; kept once read."""
+    """The contents of the small buffers, and readers of levels and values; kept once read."""
 
     table: ChunkTable
     items: Items | None
@@ -118,7 +118,7 @@ class Opened:
         dictionaries: Dictionaries | None,
         where: Where,
     ) -> Opened:
-        """Read and check the small buffers of pages; those of one kind lie back to back."""
+        """Read and check the small buffers of pages; buffers of one kind lie back to back."""
         table = ChunkTable.of_pages(words, layout.value_width, claims, index)
         items = None
         if layout.dictionary is not None and dictionaries is not None:
@@ -133,12 +133,12 @@ class Opened:
 
 
 class KeptOpened(Kept[Opened]):
-    """What the small buffers of a page say; the dictionary may be out of proportion to them."""
+    """The contents of a page's small buffers; the dictionary may be out of proportion to them."""
 
     __slots__ = ()
 
     def of(self, load: Callable[[list[pa.Buffer]], Opened], buffers: list[pa.Buffer]) -> Opened:
-        """What was kept, else what ``load`` makes of the small buffers."""
+        """Return what was kept, else what ``load`` makes of the small buffers."""
         found = self.get()
         if found is None:
             found = load(buffers)
@@ -148,20 +148,20 @@ class KeptOpened(Kept[Opened]):
 
 
 def without_chunks(buffers: Sequence[T]) -> list[T]:
-    """The small buffers among those of a page."""
+    """Return the small buffers among the buffers of a page."""
     return [buffers[0], *buffers[2:]]
 
 
 # --- Pages without lists, as the kernel that takes rows of several columns at once reads them
-# What it does not support is taken by :mod:`glaive.encodings.pages.miniblock`, column by column,
-# which also says what is wrong with a damaged page.
+# For pages that it does not support, :mod:`glaive.encodings.pages.miniblock` takes column by
+# column. That path also says what is wrong with a damaged page.
 
 _WORD_BITS: Final = (1, 8, 16, 32, 64)
 _PLAIN, _INLINE = 1, 3
 
 
 def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPages | None:
-    """The pages of a layout with their chunks in memory, opened; None for others.
+    """Return the pages of a layout with their chunks in memory, opened; None for others.
 
     Strings of dictionaries become strings.
     """
@@ -225,7 +225,7 @@ def _symbols(codec: ValueEncoding, pages: int) -> UInt8s | None:
 
 
 def _items(small: Opened) -> RowItems | None:
-    """The dictionaries of all pages, where their items are strings."""
+    """Return the dictionaries of all pages, where their items are strings."""
     items = small.items
     if items is None or not isinstance(items.block, Texts):
         return None
@@ -287,7 +287,7 @@ class MiniBlockReader(PageReader):
         return self._with_small(partial(self._read, start, stop), whole=stop - start == self.rows)
 
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
-        """The rows at these positions; one row of a mapped page costs a few microseconds."""
+        """Return the rows at these positions; one row of a mapped page costs a few microseconds."""
         if len(rows) == 1:
             row, at_hand = rows.item(0), self.page.at_hand
             if not 0 <= row < self.rows:
@@ -333,7 +333,7 @@ class MiniBlockReader(PageReader):
         return compact_chunks(layout, small, at_hand[1], (start, stop), deleted, self.page.where)
 
     def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
-        """The chunks that hold the rows."""
+        """Return the ranges of the chunks that hold the rows."""
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
@@ -395,7 +395,7 @@ class MiniBlockReader(PageReader):
         return Fetch(ranges, resume)
 
     def opened(self, at_hand: list[pa.Buffer]) -> Opened:
-        """What the small buffers of a mapped page say."""
+        """Return the contents of the small buffers of a mapped page."""
         return self.small or self._load(without_chunks(at_hand))
 
     def _load(self, buffers: list[pa.Buffer]) -> Opened:
@@ -535,7 +535,7 @@ class MiniBlockReader(PageReader):
         return Leaf(values, rows, selected.entries, layers, rep, definition, shape=selected.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
-        """One row of a page without lists, with as few Python steps as can be."""
+        """Return one row of a page without lists, with as few Python steps as can be."""
         layout, table = self.layout, small.table
         chunk = table.find_one(row)
         start, size = table.offsets.item(chunk), table.sizes.item(chunk)
@@ -558,23 +558,22 @@ class MiniBlockReader(PageReader):
 
 
 # --- Several mini-block pages read as one: a run of pages -------------------------------
-# Small pages cost far more to open than to decode. Where many have the same encoding, their small
-# buffers are read and checked with one pass for each kind, a row is found by a number that counts
-# through all pages, and all their chunks are handed to one codec call. Three kinds of pages are
-# read like this:
 #
-# - those of many small files, which lie in one buffer;
-# - those of a list column in a mapped file: writers begin a new page every 65,535 levels or so,
-#   hence a column of a million lists has a hundred pages;
-# - those of a column in several mapped files, out of which rows are taken.
+# Small pages cost far more to open than to decode. Where many have the same encoding, one pass for
+# each kind of small buffer reads and checks them. A row is found by a number that counts through
+# all pages, and one codec call decodes all their chunks. Three kinds of pages are read like this:
 #
-# A page that is damaged is named: the tables name it themselves, and when chunks cannot be read,
-# the pages are read one by one.
+# - pages of many small files, which lie in one buffer;
+# - pages of a list column in a mapped file: writers begin a new page every 65,535 levels or so;
+# - pages of a column in several mapped files, when rows are taken from them.
+#
+# Errors name the damaged page. The tables name it themselves. When chunks cannot be read, the
+# pages are read one by one.
 
 PIECE_VALUES = 2048 * 1024
-"""Values after which a reader of all rows should cut.
+"""Values in each piece that a reader of all rows should cut.
 
-Threads share the pieces, each of which costs 0.1 ms beside its values.
+Threads share the pieces, and each piece costs 0.1 ms in addition to its values.
 """
 
 MAX_PAGES = 1024
@@ -620,7 +619,7 @@ class PageRun(MiniBlockReader):
             raise
 
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
-        """The rows at these positions of all pages."""
+        """Return the rows at these positions of all pages."""
         try:
             return super().take(rows)
         except CorruptFileError:
@@ -635,7 +634,7 @@ class PageRun(MiniBlockReader):
                 page.read(0, page.rows)
 
     def opening_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
-        """All buffers of all pages but the chunks."""
+        """Return the ranges of all buffers of all pages except the chunks."""
         if self.small is not None:
             return NO_RANGES
         starts, sizes = np.delete((self._parts.starts, self._parts.sizes), 1, axis=2)
@@ -657,7 +656,7 @@ class PageRun(MiniBlockReader):
 
 
 def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
-    """The layout of all pages, with the FSST symbols of each where these may differ."""
+    """Return the layout of all pages, with the FSST symbols of each where these may differ."""
     layouts = [page.layout for page in parts.pages]
     layout, *others = layouts
     if layout.rep is not None or all(other is layout for other in others):
@@ -669,7 +668,7 @@ def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
 
 
 def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
-    """Neighbouring pages with lists of a mapped file, those of equal signatures as one.
+    """Join neighbouring pages with lists of a mapped file if their signatures are equal.
 
     Pages without lists stay apart: one is large enough, and its chunks stay in the cache.
     """
@@ -682,7 +681,7 @@ def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
 
 
 def join_files(pages: Sequence[PageReader]) -> list[PageReader]:
-    """Neighbouring pages of mapped files, those of equal signatures as one.
+    """Join neighbouring pages of mapped files if their signatures are equal.
 
     Over-reads of kernels end before the memory of a file does: see ``file/v2/reader.py``.
     """
@@ -706,7 +705,7 @@ def _joined(
 
 
 def _share_bytes(parts: PageParts[Any]) -> bool:
-    """Whether pages have bytes in common: where a chunk lies says which page it is of."""
+    """Return whether pages have bytes in common: a chunk's location then cannot tell its page."""
     starts, sizes = parts.starts[parts.sizes > 0], parts.sizes[parts.sizes > 0]
     order = np.argsort(starts)
     starts, sizes = starts[order], sizes[order]
@@ -714,7 +713,7 @@ def _share_bytes(parts: PageParts[Any]) -> bool:
 
 
 def _separate(pages: Sequence[PageReader]) -> list[PageReader]:
-    """The pages that runs among these were joined of, in their order."""
+    """Return the pages of these with each run split into its pages, in their order."""
     separated: list[PageReader] = []
     for page in pages:
         separated += page.pages if isinstance(page, PageRun) else [page]
@@ -779,7 +778,7 @@ class MiniBlockPage(MiniBlockReader):
         return Opened.of_pages(layout, claims, words, index, dictionary, page.where)
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
-        """All buffers but the chunks."""
+        """Return the ranges of all buffers except the chunks."""
         at_hand = self.page.at_hand
         if self.small is not None or at_hand is None:
             return NO_RANGES

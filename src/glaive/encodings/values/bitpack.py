@@ -168,6 +168,7 @@ class InlineBitpacking(ValueEncoding):
 
 
 # --- Out-of-line bit-packing: many words with one width, which the message specifies ----
+#
 # A block of ``n`` words of ``bits`` bits, packed to ``width`` bits:
 #
 # ============================== =================================================

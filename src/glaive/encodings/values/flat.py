@@ -210,6 +210,7 @@ def _chunk_values(bits: int, chunk_bytes: int) -> int:
 
 
 # --- Byte stream split: the lowest bytes of a chunk's values, then the next ones, … -----
+#
 # Saves nothing by itself; general compression gains more on streams of similar bytes, such as
 # the signs and exponents of floats. One buffer per chunk, in mini-blocks only.
 #

@@ -164,6 +164,7 @@ class PackedStruct(ValueEncoding):
 
 
 # --- Packed struct of variable width: the members of a row back to back -----------------
+#
 # ========= ===================================================================== member    bytes
 # in a row ========= ===================================================================== fixed
 # its value variable  its length, 32 or 64 bits; then its bytes =========

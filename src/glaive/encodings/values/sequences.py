@@ -84,6 +84,7 @@ def read_numbers(
 
 
 # --- Constant: all values of a block are equal; the value is stored in the message ------
+#
 # The blocks themselves are empty.
 #
 # Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
@@ -142,12 +143,14 @@ class Constant(ValueEncoding):
 
 
 # --- Delta: a first number, and the distance from each number to the next ---------------
+#
 # A block of ``n`` numbers has ``n - 1`` deltas, in an encoding of their own; the first number
 # is in the message and is the same for all blocks. Sums wrap around.
 #
 # Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
 
 # --- Range: numbers at equal distances --------------------------------------------------
+#
 # Value ``i`` of every block is ``start + step * i``. The blocks themselves are empty.
 #
 # Specification: "Range" in ``docs/format/encodings.md``; message ``Range``.
@@ -306,6 +309,7 @@ class Delta(ValueEncoding):
 
 
 # --- Dictionary in block context: every value is an index into a few items --------------
+#
 # A block is ``u64`` bytes of the indices, ``u64`` bytes of the items, the indices (32 bits
 # before their own encoding), the items. A part without payload is empty; when neither has one,
 # so is the block. Mini-block pages do not use this message: their layout contains the

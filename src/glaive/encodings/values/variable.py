@@ -42,6 +42,7 @@ from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_varia
 from glaive.types import MAX_OFFSET, Int64s, Where, as_buffer
 
 # --- Variable with encoded offsets, in mini-block chunks; from 2.3 on -------------------
+#
 # The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the bytes.
 # Under an encoding without payload there is none: values of equal length need no offsets.
 #

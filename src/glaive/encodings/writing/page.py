@@ -1,8 +1,8 @@
 """Choose the layout and the encoding of a page, and encode it.
 
-In this order: is there any value, are all equal, does a dictionary save bytes, is the widest
-value small enough for mini-blocks; then the encoding with the fewest estimated bytes wins, and
-among equals the one that is cheaper to decode.
+The questions, in this order: is there any value, are all equal, does a dictionary save bytes, is
+the widest value small enough for mini-blocks? Then the encoding with the fewest estimated bytes
+wins. Among equals the encoding that is cheaper to decode wins.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
@@ -65,7 +65,8 @@ from glaive.kernels.strings import CHUNK_BYTES, as_offsets
 from glaive.types import UInt16s, as_array
 
 # --- Choose the encoding of values of a fixed width in a mini-block page ----------------
-# The smallest by estimate wins, and among equals the one that is cheaper to decode. Where
+#
+# The smallest by estimate wins; among equals the encoding that is cheaper to decode wins. Where
 # general compression is requested, the candidates are tried on a sample of the values.
 #
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
@@ -133,7 +134,7 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
 def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
     """Zstandard for values that no other encoding takes, if it saves enough; else plain ones.
 
-    Decimals are 16 bytes of which few differ. Identifiers of this width do not compress.
+    Decimals have 16 bytes, and few of these differ. Identifiers of this width do not compress.
     """
     tried = _sample(stats.block)
     general = General("zstd", Flat(plain.bits, COMPRESSED_CHUNK_BYTES))
@@ -154,7 +155,7 @@ def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> 
 
 
 def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:
-    """The encoding with the fewest bytes among ``plain`` and the candidates; ties: the first."""
+    """Return the encoding of fewest bytes among ``plain`` and the candidates; ties: the first."""
     block = stats.block
     tried = _sample(block)
     chunks = plain.encode_mini(tried)
@@ -173,7 +174,7 @@ def _bytes(stats: FixedStats, chunks: EncodedChunks) -> int:
 
 
 def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEncoding]:
-    """The encoding with the fewest estimated bytes, before general compression.
+    """Return the encoding with the fewest estimated bytes, before general compression.
 
     Flat is preferred unless another encoding saves enough.
     """
@@ -221,6 +222,7 @@ def with_packed_runs(block: FixedWidth, encoding: ValueEncoding) -> ValueEncodin
 
 
 # --- Choose the encoding of strings and binary, in mini-blocks and in full-zip pages ----
+#
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 GENERAL_MIN_VALUE = 32_768
@@ -230,11 +232,12 @@ ZSTD_MAX_SHARE = 0.9
 """Without options zstd is used only if it leaves less than this share of the bytes."""
 
 _BALANCED_CHUNK_BYTES = 8_192
-"""Bytes of chunks that are compressed with the option ``balanced``: half as many as of the usual
-size take a third less time, and a value in them hardly more."""
+"""Bytes of chunks that are compressed with the option ``balanced``. Half as many as of the usual
+size take a third less time, and a value in them hardly more.
+"""
 
 _MAX_BALANCED_SHARE = 0.9
-"""What zstd may leave of encoded chunks at most, with the option ``balanced``."""
+"""Most bytes that zstd may leave of encoded chunks, as a share, with the option ``balanced``."""
 
 _TRIED_BYTES = 262_144
 """Bytes of values that compression is tried on."""
@@ -303,7 +306,7 @@ def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None
 
 
 def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: float = 1.0) -> bool:
-    """Whether compression leaves less than a share of chunks from the middle of the values."""
+    """Return whether compression leaves less than a share of chunks in the middle of the values."""
     size = stats.plain_bytes
     if size < GENERAL_MIN_BUFFER:
         return False
@@ -319,7 +322,7 @@ def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: fl
 
 
 def _zstd_share(block: Variable) -> float:
-    """The share of bytes that zstd leaves of a few values; images and audio are compressed."""
+    """Return the share that zstd leaves of a few values; images and audio are compressed already."""
     offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
     # Evenly spaced by bytes: many values may be nulls without any.
     first, last = int(offsets[0]), int(offsets[-1])
@@ -337,6 +340,7 @@ def _zstd_share(block: Variable) -> float:
 
 
 # --- Choose whether values become a dictionary with indices, and how the two are stored -
+#
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 SURE_SHARE = 0.2
@@ -396,7 +400,7 @@ def choose_dictionary(
 def _chosen(
     block: Dictionary, scheme: Scheme | None, wanted: EncodingOptions
 ) -> tuple[int, DictionaryChoice]:
-    """The choice with its estimated bytes."""
+    """Return the choice with its estimated bytes."""
     stats = FixedStats(block.indices)
     item_bytes, items = _item_encoding(block.items, scheme, wanted)
     size = item_bytes + estimate(stats, wanted)[0]
@@ -519,8 +523,9 @@ def _member(block: Struct, at: int, kind: pa.DataType, wanted: EncodingOptions) 
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
-"""Bytes; wider values go to full-zip pages even when mini-blocks are requested: eight of them
-may have to fit into a chunk, which has 32 KiB before 2.2."""
+"""Bytes; wider values go to full-zip pages even when mini-blocks are requested. Eight of them may
+have to fit into a chunk, which has 32 KiB before 2.2.
+"""
 
 _SCALAR_SAMPLE = 64
 """Values compared with the first one before the whole page is."""
@@ -598,28 +603,28 @@ def encode_page(
 
 
 def _lacks_items(block: FixedList) -> bool:
-    """Whether all items of the lists are null: validity tells all of them."""
+    """Return whether all items of the lists are null: validity then tells all of them."""
     if block.validity is None or not isinstance(block.items, FixedWidth):
         return False
     return not as_array(block.validity).any()
 
 
 def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bool:
-    """Whether values go to mini-blocks: small ones do, unless options say otherwise."""
+    """Return whether values go to mini-blocks: small ones do, unless options say otherwise."""
     if wanted.structural_encoding == "miniblock":
         return widest <= (LARGE_CHUNK_VALUE if options.large_chunks else SMALL_CHUNK_VALUE)
     return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
 
 
 def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
-    """Whether all visible values, if any, are null."""
+    """Return whether all visible values, if any, are null."""
     if len(array) == 0 or array.null_count == len(array):
         return True
     return levels.definition is not None and bool(levels.definition.all())
 
 
 def single_value(array: pa.Array) -> Block | None:
-    """The value that all non-null values equal, bit for bit; None if they differ."""
+    """Return the value that all non-null values equal, bit for bit; None if they differ."""
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
         return None
@@ -639,7 +644,7 @@ def single_value(array: pa.Array) -> Block | None:
 
 
 def _as_bits(array: pa.Array) -> pa.Array:
-    """What Arrow compares bit for bit: floats as unsigned integers, decimals without a point.
+    """Return values that Arrow compares bit for bit: unsigned integers for floats and decimals.
 
     So NaN equals itself, and -0.0 is not 0.0.
     """
@@ -684,10 +689,10 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
-    """Whether values are stored as in memory: a full-zip page without levels.
+    """Return whether values are stored as in memory: a full-zip page without levels.
 
-    It has no chunk headers between the values, so a scan is a view of the file and one value
-    is one read at a known position.
+    It has no chunk headers between the values. So a scan is a view of the file, and a value takes
+    one read at a known position.
     """
     if levels.rep is not None or levels.definition is not None:
         return False
@@ -743,7 +748,7 @@ def _mini_encoding(
     wanted: EncodingOptions,
     options: PageOptions,
 ) -> tuple[ValueEncoding, FramedChunks | None]:
-    """The encoding of values in chunks, and the chunks if they were made to choose it."""
+    """Return the encoding of values in chunks, and the chunks if they were made to choose it."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block), None
     if isinstance(block, FixedWidth):
@@ -760,7 +765,7 @@ def _mini_encoding(
 def _zip_encoding(
     block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """The encoding of values in full-zip pages."""
+    """Return the encoding of values in full-zip pages."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):
@@ -771,6 +776,7 @@ def _zip_encoding(
 
 
 # --- The number of pages of an array, where each page would repeat a dictionary ---------
+#
 # Pages of about 8 MiB are encoded in parallel and read independently. A column of few distinct,
 # long values is little more than its dictionary, which every page repeats: such arrays get fewer
 # pages.
@@ -805,7 +811,7 @@ def page_count(array: pa.Array, wanted: int) -> int:
 
 
 def _leaves(array: Any) -> Iterator[Any]:
-    """Arrays of values, which may include those of null lists and structs."""
+    """Yield arrays of values, which may include values of null lists and structs."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from _leaves(array.storage)

@@ -46,6 +46,7 @@ from glaive.kernels.levels import resolve_lists
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_array, as_buffer
 
 # --- Choose how a sequence of unsigned numbers is stored, and encode it as one block ----
+#
 # The smallest encoding wins, and among equals the one that is cheaper to read. Sequences that the
 # message describes alone come first: repeated numbers, numbers at equal distances, and deltas,
 # dictionaries and runs of such numbers.
@@ -264,6 +265,7 @@ def size_of(buffer: Any) -> int:
 
 
 # --- Write sparse structure: the layers of a column into positions and counts -----------
+#
 # Specification: "Sparse structure" and "Number sequences" in ``docs/format/planes.md``.
 
 _NONE = np.empty(0, np.uint64)

@@ -24,6 +24,7 @@ from glaive.kernels.strings import Strings, as_offsets, value_lengths
 from glaive.types import Int64s, as_array
 
 # --- One FSST symbol table for the pages of a column, where it fits later pages as well -
+#
 # Training takes about as long as encoding a megabyte. The first page of a column trains; each page
 # after it encodes a sample of its own values with that table, and trains only if the table
 # compresses worse there than on the first page. The first page is determined before pages are

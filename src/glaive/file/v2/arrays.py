@@ -80,6 +80,7 @@ from glaive.kernels.offsets import NullableOffsets, Spans
 from glaive.types import MAX_OFFSET, Flags, Int64s, Where, as_buffer, items_of
 
 # --- Choose the array encodings of a page of format 2.0 ---------------------------------
+#
 # ===================== ====================================================================
 # type                  encoding
 # ===================== ====================================================================
@@ -525,6 +526,7 @@ def _join_ends(parts: list[NullableOffsets], where: Where) -> NullableOffsets:
 
 
 # --- Blobs of format 2.0: values outside of pages ---------------------------------------
+#
 # The pages of a blob column are packed structs of two ``u64``: position in the file and size. A
 # null has position 1, an empty value position 0, both size 0.
 #
@@ -604,6 +606,7 @@ def _describe(valid: Flags | None, positions: Int64s, sizes: Int64s) -> EncodedP
 
 
 # --- Read a 2.0 file: the container of all 2.x versions, pages of array encodings -------
+#
 # Specification: ``docs/format/arrays.md``.
 
 _ARRAY_ENCODING = "lance.encodings.ArrayEncoding"

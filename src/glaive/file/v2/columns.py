@@ -27,6 +27,7 @@ from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where, as_buffer, items_of
 
 # --- The physical columns of a field, depth first, from format 2.1 on -------------------
+#
 # Only leaves own columns: structs and lists are stored in the levels of the leaves below them. A
 # leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or a
 # struct without fields.
@@ -89,7 +90,7 @@ def number_columns(fields: Sequence[Field]) -> dict[int, int]:
 def column_tree(
     field: Field, column_of: Mapping[int, int], stored: Callable[[int], Field] | None = None
 ) -> Node:
-    """The node of a top-level field.
+    """Return the node of a top-level field.
 
     ``stored`` returns a field of the file's schema by id: a reader that wants some members of a
     packed struct must know all of them.
@@ -162,10 +163,10 @@ def _node(
 
 
 def _as_entries(node: Node, kind: Any) -> Node:
-    """The entries of a map with the names that Arrow has for their parts, and keys never null.
+    """Return the entries of a map with Arrow's names for their parts, and keys never null.
 
-    With those of the fields they are not what the map's type says: Arrow ends the process where it
-    meets such a value.
+    With the names of the fields they would not match the map's type, and Arrow ends the process
+    when it meets such a value.
     """
     return dataclasses.replace(node, type=pa.struct([kind.key_field, kind.item_field]))
 
@@ -203,8 +204,9 @@ def _size(field: Field, arrow: Any) -> int:
 
 
 # --- The physical columns of a field in format 2.0 --------------------------------------
-# Every struct and every list owns a column, before those of its children. A fixed-size list and a
-# packed struct own a single column, which includes their children.
+#
+# Every struct and every list owns a column, before the columns of its children. A fixed-size list
+# and a packed struct own a single column, which includes their children.
 #
 # Specification: "Columns of format 2.0" in ``docs/format/arrays.md``.
 
@@ -236,12 +238,12 @@ def number_array_columns(
 
 
 def array_tree(field: Field, column_of: Mapping[int, int]) -> Node:
-    """The node of a top-level field; columns the file does not have are None.
+    """Return the node of a top-level field; columns the file does not have are None.
 
     Raises
     ------
     UnsupportedFeatureError
-        Format 2.0 has no such type.
+        Format 2.0 lacks this type.
     """
     kind = _kind_of_array(field)
     column = column_of.get(field.id)
@@ -285,7 +287,7 @@ class GroupedPage(PageReader):
 
     @property
     def entries(self) -> int:
-        """Those of the page."""
+        """Number of entries of the page."""
         return self.page.entries
 
     @property
@@ -294,11 +296,11 @@ class GroupedPage(PageReader):
         return self.page.nbytes
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """All entries of the rows."""
+        """Return all entries of the rows."""
         return self.page.read(start * self.size, stop * self.size)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """All entries of the rows, row by row.
+        """Return all entries of the rows, row by row.
 
         Raises
         ------
@@ -359,7 +361,7 @@ class Column:
             start, at = end, at + 1
 
     def take(self, rows: Int64s) -> Iterator[tuple[int, Fetch[Leaf] | Leaf]]:
-        """The rows at these ascending positions, page by page, with the number of each."""
+        """Yield the rows at these ascending positions, page by page, with the number of each."""
         pages = np.searchsorted(self.starts, rows, side="right") - 1
         edges = np.flatnonzero(pages[1:] != pages[:-1]) + 1
         numbers = pages[np.append(0, edges)].tolist()
@@ -367,14 +369,14 @@ class Column:
             yield len(part), self.pages[at].take(part - self.starts[at])
 
     def with_values(self, end: int) -> Column:
-        """The same column with blobs as values, which are stored before ``end``."""
+        """Return the same column with blobs as values, which are stored before ``end``."""
         pages = [page.with_values(end) for page in self.pages]
         if all(map(is_, pages, self.pages)):
             return self
         return Column(pages, self.where)
 
     def with_inline_descriptors(self) -> Column:
-        """The same column with descriptors of ``lance.blob.v2`` where a page has older ones."""
+        """Return the same column with ``lance.blob.v2`` descriptors where a page has older ones."""
         if not any(isinstance(page, BlobPage) for page in self.pages):
             return self
         pages = [
@@ -384,7 +386,7 @@ class Column:
         return Column(pages, self.where)
 
     def grouped(self, size: int) -> Column:
-        """The same column for rows of ``size`` entries each.
+        """Return the same column for rows of ``size`` entries each.
 
         Raises
         ------
@@ -446,7 +448,7 @@ class Resolved(NamedTuple):
 
 
 def join_pages(leaf: Node, pages: Sequence[Resolved], where: Where) -> Resolved:
-    """A leaf of one page after the other as if it were in one."""
+    """Return a leaf of one page after the other as if it were in one page."""
     if len(pages) == 1:
         return pages[0]
     layers: list[ResolvedLayer | None] = []
@@ -468,8 +470,8 @@ def check_page_ends(
 ) -> None:
     """Compare where each page ends with the shape that other leaves define.
 
-    The items of all pages may be as many as those of other leaves, although one page has too few
-    of them and another too many: all rows between would have items of others.
+    One page may have too few items and another too many, while all pages together have as many
+    as the other leaves. All rows between would then have items of other rows.
 
     Parameters
     ----------
@@ -526,7 +528,7 @@ def _check_below(
 
 
 def _ends_of_items(node: Node, layer: ResolvedLayer, ends: Int64s) -> Int64s:
-    """The slots of the next inner layer before these slots of a layer."""
+    """Return the slots of the next inner layer before these slots of a layer."""
     if layer.offsets is not None:
         kind = np.dtype(np.int64 if pa.types.is_large_list(node.type) else np.int32)
         items: Int64s = items_of(layer.offsets, kind, layer.slots + 1)[ends].astype(np.int64)
@@ -543,7 +545,7 @@ def _ends_mismatch(expected: int, found: int, where: Where) -> CorruptFileError:
 def _join_layers(
     parts: Sequence[ResolvedLayer], inner: Sequence[ResolvedLayer], *, wide: bool, where: Where
 ) -> ResolvedLayer:
-    """The same layer of several pages; lists count the slots of the next inner layer."""
+    """Return the same layer of several pages; lists count the slots of the next inner layer."""
     counts = [part.slots for part in parts]
     validity = offsets = None
     if any(part.validity is not None for part in parts):
@@ -575,9 +577,10 @@ def _join_offsets(
 
 
 # --- Unshredding: leaves with levels become nested Arrow arrays -------------------------
+#
 # Unshredding resolves the layers of each leaf from the inside out, then builds the arrays from the
-# outside in; structs and lists above several leaves take their shape from one of them, with which
-# the other leaves must agree.
+# outside in. Structs and lists above several leaves take their shape from one leaf, and the other
+# leaves must agree with it.
 #
 # Specification: "Levels" in ``docs/format/levels.md``.
 
@@ -609,7 +612,7 @@ def _leaf_array(
 
 
 def _select_members(block: Block, members: Members, where: Where) -> Block:
-    """The wanted members of a packed struct, and of nested structs."""
+    """Return the wanted members of a packed struct, and of nested structs."""
     if not isinstance(block, Struct):
         return block
     most = max((at for at, _ in members), default=0)
@@ -643,7 +646,7 @@ class Shapes(NamedTuple):
 
     @classmethod
     def of(cls, node: Node, present: Sequence[bool]) -> Shapes:
-        """Those of a field, of which the file has some of the leaves."""
+        """Return the shapes of a field whose leaves the file has in part."""
         return cls(list(node.leaves()), _claims(node, present, 0))
 
 
@@ -685,7 +688,7 @@ def resolve_page(shapes: Shapes, at: int, leaf: Leaf, rows: int, where: Where) -
 def unshred_pages(
     node: Node, leaves: Sequence[Sequence[Resolved] | None], rows: int, where: Where
 ) -> pa.Array:
-    """``unshred`` of leaves of which each is in pages of its own, resolved one by one.
+    """Run ``unshred`` on leaves that each have pages of their own, resolved one by one.
 
     This takes one step per page, however many leaves are in pages that end at other rows.
     """
@@ -711,9 +714,9 @@ def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.A
 
 
 def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
-    """The number of layers of each leaf below a node, from the inside, that define a shape.
+    """Return how many layers of each leaf below a node, from the inside, define a shape.
 
-    A struct or list takes its shape from the first leaf below it that the file has; the same
+    A struct or list takes its shape from the first leaf below it that the file has. The same
     layer of other leaves need not be resolved. Empty structs come last: their columns do not
     store nulls.
     """
@@ -749,7 +752,7 @@ def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Res
 
 
 def _values(node: Node, leaf: Leaf, layer: ResolvedLayer, where: Where) -> pa.Array:
-    """The array of a leaf whose innermost layer is resolved."""
+    """Return the array of a leaf whose innermost layer is resolved."""
     if leaf.values is None:
         return all_null(node.type, layer.slots)
     if leaf.values.count != layer.slots:
@@ -758,7 +761,7 @@ def _values(node: Node, leaf: Leaf, layer: ResolvedLayer, where: Where) -> pa.Ar
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int, rows: int) -> Resolved:
-    """An empty struct without nulls around it."""
+    """Return an empty struct without nulls around it."""
     done: list[ResolvedLayer] = []
     count = leaf.entries
     for size in node.sizes[:claim]:
@@ -833,7 +836,7 @@ def _from_levels(
 def _divide(
     node: Node, at: int, entries: int, definition: UInt16s | None, where: Where
 ) -> tuple[int, UInt16s | None]:
-    """One entry per fixed-size list: all entries of a list have the levels of the list."""
+    """Return one entry per fixed-size list: all entries of a list have the levels of the list."""
     if any(node.layers[at + 1 :]):
         raise UnsupportedFeatureError(
             f"column {node.name!r} has lists of fixed-size lists of structs (in {where}): "

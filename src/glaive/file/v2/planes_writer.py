@@ -23,6 +23,7 @@ from glaive.file.v2.writer import Columns, FileV2Writer, Symbols, list_items, re
 from glaive.types import Flags
 
 # --- Shredding into leaves with the slots of every layer: sparse structure, no levels ---
+#
 # Lists have a slot in the next layer for each item, fixed-size lists of structs as many as their
 # dimension, null or not; structs have one per slot. What is below a null struct or fixed-size list
 # is null, and null lists have no items.

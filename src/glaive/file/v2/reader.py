@@ -74,15 +74,17 @@ if TYPE_CHECKING:
 
 
 # --- Columns of a file bound to fields: read and take whole fields ----------------------
-# Every field is divided into *segments*, ranges of rows in which each of its leaves has a single
-# page. A flat field has one segment per page. A field of many leaves whose pages end at different
-# rows has far more segments than pages: its leaves are read page by page, and their pages joined.
+#
+# Every field is divided into *segments*: ranges of rows in which each leaf has a single page.
+# A flat field has one segment per page. A field of many leaves may have far more segments than
+# pages, because the pages of its leaves end at different rows. glaive reads such leaves page by
+# page and joins the pages.
 
 OFFSET_BYTES = 8
 """Bytes of an offset at most."""
 
 _APART: Final = 4
-"""Reads of segments for each page, from which on ranges of several segments are preferred."""
+"""With so many segments to read per page, reads prefer ranges of several segments."""
 
 _FEW_LEAVES: Final = 2
 """Leaves whose pages make no more at a time than may be made: each has half as its limit."""
@@ -116,7 +118,7 @@ class FieldColumns(BoundField):
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
         # Where pages of many leaves end at different rows, segments of each leaf are far more
-        # than pages: ranges are then read about a page's rows at once, and their pages joined.
+        # than pages. Reads then take about a page's rows at once and join the pages.
         pages, segments = sum(len(column.starts) for column in present), len(cuts) * len(present)
         if segments > _APART * pages:
             preferred = {0, rows, *cuts[:: segments // pages]}
@@ -188,14 +190,14 @@ class FieldColumns(BoundField):
         return join(steps, finish)
 
     def _proportion(self, rows: int) -> Proportion:
-        """A check of what all leaves have of so many rows."""
+        """Return a check of what all leaves have of so many rows."""
         present = sum(column is not None for column in self.leaf_columns)
         return Proportion(rows * present, self.reader.size, self._where)
 
     def _making(
         self, rows: int
     ) -> tuple[Callable[[Any], Any], Callable[[Sequence[Leaf | None]], pa.Array]]:
-        """How leaves of so many rows are counted, and made an array of."""
+        """Return how to count leaves of so many rows, and how to make an array of them."""
         if not self._counts_leaves or rows <= 1:
             return _as_it_is, partial(self._finish, rows)
         proportion = self._proportion(rows)
@@ -217,7 +219,7 @@ class FieldColumns(BoundField):
     def _by_page(
         self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
     ) -> Fetch[pa.Array] | pa.Array:
-        """Each leaf page by page: its pages are not divided where those of others end."""
+        """Read each leaf page by page, without cuts where pages of other leaves end."""
         proportion = self._proportion(rows)
         steps: list[Any] = []
         for at, column in enumerate(self.leaf_columns):
@@ -243,11 +245,11 @@ class FieldColumns(BoundField):
 
     @property
     def segments(self) -> Sequence[int]:
-        """First row of each range of rows in which every leaf has a single page; and all rows."""
+        """First row of each range with a single page of every leaf; then the number of rows."""
         return self._cuts
 
     def finish(self, rows: int, leaves: list[Leaf]) -> pa.Array:
-        """The array of so many rows out of those of all leaves, depth first."""
+        """Return the array of so many rows from all leaves, depth first."""
         return self._finish_flat(leaves[0]) if self._flat else self._finish(rows, leaves)
 
     def _finish_flat(self, leaf: Leaf) -> pa.Array:
@@ -281,7 +283,7 @@ class FieldColumns(BoundField):
         return rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, np.int64), *rows])
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
-        """One bit per row that passes; see ``BoundColumn``."""
+        """Return one bit per row that passes; see ``BoundColumn``."""
         from glaive.encodings.predicate import page_predicate
 
         parts = self._matches(page_predicate(condition, self.field.type), start, stop)
@@ -293,7 +295,7 @@ class FieldColumns(BoundField):
     def _matches(
         self, predicate: PagePredicate, start: int, stop: int
     ) -> list[tuple[RowBits, int, int]] | None:
-        """The rows that pass, page by page, with the first row and the number of rows of each."""
+        """Return the rows that pass by page, with the page's first row and number of rows."""
         from glaive.encodings.predicate import mask_matches
 
         self._check_range(start, stop)
@@ -383,12 +385,12 @@ def _as_it_is(step: Any) -> Any:
 
 
 def _has_any_size(leaf: Node) -> bool:
-    """Whether a row may have any number of bytes in this leaf."""
+    """Return whether a row may have any number of bytes in this leaf."""
     return bool(leaf.layers) or not has_known_width(leaf.type)
 
 
 def _text_bytes(leaf: Leaf) -> int:
-    """Bytes of texts that were made; those of a dictionary, and of one text, are made later."""
+    """Return the bytes of strings in memory; dictionaries and a repeated string come later."""
     block = leaf.values
     if not isinstance(block, Variable) or not block.count:
         return 0
@@ -402,22 +404,22 @@ def _restore(order: Int64s | None, array: Any) -> Any:
 
 
 # --- The same column of several mapped files as one column, whose rows are theirs in order
-# A take of a few rows out of each of many files costs Python for every file and column. Here
-# neighbouring pages of equal signatures are one run, so that it costs Python for every column.
+# A take of a few rows from each of many files costs Python steps for every file and column.
+# Here neighbouring pages of equal signatures are one run, so only columns cost Python steps.
 
 _OVER_READ: Final = 512
 """Bytes that a kernel may load beyond what it uses, within the memory that it is given."""
 
 
 def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
-    """One column out of the same field of several files.
+    """Return one column that joins the same field of several files.
 
     Returns
     -------
     FieldColumns or None
-        None where they cannot be read as one: a file is not mapped, has not all of the physical
-        columns, or has pages of kinds that need more than their own buffers; or where the
-        dictionary of each file is part of the result.
+        None where the files cannot be read as one column. This is so if a file is not mapped,
+        lacks a physical column, or has pages that need more than their own buffers.
+        It is also so if the dictionary of each file is part of the result.
     """
     fields = [column for column in columns if isinstance(column, FieldColumns)]
     if len(fields) != len(columns) or any(_shape(field) != _shape(fields[0]) for field in fields):
@@ -445,7 +447,7 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
 
 
 def _shape(field: FieldColumns) -> Hashable:
-    """What fields of several files must have in common: types, and where packed members lie."""
+    """Return what fields of several files must share: types, and locations of packed members."""
 
     def members(node: Node) -> Hashable:
         return node.members, tuple(map(members, node.children))
@@ -454,18 +456,20 @@ def _shape(field: FieldColumns) -> Hashable:
 
 
 def _is_whole(page: PageReader, file_size: int) -> bool:
-    """Whether all that a page needs is mapped, and memory goes on behind it.
+    """Return whether all that a page needs is mapped, and memory continues after it.
 
-    A run spans several mappings, so that a load beyond the last bytes of one could hit nothing.
+    A run spans several mappings, so a load past the last bytes of one could hit unmapped memory.
     """
     last = page.mapped_end
     return last is not None and last + _OVER_READ <= readable_size(file_size)
 
 
 # --- Few rows of several columns of mapped files, taken with one call of a kernel -------
-# A column of few rows costs Python and Arrow more than its values do. Columns without lists, whose
-# rows lie in one page each, or in pages that are read as one, are taken together; the others one
-# by one, and all of them where the kernel finds damage: that way says what is wrong.
+#
+# A column of few rows costs Python and Arrow more than its values do. This takes columns
+# without lists together if the rows lie in one page each, or in pages that are read as one.
+# It takes other columns one by one. Where the kernel finds damage it takes all columns one by
+# one, because that path says what is wrong.
 
 _MOST_ROWS: Final = 1024
 _MOST_SHARED: Final = 1 << 20
@@ -473,7 +477,7 @@ _MOST_SHARED: Final = 1 << 20
 would keep much."""
 
 _DENSE: Final = 8
-"""Rows of a chunk from which on it is decoded quicker as a whole, unless its values are texts."""
+"""With so many rows of a chunk, decoding all of it is quicker, unless it holds strings."""
 
 _MOST_PLANS: Final = 256
 """Combinations of pages that are kept; beyond, all are let go."""
@@ -482,8 +486,8 @@ _MOST_PLANS: Final = 256
 class _Part(NamedTuple):
     """A leaf that is taken together with others.
 
-    ``type`` is that of a column without lists and structs whose rows are taken as arrays of it
-    have them; None: they have to become a leaf first.
+    ``type`` is the type of a column without lists and structs whose rows become arrays
+    directly. None: the rows have to become a leaf first.
     """
 
     pages: RowPages
@@ -491,7 +495,7 @@ class _Part(NamedTuple):
     type: pa.DataType | None
 
     def array(self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool) -> pa.Array:
-        """Its rows as an array of ``type``; arguments are those of :meth:`leaf`."""
+        """Return its rows as an array of ``type``; :meth:`leaf` describes the arguments."""
         values, size, offsets, validity, nulls, _ = numbers
         data, bits = _part(memory, values, size, own=shared), self.pages.text_bits
         valid = None
@@ -505,7 +509,7 @@ class _Part(NamedTuple):
     def leaf(
         self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool = False
     ) -> Leaf:
-        """Its rows, of which ``numbers`` say where they are in the memory.
+        """Return its rows; ``numbers`` locate them in the memory.
 
         Where too much memory is ``shared``, they get their own.
         """
@@ -546,7 +550,7 @@ class _Plan(NamedTuple):
     alone: Sequence[Callable[[Int64s], pa.Array]]
 
     def is_quick(self, count: int) -> bool:
-        """Whether so many rows are taken quicker here than column by column."""
+        """Return whether taking so many rows here is quicker than column by column."""
         return count <= _MOST_ROWS or all(
             part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
             for own in self.parts
@@ -577,7 +581,7 @@ class ColumnTakes:
         self._parts: dict[tuple[int, int], list[_Part]] = {}
 
     def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, in this order, one array per column."""
+        """Return the rows at these positions, in this order, one array per column."""
         columns, count = self._columns, len(rows)
         if count > _MOST_ROWS and len(columns) > 1:
             return [take(rows) for take in self.each]
@@ -612,7 +616,7 @@ class ColumnTakes:
         return self._each
 
     def _pages(self, rows: Int64s) -> tuple[int, ...]:
-        """The page of each column with several that holds all rows, -1 where none does."""
+        """Return for each column of several pages the page that holds all rows, or -1."""
         low = high = rows.item(0)
         if len(rows) > 1:
             low, high = int(rows.min()), int(rows.max())
@@ -624,7 +628,7 @@ class ColumnTakes:
         return tuple(pages)
 
     def _plan(self, pages: tuple[int, ...]) -> _Plan:
-        """The plan for rows in these pages of the columns that have several."""
+        """Return the plan for rows in these pages of the columns that have several."""
         remaining = iter(pages)
         parts, alone = [], []
         for number, column in enumerate(self._columns):
@@ -652,7 +656,7 @@ def _take_alone(takes: ColumnTakes, rows: Int64s) -> pa.Array:
 
 
 def _parts(column: FieldColumns, segment: int) -> list[_Part]:
-    """The leaves of a column; none where they cannot be taken together."""
+    """Return the leaves of a column; empty where they cannot be taken together."""
     if segment < 0 or len(column.segments) < 2:
         return []
     found = []
@@ -672,7 +676,7 @@ def _parts(column: FieldColumns, segment: int) -> list[_Part]:
 
 
 def _plain_type(node: Node, pages: RowPages, layers: Sequence[Layer]) -> pa.DataType | None:
-    """The type of a leaf whose rows are taken as arrays of it have them; None of others."""
+    """Return the type of a leaf whose rows become arrays directly; None for other leaves."""
     is_flat = len(layers) == len(node.layers) == 1 and not layers[0].is_list
     if not is_flat or node.layers[0] or node.members is not None:
         return None
@@ -690,7 +694,7 @@ class PagedColumns(FileColumns):
         self._takes = ColumnTakes(columns) if reader.mapped else None
 
     def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, one array per field."""
+        """Return the rows at these positions, one array per field."""
         return super().take(rows) if self._takes is None else self._takes.take(rows)
 
 
@@ -803,7 +807,7 @@ class FileV2:
         return FieldColumns(node, columns, rows, self.reader)
 
     def column(self, index: int, name: str | None = None) -> Column:
-        """A physical column with its pages, parsed on first use."""
+        """Return a physical column with its pages, parsed on first use."""
         column = self._columns.get(index)
         if column is None:
             with patiently(self._lock):
@@ -847,7 +851,7 @@ class FileV2:
         return open_page(layout, self.page_bytes(page, where))
 
     def page_bytes(self, page: Any, where: Where) -> PageBytes:
-        """The buffers of a page, checked to be within the file."""
+        """Return the buffers of a page, checked to be within the file."""
         end = self.container.footer.metadata_start
         if page.length > MAX_ROWS:
             raise CorruptFileError(

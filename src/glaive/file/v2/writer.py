@@ -2,8 +2,8 @@
 
 A key in the metadata of a field applies to that field's own column. One key is inherited:
 ``structural-encoding`` of a struct or list applies to all columns below that do not override
-it. Options of the caller apply to all columns at or below their path; a longer path takes
-precedence over a shorter one, and the caller over the metadata.
+it. Options of the caller apply to all columns at or below their path. A longer path overrides a
+shorter one, and the caller overrides the metadata.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 # --- Writing files of format 2.x --------------------------------------------------------
 
 # --- Shredding: nested Arrow arrays become leaves with levels ---------------------------
+#
 # Shredding goes from the row inward and ends with one :class:`Shredded` per leaf; the reverse is
 # in :mod:`glaive.file.v2.columns`.
 #
@@ -147,7 +148,7 @@ def refuse_nulls(node: Node, valid: Flags | None) -> None:
 
 
 def list_items(array: Any) -> Any:
-    """The items of all lists of an array, or the entries of its maps; ignores its offset."""
+    """Return the items of all lists of an array, or the entries of its maps; ignores its offset."""
     if isinstance(array, pa.MapArray):
         entries = array.type
         return pa.StructArray.from_arrays(
@@ -157,28 +158,28 @@ def list_items(array: Any) -> Any:
 
 
 # --- Dictionary-encoded text that stays encoded while it is copied into other pages -----
+#
 # An ingest reads dictionary-encoded text of Parquet and writes it the same way. Such a column is
-# passed on as an Arrow dictionary although its field is plain text, which saves decoding the text
-# and
-# finding the items again.
+# passed on as an Arrow dictionary although its field is plain text. That saves decoding the text
+# and finding the items again.
 #
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 
 def can_pass_through(kind: pa.DataType) -> bool:
-    """Whether values of this type may be passed on dictionary-encoded."""
+    """Return whether values of this type may be passed on dictionary-encoded."""
     return offset_bits(kind) is not None
 
 
 def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
-    """Whether arrays of type ``found`` are dictionary-encoded values of type ``wanted``."""
+    """Return whether arrays of type ``found`` are dictionary-encoded values of type ``wanted``."""
     if not pa.types.is_dictionary(found) or not can_pass_through(wanted):
         return False
     return bool(pa.dictionary(pa.int32(), wanted).equals(found))
 
 
 def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> bool:
-    """Whether rows match a schema, except that some columns are dictionaries without null items."""
+    """Return whether rows match a schema; columns may be dictionaries without null items."""
     schema = rows.schema
     if schema.names != wanted.names:
         return False
@@ -189,7 +190,7 @@ def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -
 
 
 def passes_through(column: Any, wanted: Any) -> bool:
-    """Whether a column has dictionary-encoded values of type ``wanted``, without null items."""
+    """Return whether a column has dictionary-encoded ``wanted`` values, without null items."""
     if not is_passed_through(column.type, wanted):
         return False
     chunks: list[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -197,7 +198,7 @@ def passes_through(column: Any, wanted: Any) -> bool:
 
 
 def with_items_of(array: Any, kind: pa.DataType) -> Any:
-    """A dictionary array of any text, with items of a type that these can be cast to."""
+    """Return a dictionary array of any text, with items of a type that these can be cast to."""
     items = array.dictionary
     if items.type.equals(kind):
         return array
@@ -205,7 +206,7 @@ def with_items_of(array: Any, kind: pa.DataType) -> Any:
 
 
 def _with_items(array: Any, number: Any, items: Any) -> Any:
-    """The same values with other items; ``number`` maps old items to new ones."""
+    """Return the same values with other items; ``number`` maps old items to new ones."""
     indices = array.indices
     old = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
     buffers = [None, pa.py_buffer(number.astype(np.int32)[old])]
@@ -223,7 +224,7 @@ def decoded_bytes(array: Any) -> int:
 
 
 def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None) -> Any:
-    """A dictionary array as it is to be written: with its dictionary, or plain.
+    """Return a dictionary array in the form to write: with its dictionary, or plain.
 
     Parameters
     ----------
@@ -234,8 +235,8 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
 
     Notes
     -----
-    It keeps its dictionary only where a writer of the plain values would always choose one:
-    where it takes less than a fifth of the bytes, and no options are given.
+    It keeps its dictionary only where a writer of the plain values would always choose one.
+    This is so if it takes less than a fifth of the bytes, and no options are given.
     """
     if not is_passed_through(array.type, kind):
         return array
@@ -253,7 +254,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
 
 
 def _used_only(array: Any) -> Any:
-    """The same without unused items."""
+    """Return the same without unused items."""
     indices = array.indices
     if indices.null_count:
         indices = indices.drop_null()
@@ -412,7 +413,7 @@ class ChecksumsOf:
         )
 
     def build(self, schema: bytes, metadata: bytes) -> bytes:
-        """The bytes of the file: with those of the schema, and of all that comes after them."""
+        """Return the bytes for the file: checksums of the schema and of all that comes after."""
         function = self.function
         every = [function(schema), *self._global]
         return FileChecksums.build(function(metadata), every, self._columns, function)
@@ -452,7 +453,7 @@ def _metadata(
     start: int,
     version: tuple[int, int],
 ) -> list[bytes]:
-    """All bytes from the column metadata on, which begins at ``start``."""
+    """Return all bytes from the column metadata on, which begins at ``start``."""
     table, at = [], start
     for raw in columns:
         table += [at, len(raw)]
@@ -475,6 +476,7 @@ def _numbers(numbers: Sequence[int]) -> bytes:
 
 
 # --- Arrays of a field, queued until they fill about a page -----------------------------
+#
 # Specification: "Column metadata" in ``docs/format/container.md``.
 
 Symbols = Mapping[int, "PageSymbols"]
@@ -506,8 +508,8 @@ class PageJob:
 class PageQueue:
     """Pending arrays of one top-level field.
 
-    ``per_row`` is the number of entries of a row in the first of its columns. ``bits`` are
-    those of a value (see :func:`value_bits`).
+    ``per_row`` is the number of entries of a row in the first of its columns. ``bits`` is the
+    number of bits of a value (see :func:`value_bits`).
     """
 
     node: Node
@@ -592,7 +594,7 @@ def value_bits(kind: pa.DataType) -> int | None:
 
 
 def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
-    """The joined array, or the given ones if they do not fit into one."""
+    """Return the joined array, or the given ones if they do not fit into one."""
     if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
         plain: Any = next(array.type for array in arrays if not pa.types.is_dictionary(array.type))
         arrays = [
@@ -613,6 +615,7 @@ def _is_text(kind: Any) -> bool:
 
 
 # --- Write a 2.x file: arrays are queued per field, divided into pages, encoded and appended
+#
 # A field's page is written when about 8 MiB of its values are queued. Pages are encoded on all
 # cores (kernels release the interpreter lock) and appended in order. The footer comes last; until
 # then nothing is visible.
@@ -765,8 +768,8 @@ class FileV2Writer:
     def store_plain(self, size: int) -> None:
         """Store columns of up to ``size`` bytes as in memory, without choosing an encoding.
 
-        Values of a fixed width without nulls, if the whole column is written at once; for files
-        whose columns cost more to encode than to read.
+        This applies to values of a fixed width without nulls, if the whole column is written at
+        once. It is for files whose columns cost more to encode than to read.
         """
         self._page_options = {"plain_bytes": size}
 
@@ -883,7 +886,7 @@ class FileV2Writer:
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> LanceSchema:
-    """The schema as stored in a file of this format.
+    """Return the schema as stored in a file of this format.
 
     Raises
     ------
@@ -908,7 +911,7 @@ def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def _wire_fields(schema: LanceSchema) -> Any:
-    """The schema's message without metadata; not to be changed."""
+    """Return the schema's message without metadata; not to be changed."""
     return file_pb2.Schema(fields=schema.to_wire())
 
 
