@@ -868,10 +868,7 @@ def bind_filter(
         written, text = _tree_of(source, schema, system)
         return simplify(bind(written, schema, system=system, text=text, test=True)[0])
 
-    if shapes is None or not isinstance(source, str):
-        simple = make()
-    else:
-        simple = shapes.bind(source, make)
+    simple = make() if shapes is None or not isinstance(source, str) else shapes.bind(source, make)
     # Tests with a condition are fast and cannot fail; others may rely on them to exclude rows.
     tests = sorted(
         merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_general
