@@ -58,7 +58,7 @@ class BFloat16:
 
     @classmethod
     def from_bytes(cls, bytes: bytes) -> BFloat16:
-        """The brain float stored in two bytes, the lower first.
+        """Return the brain float stored in two bytes, the lower first.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class BFloat16:
         return made
 
     def as_float(self) -> float:
-        """The value as a Python float."""
+        """Return the value as a Python float."""
         return float(floats_of(self._bits)[0])
 
     def __float__(self) -> float:
@@ -96,7 +96,7 @@ class BFloat16Scalar(pa.ExtensionScalar):
     """One value of a :class:`BFloat16Array`."""
 
     def as_py(self, **options: Any) -> BFloat16 | None:
-        """The value; None if it is null. Options are those of pyarrow."""
+        """Return the value; None if it is null. pyarrow defines the options."""
         stored = self.value
         return None if stored is None else BFloat16.from_bytes(stored.as_py(**options))
 
@@ -121,7 +121,7 @@ class BFloat16Array(pa.ExtensionArray):
         return f"[{','.join(values)}\n]"
 
     def bits(self) -> UInt16s:
-        """The values as 16 bit words, without a copy; what stands at nulls has no meaning."""
+        """Return the values as 16 bit words, without a copy; words at nulls have no meaning."""
         buffer = self.storage.buffers()[1]
         if buffer is None or not len(self):
             return np.zeros(len(self), np.uint16)
@@ -130,7 +130,7 @@ class BFloat16Array(pa.ExtensionArray):
     def to_numpy(  # type: ignore[override]  # pyarrow's copies objects one by one
         self, zero_copy_only: bool = False
     ) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array of the package ``ml_dtypes``, without a copy.
+        """Return the values as a NumPy array of the package ``ml_dtypes``, without a copy.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class BFloat16Array(pa.ExtensionArray):
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> BFloat16Array:
-        """An array of NumPy values of the type ``bfloat16`` of ``ml_dtypes``.
+        """Return an array of NumPy values of the type ``bfloat16`` of ``ml_dtypes``.
 
         Raises
         ------
@@ -176,27 +176,27 @@ class BFloat16Type(pa.ExtensionType):
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> BFloat16Type:
-        """The type; ``storage_type`` is that of two bytes."""
+        """Return the type; ``storage_type`` must be two bytes."""
         if storage_type != pa.binary(2):
             raise SchemaError(f"brain floats have two bytes, and are not stored as {storage_type}")
         return cls()
 
     def __arrow_ext_class__(self) -> type[Any]:
-        """The class of arrays."""
+        """Return the class of arrays."""
         return BFloat16Array
 
     def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """The class of single values."""
+        """Return the class of single values."""
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """The type of pandas columns."""
+        """Return the type of pandas columns."""
         # That module imports this one, and pandas.
         return import_module("glaive.arrow.bfloat16_pandas").PandasBFloat16Type()
 
 
 def from_bits(bits: UInt16s, valid: pa.Buffer | None = None) -> BFloat16Array:
-    """An array of 16 bit words, without a copy."""
+    """Return an array of 16 bit words, without a copy."""
     kind: Any = BFloat16Type()
     words: Any = bits
     made: Any = pa.Array.from_buffers(kind, len(bits), [valid, pa.py_buffer(words)])
@@ -204,7 +204,7 @@ def from_bits(bits: UInt16s, valid: pa.Buffer | None = None) -> BFloat16Array:
 
 
 def bfloat16_array(values: Iterable[float | BFloat16 | None] | Any) -> BFloat16Array:
-    """An array of brain floats.
+    """Return an array of brain floats.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None] | Any) -> BFloat16A
     Raises
     ------
     SchemaError
-        A value is no number.
+        A value is not a number.
     """
     if not isinstance(values, np.ndarray | pa.Array | pa.ChunkedArray):
         values = [one.as_float() if isinstance(one, BFloat16) else one for one in values]
@@ -259,16 +259,16 @@ def cast(arr: Any, target_type: Any, *args: Any, **options: Any) -> Any:
     Parameters
     ----------
     arr
-        An array; floats for brain floats, or fixed-size lists of them.
+        An array; floats for brain floats, or fixed-size lists of floats.
     target_type
         A type of Arrow or its name; ``"bfloat16"``, ``"bf16"`` or :class:`BFloat16Type`.
     *args, **options
-        Those of pyarrow, where it does the work.
+        Options of pyarrow, where it does the work.
 
     Raises
     ------
     SchemaError
-        There is no such cast, or lists differ in size.
+        The types cannot be cast, or lists differ in size.
     """
     target: Any = BFloat16Type() if target_type in _NAMES else target_type
     if isinstance(target, str):

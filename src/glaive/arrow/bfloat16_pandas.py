@@ -25,18 +25,18 @@ class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]  # pandas ships 
 
     @classmethod
     def construct_array_type(cls) -> Any:
-        """The class of columns."""
+        """Return the class of columns."""
         return PandasBFloat16Array
 
     @classmethod
     def construct_from_string(cls, string: str) -> PandasBFloat16Type:
-        """The type of this name."""
+        """Return the type of this name."""
         if string != cls.name:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
         return cls()
 
     def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> PandasBFloat16Array:
-        """The column of an Arrow array."""
+        """Return the column of an Arrow array."""
         return PandasBFloat16Array(array)
 
 
@@ -56,7 +56,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> PandasBFloat16Array:
-        """A column of NumPy values of the type ``bfloat16`` of ``ml_dtypes``."""
+        """Return a column of NumPy values of the type ``bfloat16`` of ``ml_dtypes``."""
         return cls(BFloat16Array.from_numpy(array))
 
     @classmethod
@@ -97,7 +97,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
         return PandasBFloat16Array(self.data.take(wanted))
 
     def copy(self) -> PandasBFloat16Array:
-        """The same column: the values of Arrow arrays never change."""
+        """Return the same column: the values of Arrow arrays never change."""
         return PandasBFloat16Array(self.data)
 
     @property
@@ -106,9 +106,9 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
         return int(self.data.nbytes)
 
     def to_numpy(self, *args: Any, **options: Any) -> np.ndarray[Any, Any]:
-        """The values as NumPy's ``bfloat16`` of ``ml_dtypes``."""
+        """Return the values as NumPy's ``bfloat16`` of ``ml_dtypes``."""
         return self.data.to_numpy()
 
     def __arrow_array__(self, type: Any = None) -> Any:
-        """The Arrow array."""
+        """Return the Arrow array."""
         return self.data

@@ -1,9 +1,8 @@
 """Blocks: what encodings exchange instead of Arrow arrays.
 
-A block holds the visible values of a leaf column, without nulls and nesting (levels carry
-those). Nulls that have a slot hold a placeholder value. Bytes are always in a
-``pyarrow.Buffer``, which has an address for kernels, is sliced without a copy, and keeps the
-memory map that it views alive.
+A block holds the visible values of a leaf column. Levels carry nulls and nesting. Nulls that
+have a slot hold a placeholder value. Bytes are always in a ``pyarrow.Buffer``. It has an
+address for kernels, is sliced without a copy, and keeps the memory map that it views alive.
 
 ============ ==========================================================================
 block        Arrow types
@@ -67,7 +66,7 @@ _MOST_IN_ALL: Final = 2**62
 
 
 def integer_array(numbers: NDArray[Any]) -> pa.Array:
-    """An Arrow array over the memory of int64 or uint64 integers.
+    """Return an Arrow array over the memory of int64 or uint64 integers.
 
     ``pyarrow.array`` would do the same, but first imports pandas, to check whether the argument
     is a pandas object: 0.15 s in a fresh process.
@@ -76,42 +75,42 @@ def integer_array(numbers: NDArray[Any]) -> pa.Array:
 
 
 def number_array(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """An Arrow array of a type of numbers over their memory, without ``pyarrow.array``, too."""
+    """Return an Arrow array of a type of numbers over their memory, without ``pyarrow.array``."""
     if _STORED_AS.get(numbers.dtype) is not kind or not numbers.flags.c_contiguous:
         numbers = np.ascontiguousarray(numbers, NUMPY_TYPES[kind])
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
 
 
 def inverse_permutation(order: Int64s) -> Int64s:
-    """The position of each number in ``order``: taking these undoes ``values[order]``."""
+    """Return the position of each number in ``order``: taking these undoes ``values[order]``."""
     positions = np.empty(len(order), np.int64)
     positions[order] = np.arange(len(order))
     return positions
 
 
 def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
-    """The numbers, ascending, each once; the array itself if it is like that already.
+    """Return the numbers, ascending, each once; the array itself if it is like that already.
 
-    ``numpy.unique`` enters integers into a hash table: of a million different ones, that takes a
+    ``numpy.unique`` enters integers into a hash table. For a million different ones, that takes a
     hundred times as long as sorting them.
     """
     if len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all()):
         return numbers
     ordered = np.sort(numbers)
-    first = np.ones(len(ordered), np.bool_)  # of those that are equal
+    first = np.ones(len(ordered), np.bool_)  # of equal numbers
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
 
 
 def distinct(numbers: Int64s) -> Int64s:
-    """The numbers ≥ 0 among some, ascending, each once: :func:`ascending` for small numbers."""
+    """Return the numbers ≥ 0 among some, ascending, each once; small numbers take less time."""
     if len(numbers) and int(numbers.max()) <= 4 * len(numbers):  # quicker than sorting
         return np.bincount(numbers).nonzero()[0]
     return ascending(numbers)
 
 
 def total_of(sizes: Int64s) -> int:
-    """The sum of sizes ≥ 0, also of those that a file claims and has no bytes for.
+    """Return the sum of sizes ≥ 0, also of sizes that a file claims and has no bytes for.
 
     Raises
     ------
@@ -145,7 +144,7 @@ def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
 
 
 def spread_equal(lists: Int64s, size: int) -> Int64s:
-    """Positions of the items of some lists of one size; those of a list are adjacent.
+    """Return positions of the items of some lists of one size; items of a list are adjacent.
 
     Raises
     ------
@@ -162,7 +161,7 @@ def spread_equal(lists: Int64s, size: int) -> Int64s:
 
 
 def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> Flags:
-    """One boolean per bit, from bit ``start`` on; a copy of eight times the size."""
+    """Return one boolean per bit, from bit ``start`` on; a copy of eight times the size."""
     first, skip = divmod(start, 8)
     size = (start + count + 7) // 8 - first
     data = items_of(bitmap, np.uint8, size, first)
@@ -266,7 +265,7 @@ class FixedList:
 
     @property
     def lacks_values(self) -> bool:
-        """Whether all items are null, and there is no memory of values: pylance writes none."""
+        """Whether all items are null and the values have no memory: pylance writes none."""
         if self.validity is None:
             return False
         inner = self.items

@@ -185,7 +185,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         if not has_dictionary(kind):
             raise CapacityError(
-                f"{sum(map(len, arrays))} values of {kind} do not fit one array: {error} Read or "
+                f"{sum(map(len, arrays))} values of {kind} do not fit one array. {error} Read or "
                 "write fewer rows at a time, or cast the column to a large type."
             ) from None
     if pa.types.is_dictionary(kind):
@@ -194,7 +194,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise CapacityError(
-            f"dictionaries of {kind} with too many distinct values in one array: {error} "
+            f"dictionaries of {kind} with too many distinct values in one array. {error} "
             "Read or write fewer rows at a time, or cast the column to a wider index type."
         ) from None
 

@@ -1,7 +1,7 @@
-"""Arrow's functions: those of ``pyarrow.compute``, which is loaded when the first one is used.
+"""Arrow's functions from ``pyarrow.compute``, which is loaded when the first one is used.
 
 It describes all of them to Python while it loads: 30 ms, a tenth of a first search that an index
-answers. For modules that such a process loads, but of which it then uses no function of Arrow.
+answers. This module is for modules that such a process loads but whose functions it may not use.
 """
 
 from __future__ import annotations

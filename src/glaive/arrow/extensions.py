@@ -10,14 +10,14 @@ import pyarrow as pa
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Whether this is Arrow's JSON type."""
+    """Return whether this is Arrow's JSON type."""
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json"
 
 
 def to_type(array: Any, kind: Any, where: object) -> Any:
-    """The array as ``kind``, which differs in extension types, or is one Arrow can cast to.
+    """Return the array as ``kind``, which differs in extension types, or which Arrow can cast to.
 
-    Copies only JSON and what is cast.
+    Copies only JSON and cast values.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def to_type(array: Any, kind: Any, where: object) -> Any:
     CorruptFileError
         Bytes are not JSONB.
     pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
-        There is no cast, or it would lose something.
+        Arrow lacks the cast, or it would lose something.
     """
     from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 
@@ -80,7 +80,7 @@ def _same_names(first: Any, second: Any) -> bool:
 
 
 def _rebuilt(array: Any, kind: Any, children: list[Any], *, buffers: int) -> Any:
-    """The same nesting over other children."""
+    """Return the same nesting over other children."""
     if pa.types.is_struct(kind):
         # The members of a slice are slices, its bitmap is not.
         mask = array.is_null() if array.null_count else None
@@ -126,7 +126,7 @@ class GeometryType(pa.ExtensionType):
     storage
         Type of the column.
     path
-        Of the column, for errors; empty for what is none.
+        Path of the column, for errors; empty for values that are not a column.
     """
 
     def __init__(self, layout: str, storage: pa.DataType, path: str = "") -> None:
@@ -154,9 +154,9 @@ class GeometryType(pa.ExtensionType):
 
 
 def geometry_type(field: pa.Field[Any], path: str = "") -> GeometryType | None:
-    """The type of a column that its metadata says has geometries; None if it has others.
+    """Return the type of a column that its metadata says has geometries; None if it has others.
 
-    Whether the storage fits the layout is looked at as well.
+    The storage must fit the layout, too.
     """
     name = (field.metadata or {}).get(_NAME, b"").decode("utf-8", "replace")
     layout, kind = name.removeprefix(_PREFIX), field.type
@@ -166,7 +166,7 @@ def geometry_type(field: pa.Field[Any], path: str = "") -> GeometryType | None:
 
 
 def as_geometries(kind: pa.DataType, path: str = "") -> GeometryType | None:
-    """The type of texts in WKT, or of bytes in WKB; None for other values."""
+    """Return the type of texts in WKT, or of bytes in WKB; None for other values."""
     for layout in (WKB, WKT):
         if _fits(layout, kind):
             return GeometryType(layout, kind, path)
@@ -191,7 +191,7 @@ def _fits(layout: str, kind: Any) -> bool:
 
 
 def _has_axes(kind: Any, names: tuple[str, ...]) -> bool:
-    """Whether it is a struct with these members, of double precision."""
+    """Return whether it is a struct with these members, of double precision."""
     if not pa.types.is_struct(kind):
         return False
     found = {child.name: child.type for child in kind}

@@ -35,7 +35,7 @@ def read(uri: str) -> bytes:
     Raises
     ------
     SchemaError
-        The scheme is ``http`` or another one that pyarrow does not open.
+        pyarrow does not open the scheme, such as ``http``.
     OSError
         pyarrow's, for a file that cannot be read.
     """

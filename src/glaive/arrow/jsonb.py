@@ -1,6 +1,6 @@
 """JSON text to JSONB bytes, and back.
 
-Columns of Arrow's JSON type are stored as JSONB, a binary format in which members can be found
+Columns of Arrow's JSON type are stored as JSONB, a binary format whose members can be found
 without parsing. All integers are big-endian. A value is a header word, then an entry word per
 child, then the payloads of the children:
 
@@ -180,7 +180,7 @@ class _Reader:
         self.parts: list[str] = []
 
     def text(self) -> str:
-        """The text of the value; empty bytes (as in null structs) are null."""
+        """Return the text of the value; empty bytes (as in null structs) are null."""
         if not self.raw:
             return "null"
         try:
@@ -276,7 +276,7 @@ class _Reader:
 
 
 def _float_text(value: float) -> str:
-    """The shortest digits that round-trip, formatted like the reference does; always JSON."""
+    """Return the shortest digits that round-trip, formatted like the reference; always JSON."""
     if not math.isfinite(value):
         special = _NAN if math.isnan(value) else _INFINITY if value > 0 else _MINUS_INFINITY
         return _SPECIAL[special]

@@ -12,7 +12,7 @@ from glaive.types import Int64s
 
 @cache
 def alphanumeric_ranges() -> Int64s:
-    """The first of each range of characters, and the one behind the last. Shape ``(ranges, 2)``."""
+    """Return the first of each range of characters, and the end. Shape ``(ranges, 2)``."""
     numbers = [int(number, 16) for number in _ALPHANUMERIC.split()]
     ranges: Int64s = np.cumsum(numbers).reshape(-1, 2)
     ranges.flags.writeable = False
@@ -26,12 +26,12 @@ def _bounds() -> Int64s:
 
 @lru_cache(1 << 14)
 def is_alphanumeric(letter: str) -> bool:
-    """Whether a character is in one of :func:`alphanumeric_ranges`."""
+    """Return whether a character is in one of :func:`alphanumeric_ranges`."""
     return bool(np.searchsorted(_bounds(), ord(letter), side="right") % 2)
 
 
 def words_of(text: str) -> list[str]:
-    """The longest runs of such characters."""
+    """Return the longest runs of such characters."""
     return "".join(letter if is_alphanumeric(letter) else " " for letter in text).split()
 
 

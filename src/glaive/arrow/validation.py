@@ -16,7 +16,7 @@ from glaive.errors import OptionError, SchemaError
 
 
 def damaged_text(array: Any) -> str | None:
-    """What Arrow says of a text, at any depth of the array, that is not UTF-8; None: all are."""
+    """Return Arrow's message for a text, at any depth, that is not UTF-8; None: all are."""
     if isinstance(array, pa.ExtensionArray):
         return damaged_text(array.storage)
     kind, types = array.type, pa.types
@@ -47,9 +47,9 @@ _MOST: Final = 16 << 20
 
 
 def in_own_memory(rows: Iterable[Any]) -> Iterator[Any]:
-    """Each batch or table of a stream as :func:`own_rows`, before the next one is asked for.
+    """Yield each batch or table of a stream as :func:`own_rows`, before asking for the next one.
 
-    Large ones in parts: what is written of the first makes room for the next.
+    Large ones come in parts: the written part of the first makes room for the next.
     """
     return map(own_rows, chain.from_iterable(map(_parts, rows)))
 
@@ -63,10 +63,10 @@ def _parts(rows: Any) -> Iterable[Any]:
 
 
 def own_rows(rows: Any) -> Any:
-    """A record batch or table of the same rows, with copies of columns that somebody can change.
+    """Return a record batch or table of the same rows, with copies of columns that may be changed.
 
-    What is mapped or was read out of a message cannot be changed, and is not copied; nor are the
-    items of a dictionary.
+    Mapped memory, and memory that was read from a message, cannot be changed and is not copied.
+    The items of a dictionary are not copied, either.
     """
     columns = rows.columns
     owned = list(map(_own_column, columns))
@@ -93,12 +93,13 @@ def _own_array(array: Any) -> Any:
     return array
 
 
-# --- What is asked of a schema before anything walks it: few levels, and names that are texts
+# --- Checks of a schema before anything walks it: few levels, and names that are texts
+#
 # Code that walks types, also in Arrow, recurses; and parsers of Arrow do not look at names.
 
 MAX_NESTING: Final = 64
-"""Maximum levels of a type, the column included: far more than data need, and far fewer than
-Python or the stack of a thread can take."""
+"""Maximum levels of a type, the column included. Data need far fewer; Python and the stack of a
+thread can take far more."""
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -203,7 +204,7 @@ def _pointer() -> Any:
 
 
 def exported_metadata(exporter: pa.Field[Any] | pa.Schema) -> list[tuple[bytes, bytes]]:
-    """The metadata of a field or a schema, in order, with keys that repeat."""
+    """Return the metadata of a field or a schema, in order, with keys that repeat."""
     capsule = exporter.__arrow_c_schema__()  # which releases what it holds
     at = _ArrowSchema.from_address(_pointer()(capsule, b"arrow_schema")).metadata
 
@@ -223,19 +224,19 @@ def exported_metadata(exporter: pa.Field[Any] | pa.Schema) -> list[tuple[bytes, 
     return [(text(), text()) for _ in range(number())] if at else []
 
 
-# --- Structs within structs of a slice, for those who import Arrow's C data -------------
+# --- Structs within structs of a slice, for importers of Arrow's C data -----------------
 #
 # A slice of a struct in Arrow is an offset above members that stay whole. DuckDB refuses such an
 # offset above a struct, and other importers overlook it. Here such columns are copied instead.
 
 
 def nests_structs(schema: pa.Schema) -> bool:
-    """Whether a column is a struct with a struct for a member."""
+    """Return whether a column is a struct with a struct for a member."""
     return any(_nests(field.type) for field in schema)
 
 
 def cut_members(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows, with no offset above a struct within a struct; copies such columns."""
+    """Return the same rows, with no offset above a struct within a struct; copies such columns."""
     columns = [
         concat_arrays([column, column.slice(0, 0)]) if _nests(column.type) else column
         for column in batch.columns

@@ -1,4 +1,4 @@
-"""Array encodings, of which pages of format 2.0 are trees: the contract, and the plain ones."""
+"""Array encodings: pages of format 2.0 are trees of them; the contract, and the plain ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Source:
 
     page: PageBytes
     latest: Latest = field(default_factory=Latest)
-    """What its column keeps of one page only."""
+    """Values that the column keeps for one page only."""
 
     kept: dict[Any, Any] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ def check_size(number: int, size: int, page: PageBytes) -> None:
 
 
 def wrong_type(kind: pa.DataType, found: str, where: Where) -> CorruptFileError:
-    """The error for an encoding that cannot give values of a type."""
+    """Return the error for an encoding that cannot give values of a type."""
     expected = f"values of type {kind}"
     return CorruptFileError("array encoding", expected=expected, found=found, where=where)
 
@@ -206,10 +206,10 @@ class ArrayEncoding(ABC):
     def find(
         self, source: Source, predicate: PagePredicate, start: int, stop: int
     ) -> RowBits | None:
-        """Which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
+        """Return which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
 
         None when reading them is the quickest way. The default reads values of fixed width,
-        and those of dictionary columns, when the buffers are in memory.
+        and values of dictionary columns, when the buffers are in memory.
         """
         if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
             return None
@@ -218,10 +218,10 @@ class ArrayEncoding(ABC):
         return array_matches(self.read(source, start, stop), predicate, source.where)
 
     def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
-        """The values at these positions, any order, repeats allowed.
+        """Return the values at these positions, any order, repeats allowed.
 
-        The default reads the span of the positions when the buffers are in memory, else each
-        run of consecutive positions, and selects from that.
+        The default reads the span of the positions when the buffers are in memory. Else it reads
+        each run of consecutive positions, and selects from that.
         """
         if self.all_equal:
             return self.read(source, 0, len(rows))
@@ -262,9 +262,9 @@ def read_array(
     Raises
     ------
     CorruptFileError
-        The message names no encoding, or one that cannot give such values.
+        The message names no encoding, or an encoding that cannot give such values.
     UnsupportedFeatureError
-        The encoding is one this reader does not know; the message lists those it knows.
+        This reader does not know the encoding; the message lists the encodings it knows.
     """
     name = message.WhichOneof("array_encoding")
     home, kind_of = "compressed_arrays", "array encoding"
@@ -297,7 +297,7 @@ class Flat(ArrayEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``Flat``; its width must be that of the type."""
+        """Parse a ``Flat``; its width must match the type."""
         bits = message.bits_per_value
         wanted = fixed_bits(kind)
         if bits != wanted:
@@ -402,10 +402,9 @@ def fixed_bits(kind: pa.DataType) -> int | None:
 
 # --- Nullable: a validity bitmap before the values --------------------------------------
 #
-# ========== ============================================ layout     buffers ==========
-# ============================================ no_nulls   those of the values some_nulls one bit
-# per value (1 = valid), then the values all_nulls  none ==========
-# ============================================
+# - ``no_nulls``: the buffers of the values
+# - ``some_nulls``: one bit per value (1 = valid), then the values
+# - ``all_nulls``: no buffers
 #
 # Specification: "Nullable" in ``docs/format/arrays.md``; message ``Nullable``.
 
@@ -513,7 +512,7 @@ def _with_validity(parts: list[Any]) -> Any:
         return pc.if_else(flags, values, pa.scalar(None, kind))
     bitmap = flags.buffers()[1]
     if flags.offset != values.offset:
-        # Only booleans are read with an offset, which is that of their flags.
+        # Only booleans are read with an offset, and their flags have the same offset.
         bitmap = slice_bits(bitmap, flags.offset, count)
     if pa.types.is_fixed_size_list(kind):
         return pa.Array.from_buffers(kind, count, [bitmap], children=[values.values])
@@ -638,10 +637,8 @@ class List(ArrayEncoding):
 
 # --- Binary: strings as their end offsets and their bytes -------------------------------
 #
-# ======== ======================================================= buffer   content ========
-# ======================================================= indices  one ``u64`` per value: its end,
-# plus the adjustment if null bytes    the values back to back, compressed on request ========
-# =======================================================
+# The indices are one ``u64`` per value: its end, plus the adjustment if null. The bytes are the
+# values back to back, compressed on request.
 #
 # Specification: "Binary" in ``docs/format/arrays.md``; message ``Binary``.
 
@@ -704,7 +701,7 @@ class Binary(ArrayEncoding):
         )
 
     def _read_data(self, source: Source, first: int, last: int) -> Fetch[Any] | Any:
-        """Some of the bytes: those that the message alone tells have a limit."""
+        """Read some of the bytes; bytes that the message alone implies have a limit."""
         source.check_implied(self.data.implied_bytes(last - first))
         return self.data.read(source, first, last)
 
@@ -776,8 +773,8 @@ def _split(array: Any, bits: int) -> tuple[NullableOffsets, pa.Buffer]:
 
 # --- Fixed-size list: ``dimension`` items per value, null lists included ----------------
 #
-# The validity of the lists is that of the ``Nullable`` outside, the validity of the items that of
-# the ``Nullable`` inside.
+# The ``Nullable`` outside has the validity of the lists, the ``Nullable`` inside the validity of
+# the items.
 #
 # Specification: "Fixed-size list" in ``docs/format/arrays.md``; message ``FixedSizeList``.
 
@@ -796,7 +793,7 @@ class FixedSizeList(ArrayEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``FixedSizeList``; its dimension must be that of the type."""
+        """Parse a ``FixedSizeList``; its dimension must match the type."""
         size = message.dimension
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != size:
             raise wrong_type(kind, f"lists of {size} items", page.where)

@@ -56,12 +56,8 @@ T = TypeVar("T")
 
 # --- Dictionary: indices into the distinct values of a page -----------------------------
 #
-# =================== ========================================= ====================== column type
-# index                                     null ===================
-# ========================================= ====================== string, binary      k > 0 is
-# item k − 1                       index 0 Arrow dictionary    k is item k
-# an item that is null =================== =========================================
-# ======================
+# - Strings and binary: index k > 0 is item k - 1, and index 0 is null.
+# - Arrow dictionaries: index k is item k, and a null is an item that is null.
 #
 # Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``.
 
@@ -154,7 +150,7 @@ class Dictionary(ArrayEncoding):
     def find(
         self, source: Source, predicate: PagePredicate, start: int, stop: int
     ) -> RowBits | None:
-        """Evaluate it once per item, then look for the indices of those that pass."""
+        """Evaluate it once per item, then look for the indices of passing items."""
         if not source.at_hand:
             return None
         if pa.types.is_dictionary(self.kind) or predicate.every is not None:
@@ -170,7 +166,7 @@ class Dictionary(ArrayEncoding):
         return RowBits(match_array(indices, test, source.where))
 
     def _read_items(self, source: Source) -> Fetch[Any] | Any:
-        """All items: those that the message alone tells have a limit."""
+        """Read all items; items that the message alone implies have a limit."""
         source.check_implied(self.items.implied_bytes(self.num_items))
         return self.items.read(source, 0, self.num_items)
 
@@ -276,7 +272,7 @@ class _Text:
 
 
 def _of_text(indices: Any) -> Any:
-    """Indices into the items of strings: of those that are null the one that stands for a null."""
+    """Return indices into the items of strings; null ones become the index that means null."""
     return indices.fill_null(0) if indices.null_count else indices
 
 
@@ -345,7 +341,7 @@ class Constant(ArrayEncoding):
         return take_values(value, np.zeros(count, np.int64))
 
     def _fixed(self, count: int) -> Any:
-        """A value of fixed width, repeated without positions, which may take far more."""
+        """Return a value of fixed width, repeated without positions, which may take far more."""
         width = fixed_bits(self.kind) or 0
         check_implied(count, width, self.kind)
         if width == 1:
@@ -537,7 +533,7 @@ class Fsst(ArrayEncoding):
 
 
 def packed_width(encoding: ArrayEncoding) -> int | None:
-    """Bytes of one value; None for nullable values and those of no fixed number of bytes."""
+    """Bytes of one value; None for nullable values and values without a fixed number of bytes."""
     if isinstance(encoding, Nullable):
         plain = encoding.validity is None and encoding.values is not None
         return packed_width(encoding.values) if plain and encoding.values is not None else None
@@ -636,7 +632,7 @@ class PackedStruct(ArrayEncoding):
 
 
 def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
-    """The same encoding, for a page whose only buffer is this member."""
+    """Return the same encoding, for a page whose only buffer is this member."""
     if isinstance(encoding, Nullable) and encoding.values is not None:
         return Nullable(encoding.kind, None, _renumbered(encoding.values))
     if isinstance(encoding, FixedSizeList):
@@ -648,7 +644,7 @@ def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
 
 # --- Struct: the header column of a struct, rows without buffers ------------------------
 #
-# The members are columns of their own. There is no validity: format 2.0 has no null structs.
+# The members are columns of their own. The format has no validity here: 2.0 has no null structs.
 #
 # Specification: "Struct" in ``docs/format/arrays.md``; message ``SimpleStruct``.
 
@@ -673,9 +669,9 @@ class SimpleStruct(ArrayEncoding):
         return pb.ArrayEncoding(struct=pb.SimpleStruct())
 
     def read(self, source: Source, start: int, stop: int) -> pa.Array:
-        """One struct per requested row."""
+        """Return one struct per requested row."""
         return pa.StructArray.from_buffers(_EMPTY, stop - start, [None], 0)
 
     def take(self, source: Source, rows: Int64s) -> pa.Array:
-        """One struct per requested row."""
+        """Return one struct per requested row."""
         return self.read(source, 0, len(rows))

@@ -7,11 +7,11 @@ zstd   ``u64`` uncompressed size, zstd frame; or a zstd frame alone (read only)
 lz4    ``u32`` uncompressed size, lz4 block without a frame
 ====== ==========================================================================
 
-Sizes from disk determine what is allocated, so they are checked first against the best ratio
-of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd; then, where
-they are more than 64 times as large as what they come from, against ``max_decoded_bytes_per_page``
-of the settings, since honest data can reach the best ratio, too. A zstd frame that states its own
-size must agree with the one in front of it.
+Sizes from disk determine what is allocated, so they are first checked against the best ratio
+of the scheme. That is 255 bytes from one for lz4, 128 KiB from a 4-byte block for zstd. Sizes over
+64 times their source are also checked against ``max_decoded_bytes_per_page`` of the settings,
+since honest data can reach the best ratio, too. A zstd frame that states its own size must
+agree with the size in front of it.
 
 Specification: "General compression" in ``docs/format/encodings.md``.
 """
@@ -36,7 +36,7 @@ _BEST_RATIO = {"zstd": (32_768, 131_072), "lz4": (255, 64)}  # factor, and bytes
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_HEADER = 18  # bytes of the longest frame header
 _ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
-_LONG_FRAME = 131_072  # uncompressed bytes from which one call per frame beats one stream
+_LONG_FRAME = 131_072  # at this uncompressed size one call per frame beats one stream
 
 
 def decompress(
@@ -130,7 +130,7 @@ def _zstd_sizes(
 
 
 def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
-    """The uncompressed size that each zstd frame states, -1 where it states none."""
+    """Return the uncompressed size that each zstd frame states, -1 where it states none."""
     raw = as_array(data)
     at = np.minimum(starts[:, None] + np.arange(_ZSTD_HEADER), len(raw) - 1)
     head = raw[at].astype(np.int64)

@@ -373,7 +373,7 @@ def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
 
 
 def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Variable] | Variable:
-    """The values of spans as one block; offsets of 32 bits where requested and sufficient.
+    """Read the values of spans as one block; 32-bit offsets where requested and sufficient.
 
     The bytes are a view of the file where the bytes of all spans are adjacent.
 
@@ -672,8 +672,8 @@ def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where
     logical = field.logical_type
     if field.is_blob_v2:
         raise UnsupportedFeatureError(
-            f"column {field.name!r} has blobs, of which files of format 0.1 have no descriptions "
-            f"(in {where})"
+            f"column {field.name!r} has blobs, and files of format 0.1 have no descriptions of "
+            f"blobs (in {where})"
         )
     if logical == "struct":
         members = tuple(open_node(child, pages, items, where) for child in field.children)

@@ -64,13 +64,13 @@ class Leaf:
 
     ``values`` has one slot per *visible* entry. ``rep`` and ``definition`` are ``uint16``
     arrays of equal length, one per entry, or None when the page has none. ``validity`` is
-    an Arrow bitmap that replaces ``definition`` when ``layers`` is just
-    ``(NULLABLE_ITEM,)``; then ``definition`` is None and ``null_count`` is exact.
+    an Arrow bitmap that replaces ``definition`` when ``layers`` is just ``(NULLABLE_ITEM,)``.
+    Then ``definition`` is None and ``null_count`` is exact.
     ``values`` is None when no entry has a value (all null, or no visible entry).
     ``layers`` is inner-most first.
 
-    A page without levels has a ``shape`` instead, layer by layer, inner-most first; then
-    ``rep`` and ``definition`` are None, ``layers`` only distinguish lists from items, and
+    A page without levels has a ``shape`` instead, layer by layer, inner-most first. Then
+    ``rep`` and ``definition`` are None, and ``layers`` only distinguish lists from items.
     ``values`` has one slot per item of the inner-most layer.
     """
 
@@ -85,10 +85,10 @@ class Leaf:
     shape: Sequence[Slots] | None = None
 
 
-# --- What the layers of a page allow its levels to be, and how each is resolved ---------
+# --- The levels that the layers of a page allow, and how each is resolved ---------------
 
 ANY_LEVEL = 65535
-"""The highest level there is."""
+"""The highest possible level."""
 
 
 class LevelLimits(NamedTuple):
@@ -176,7 +176,7 @@ class LayerStep(NamedTuple):
 
 @lru_cache(maxsize=256)
 def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
-    """How to resolve each of ``layers``, inner-most first."""
+    """Return how to resolve each of ``layers``, inner-most first."""
     plan = level_plan(layers)
     spent = [0]
     for layer in layers:
@@ -204,8 +204,8 @@ def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
 #
 # Shredding walks a column from the row inward. :class:`Entries` is the state on the way: one entry
 # per future level, with the null or empty list that ended it, if any. Levels are numbered from the
-# inside, so they are assigned only when the leaf is reached (:func:`to_levels`); until then an
-# entry remembers *which layer* ended it.
+# inside, so :func:`to_levels` assigns them only when the leaf is reached. Until then an entry
+# remembers *which layer* ended it.
 #
 # The reverse, from levels to offsets and validity, is in ``glaive.kernels.levels``.
 #
@@ -218,7 +218,7 @@ _ALIVE = 0
 class Entries:
     """The entries of a column, shredded down to some layer.
 
-    ``rep`` numbers list layers from the outside (0 starts a row); ``ended`` is 0 for entries
+    ``rep`` numbers list layers from the outside (0 starts a row). ``ended`` is 0 for entries
     that continue, else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
     from the outside. ``outer`` is ``ended`` as it was inside the innermost list: entries that had
     ended there have no slot in the current array. None stands for zeros.
@@ -248,7 +248,7 @@ def start(rows: int) -> Entries:
 def add_items(entries: Entries, valid: Flags | None) -> Entries:
     """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid.
 
-    What is below a null counts as null: pylance reads a member of a struct without looking at
+    Everything below a null counts as null: pylance reads a member of a struct without looking at
     the validity of the struct.
     """
     if valid is None or valid.all():
@@ -304,7 +304,7 @@ def add_lists(
 
 
 def _kept(entries: Entries, valid: Flags | None, slots: int) -> Flags:
-    """Which lists neither are null nor have ended outside."""
+    """Return which lists are valid and had not ended outside."""
     kept = np.ones(slots, np.bool_) if valid is None else valid
     if entries.ended is None:
         return kept
@@ -379,7 +379,7 @@ class Validity:
         return self.valid_count == self.count
 
     def flags(self, start: int, stop: int) -> Flags | None:
-        """One flag per slot of a range; None when all of them are valid."""
+        """Return one flag per slot of a range; None when all of them are valid."""
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
@@ -389,7 +389,7 @@ class Validity:
         return flags
 
     def flags_at(self, slots: Int64s) -> Flags | None:
-        """One flag per slot given; None when all of them are valid."""
+        """Return one flag per slot given; None when all of them are valid."""
         if self.all_valid:
             return None
         at = self.positions.searchsorted(slots)
@@ -405,7 +405,7 @@ class Validity:
         return before if self.are_valid else slots - before
 
     def repeated(self, times: int) -> Self:
-        """The same with each slot repeated ``times`` times."""
+        """Return the same with each slot repeated ``times`` times."""
         positions = self.positions
         if len(positions):  # without any, nothing says that so many numbers are there
             positions = np.add.outer(positions * times, np.arange(times)).reshape(-1)
@@ -479,7 +479,7 @@ def _check_count(count: int, most: int, items: str) -> None:
 
 
 def bitmap_of(flags: Flags | None) -> tuple[pa.Buffer | None, int]:
-    """The flags as a bitmap, and the number of nulls."""
+    """Return the flags as a bitmap, and the number of nulls."""
     if flags is None:
         return None, 0
     return pack_flags(flags), len(flags) - int(np.count_nonzero(flags))

@@ -49,8 +49,8 @@ class EncodingOptions:
     Parameters
     ----------
     compression
-        ``"lz4"`` or ``"zstd"``: compress where that gains; ``"fsst"``: encode text with FSST
-        (no effect on numbers); ``"none"``: plain values, or plain indices into a dictionary;
+        ``"lz4"`` or ``"zstd"``: compress where that gains. ``"fsst"``: encode text with FSST
+        (no effect on numbers). ``"none"``: plain values, or plain indices into a dictionary.
         ``"balanced"``: as without options, and zstd around that where it saves much.
     compression_level
         Level of zstd, -131072 to 22.
@@ -121,10 +121,10 @@ _KEYS: dict[str, Kind] = {
     for entry in fields(EncodingOptions)
     if "kind" in entry.metadata
 }
-"""What can be given to the writer."""
+"""Options that a caller can give to the writer."""
 
 _STORED_KEYS = _KEYS | {"compression": _compression(*_COMPRESSIONS[:-1])}
-"""What can be in metadata."""
+"""Options that metadata can have."""
 
 _OF_THE_TYPE = (
     "packed",
@@ -186,7 +186,7 @@ def _parse(kind: Kind | None, key: str, text: str, known: list[str], column: str
     return kind.parse(f"column {column!r}: {key}", text)
 
 
-# --- What a format version allows the writer of a page ----------------------------------
+# --- Choices that a format version allows the writer of a page --------------------------
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: profiles have another base with some

@@ -429,12 +429,13 @@ def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:
 
 
 # --- Sparse structure: each layer stores the validity of its slots and the sizes of its lists
+#
 # Layers are outer-most first. The first has a slot for each row. A list layer has a slot in the
-# next layer for each item; an item layer (a struct or the leaf) has one for each of its slots.
+# next layer for each item. An item layer (a struct or the leaf) has one for each of its slots.
 # Fixed-size lists of structs have ``dimension`` slots in the next layer for each slot, null or
 # not. A page counts its rows in these slots, as pages with levels do. After the buffers of the
-# values there is one buffer for each sequence of numbers with a payload, layer by layer: the
-# positions of lists with items, their counts, the positions of validity.
+# values there is one buffer for each sequence of numbers with a payload, layer by layer. The
+# sequences are the positions of lists with items, their counts, the positions of validity.
 #
 # The sequences are read once and kept: 8 bytes for each null or valid slot listed, 16 for each
 # list with items. Positions ascend and counts are at least 1, so the slots of the layer
@@ -659,7 +660,7 @@ class Sparse(StructuralPlane):
 
 
 def _entries_per_slot(layers: Any, page: PageBytes) -> int:
-    """Rows of the page for each slot of the first layer: fixed-size lists multiply them."""
+    """Return the rows of the page per slot of the first layer: fixed-size lists multiply them."""
     sizes: list[int] = [
         layer.fixed_size_list.dimension for layer in layers if layer.HasField("fixed_size_list")
     ]
@@ -667,7 +668,7 @@ def _entries_per_slot(layers: Any, page: PageBytes) -> int:
     if not 0 < group <= MAX_SLOTS or page.rows % group:
         raise CorruptFileError(
             "sizes of lists of fixed size",
-            expected=f"1 or more, of which {page.rows} rows are a multiple",
+            expected=f"1 or more, and {page.rows} rows a multiple of their product",
             found=" * ".join(map(str, sizes)),
             where=page.where,
         )

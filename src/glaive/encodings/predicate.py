@@ -2,7 +2,7 @@
 
 On values of fixed width every condition becomes ranges of unsigned integers
 (``glaive.encodings.predicate``). On a dictionary the condition is evaluated once per entry,
-and the indices of those that pass are ranges again.
+and the indices of passing entries are ranges again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Flags, UInt64s, Where, as_array, as_buffer, items_of
 
 # --- Conditions on numbers, times and floats as ranges of unsigned integers: their machine words
-# =================== ==================================================================== values
-# ranges =================== ====================================================================
-# unsigned            the same signed, dates, …    one, which may wrap around from the largest word
-# to 0 floats              one for positive and one for negative numbers, whose words descend
-# members of a set    one per run of consecutive words, or (negated) the gaps between the runs
-# =================== ====================================================================
+#
+# - Unsigned values have the same range.
+# - Signed values, dates, … have one, which may wrap around from the largest word to 0.
+# - Floats have one for positive and one for negative numbers, whose words descend.
+# - Members of a set have one per run of consecutive words, or (negated) the gaps between the runs.
 
 _WORDS = (8, 16, 32, 64)
 _ONE = np.uint64(1)
@@ -42,9 +41,9 @@ _SET_RANGES: WeakKeyDictionary[IsOneOf, IntegerRanges] = WeakKeyDictionary()
 
 
 def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | None:
-    """The ranges of words of a type; None where words cannot express the condition.
+    """Return the ranges of words of a type; None where words cannot express the condition.
 
-    Those of a set are cached, because each window of a scan needs them.
+    Ranges of a set are cached, because each window of a scan needs them.
     """
     types = pa.types
     if not isinstance(condition, InRange | IsOneOf):
@@ -91,7 +90,7 @@ def _of_range(condition: InRange, kind: pa.DataType) -> list[tuple[int, int]]:
 
 
 def _key(value: Any) -> int:
-    """A value as the integer that its type orders by."""
+    """Return a value as the integer that its type orders by."""
     array = pa.repeat(value, 1)
     bits = array.type.bit_width
     unsigned = pa.types.is_unsigned_integer(array.type)
@@ -171,7 +170,7 @@ class PagePredicate:
         return self.ranges is not None or self.every is not None or pa.types.is_boolean(self.kind)
 
     def same(self, other: PagePredicate) -> bool:
-        """Whether both are known to be the same, without comparing values."""
+        """Return whether both are known to be the same, without comparing values."""
         return self.passing == other.passing
 
     def test_entries(self, entries: Any) -> EntryTest:
@@ -182,7 +181,7 @@ class PagePredicate:
         return EntryTest(flags[:-1], bool(flags[-1]))
 
     def null_passes(self) -> bool:
-        """Whether nulls pass."""
+        """Return whether nulls pass."""
         if self.nulls is not None:
             return self.nulls
         mask: Any = self.passing(all_null(self.kind, 1))
@@ -190,7 +189,7 @@ class PagePredicate:
 
 
 def page_predicate(condition: Condition, kind: pa.DataType) -> PagePredicate:
-    """The predicate of a condition on a column of this (storage) type.
+    """Return the predicate of a condition on a column of this (storage) type.
 
     Raises
     ------
@@ -230,7 +229,7 @@ def page_predicate(condition: Condition, kind: pa.DataType) -> PagePredicate:
 def entry_predicate(
     passing: Callable[[pa.Array], pa.BooleanArray], kind: pa.DataType
 ) -> PagePredicate:
-    """The predicate of any test on values of a column of this type, for dictionaries only."""
+    """Return the predicate of any test on values of this type, for dictionaries only."""
     value: Any = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
     return PagePredicate(kind=value, passing=passing, ranges=None, every=None, nulls=None)
 
@@ -239,7 +238,7 @@ def entry_predicate(
 
 
 def _text_test(condition: Condition, kind: pa.DataType) -> StringTest | None:
-    """The search for text; None for empty strings, which are found everywhere."""
+    """Return the search for text; None for empty strings, which are found everywhere."""
     if isinstance(condition, HasText):
         word = condition.word.encode()
         return StringTest((word,), condition.begins, condition.ends) if word else None
@@ -383,7 +382,7 @@ def match_array(array: Any, test: IntegerRanges, where: Where) -> pa.Buffer:
 
 
 def _plain_block(array: Any) -> FixedWidth | None:
-    """The values of an array of numbers, times or booleans."""
+    """Return the values of an array of numbers, times or booleans."""
     kind = array.type
     if not pa.types.is_primitive(kind):
         return None

@@ -113,14 +113,14 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
     # to decode that. Lists and structs follow the type.
     if encoding.parts and name not in _NESTED and _holds(encoding, name):
         raise UnsupportedFeatureError(
-            f"value encoding {name!r} within another {name!r} (in {where}): Lance writes none, and "
-            "a few bytes of them would stand for any amount of memory and time"
+            f"value encoding {name!r} within another {name!r} (in {where}): Lance writes none. "
+            "A few bytes of them would stand for any amount of memory and time"
         )
     return encoding
 
 
 def _holds(encoding: ValueEncoding, name: str) -> bool:
-    """Whether an encoding of a kind is within another one, where Lance writes none.
+    """Return whether an encoding of a kind is within another one, where Lance writes none.
 
     Lance compresses runs whose values or lengths are compressed already.
     """

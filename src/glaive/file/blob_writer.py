@@ -1,4 +1,4 @@
-"""Blob files beside a data file: packed files with many values, or one per value.
+"""Blob files that belong to a data file: packed files with many values, or one per value.
 
 Specification: "Where values lie" in ``docs/format/blobs.md``.
 """
@@ -39,8 +39,8 @@ _NAMED_IDS = 1 << 32
 class BlobFiles:
     """The blob files of one data file. Nothing refers to them before that file is visible.
 
-    A data file whose name a user chose may take the place of another one. The blob files of that
-    one stay until then: those of the new one have other ids.
+    A data file whose name a user chose may replace another file. The blob files of the replaced
+    file stay until then, and the new blob files have other ids.
     """
 
     def __init__(self, store: ObjectStore, data_file: str) -> None:
@@ -80,7 +80,7 @@ class BlobFiles:
         return numbers, positions
 
     def _fitting(self, ends: Int64s, before: int, limit: int) -> int:
-        """The number of the first value that the packed file has no room for."""
+        """Return the number of the first value that the packed file has no room for."""
         used = 0 if self._pack is None else self._pack.position
         return int(ends.searchsorted(before + limit - used, "right"))
 
@@ -102,7 +102,7 @@ class BlobFiles:
 
     def published(self) -> None:
         """Remove the files of a data file that this one took the place of, if that is possible."""
-        # A folder that is a link may be that of another file.
+        # A folder that is a link may be the folder of another file.
         if self._replaced and not self._store.is_link(blob_folder(self._data_file)):
             self._store.discard(self._replaced, own=False)
         self._replaced = []
@@ -116,7 +116,7 @@ class BlobFiles:
             self._store.discard(self._done)
 
     def _next_id(self) -> int:
-        """An id that no file has. One listing, unless the name of the data file is a new one."""
+        """Return an id that no file has. One listing, unless the name of the data file is new."""
         if self._ids is None:
             if not isinstance(self._store, NewFiles):
                 found = [meta.path for meta in self._store.list(blob_folder(self._data_file))]
@@ -146,7 +146,7 @@ class BlobFiles:
 # --- Write the values of blob v2 columns, and build their descriptors -------------------
 #
 # Values are written immediately, before the pages with descriptors: small ones into the data file,
-# larger ones into blob files beside it. Values given by URI are referred to, or copied.
+# larger ones into blob files next to it. Values given by URI are referred to, or copied.
 #
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
@@ -167,7 +167,7 @@ class BlobWriter:
         Raises
         ------
         SchemaError
-            A value has both bytes and a URI, or neither; or a URI that is not allowed.
+            A value has both bytes and a URI, or lacks both; or the URI is not allowed.
         """
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -275,7 +275,7 @@ class BlobWriter:
         table.position[rows] = [part.offset for part in written]
         table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
         rows = np.flatnonzero(packed | alone)
-        joined = packed[rows] & is_given[rows]  # those that follow one another are put at once
+        joined = packed[rows] & is_given[rows]  # adjacent values are put at once
         for part in np.split(rows, np.flatnonzero(~(joined[1:] & joined[:-1])) + 1):
             if not len(part):
                 continue
@@ -364,7 +364,7 @@ def _keep_references(table: _Table, rows: Int64s, uris: list[str]) -> tuple[Int6
 
 
 def _ranges(array: Any, rows: Int64s, path: str) -> list[ByteRange | None]:
-    """The range of the object that each row refers to; None for the whole object."""
+    """Return the range of the object that each row refers to; None for the whole object."""
     if array.type.num_fields < len(DESCRIPTOR) - 1:
         return [None] * len(rows)
     at = pa.array(rows)
@@ -381,7 +381,7 @@ def _ranges(array: Any, rows: Int64s, path: str) -> list[ByteRange | None]:
 
 
 def _canonical(location: str) -> str:
-    """A path or file URI as an absolute path, any other URI unchanged."""
+    """Return a path or file URI as an absolute path, any other URI unchanged."""
     if "://" not in location:
         return PurePath(location).as_posix()
     if location.partition("://")[0].lower() not in LOCAL_SCHEMES:

@@ -79,8 +79,8 @@ class BlobOptions:
 class BlobThresholds:
     """Sizes in bytes that determine where the values of one column are stored.
 
-    A value above ``own_file`` has its own file; else above ``inline`` it is in a file of up to
-    ``pack_file`` bytes with several values; else in the data file.
+    A value above ``own_file`` has its own file. Else a value above ``inline`` is in a file of up
+    to ``pack_file`` bytes with several values. All others are in the data file.
     """
 
     inline: int = 64 * 1024
@@ -137,7 +137,7 @@ class BlobReference(NamedTuple):
     uri: str
 
     def to_text(self) -> str:
-        """The ``uri`` of the value in memory."""
+        """Return the ``uri`` of the value in memory."""
         return f"{_TOKEN}:{self.position}:{self.size}:{self.base_id}:{self.uri}"
 
     @classmethod
@@ -168,7 +168,7 @@ class BlobValues:
 
     @classmethod
     def of(cls, array: Any, valid: Flags | None) -> BlobValues:
-        """The values of an array of binary, without a copy; nulls become empty.
+        """Return the values of an array of binary, without a copy; nulls become empty.
 
         Raises
         ------
@@ -190,23 +190,23 @@ class BlobValues:
 
     @classmethod
     def only(cls, value: pa.Buffer) -> BlobValues:
-        """A single value."""
+        """Return a single value."""
         return cls(value, np.zeros(1, np.int64), np.array([value.size], np.int64))
 
     def __getitem__(self, row: int) -> pa.Buffer:
-        """One value, as a view."""
+        """Return one value, as a view."""
         return self.data.slice(int(self.starts[row]), int(self.sizes[row]))
 
     def take(self, rows: Int64s) -> BlobValues:
-        """The values at these rows."""
+        """Return the values at these rows."""
         return BlobValues(self.data, self.starts[rows], self.sizes[rows])
 
     def part(self, first: int, stop: int) -> BlobValues:
-        """The values from ``first`` on, up to ``stop``."""
+        """Return the values from ``first`` on, up to ``stop``."""
         return BlobValues(self.data, self.starts[first:stop], self.sizes[first:stop])
 
     def joined(self) -> list[pa.Buffer]:
-        """All values, back to back: one view for those that lie so in memory."""
+        """Return all values, back to back: one view for values that lie so in memory."""
         stops = self.starts + self.sizes
         cuts = np.flatnonzero(self.starts[1:] != stops[:-1]) + 1
         bounds = np.concatenate(([0], cuts, [len(stops)]))
@@ -263,7 +263,7 @@ class PendingBlobs(EncodedPage):
 
 
 def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -> PendingBlobs:
-    """A page of blobs with levels; without lists."""
+    """Return a page of blobs with levels; without lists."""
     valid = validity_flags(array)
     if levels.definition is not None:
         valid = levels.definition == 0

@@ -600,7 +600,7 @@ class LanceFileWriter:
     storage_options, namespace_client, table_id
         As for :class:`LanceFileReader`.
     keep_original_array
-        Whether arrays wait as they are; otherwise those that the caller could change are copied.
+        Whether arrays wait as they are; otherwise arrays that the caller could change are copied.
     max_page_bytes
         Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
     encoding_options
@@ -614,7 +614,7 @@ class LanceFileWriter:
     Notes
     -----
     ``size_bytes`` is the size of the finished file, None before :meth:`close`.
-    As a context manager: closed when the block ends, aborted if with an error.
+    As a context manager it is closed when the block ends, aborted if with an error.
     """
 
     def __init__(  # noqa: PLR0913  # pylance's parameters

@@ -166,9 +166,9 @@ class BufferLocation:
 class PageInfo:
     """One page of a column.
 
-    ``rows`` is the number in the metadata; ``values`` is the number of items where it is stored,
-    else that of rows. ``raw_bytes`` is the size of the values in Arrow, None where that takes
-    decoding (strings) or the column has no values of its own.
+    ``rows`` is the number in the metadata. ``values`` is the number of items where it is stored,
+    else the number of rows. ``raw_bytes`` is the size of the values in Arrow. It is None where it
+    takes decoding (strings) or the column has no values of its own.
     """
 
     rows: int
@@ -260,7 +260,7 @@ class ColumnLayout:
         return tuple(dict.fromkeys(page.encoding.brief for page in self.pages))
 
     def all_buffers(self) -> Iterator[BufferLocation]:
-        """All buffers."""
+        """Yield all buffers."""
         for page in self.pages:
             yield from page.buffers
         yield from self.buffers
@@ -400,7 +400,7 @@ def _paths(fields: tuple[Field, ...], prefix: str) -> Iterator[tuple[str, Field]
 
 
 def _others(reader: LegacyFile, end: int) -> Iterator[BufferLocation]:
-    """The schema, and statistics with their page table."""
+    """Yield the schema, and statistics with their page table."""
     at = reader.schema_position
     yield BufferLocation("schema", at, end - at)
     statistics = reader.statistics_table()
@@ -502,7 +502,7 @@ def _strings(
 
 
 def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferLocation]:
-    """The items of a dictionary column."""
+    """Return the items of a dictionary column."""
     if field.dictionary is None or not pa.types.is_dictionary(field.arrow_type):
         return []
     kind: Any = field.arrow_type
@@ -550,7 +550,7 @@ def count_values(node: EncodingNode, rows: int) -> int:
 
 
 def buffer_kinds(node: EncodingNode, count: int) -> list[str]:
-    """The content of each of ``count`` buffers of a page.
+    """Return the content of each of ``count`` buffers of a page.
 
     Buffers that the encoding does not mention are named by their number.
     """
@@ -669,7 +669,7 @@ def file_layout(reader: FileReader) -> FileLayout:
 def _owners(reader: FileV2) -> list[tuple[str, Field | None]]:
     """Path and field of every physical column, in order.
 
-    The second column of a string in old files of 2.0 has a path only, that of its bytes.
+    The second column of a string in old files of 2.0 has only a path: the path of its bytes.
     """
     numbers = reader.column_numbers()
     by_column: dict[int, tuple[str, Field]] = {}

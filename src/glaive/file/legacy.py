@@ -117,7 +117,7 @@ class LegacyField(BoundField):
         )
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The ranges of ``start`` to ``stop`` in which rows may pass, by page statistics."""
+        """Return the ranges of ``start`` to ``stop`` where rows may pass, by page statistics."""
         self._check_range(start, stop)
         bounds = self._bounds()
         if bounds is None or len(bounds.null_count) != len(self._batches) - 1:
@@ -158,7 +158,7 @@ class LegacyField(BoundField):
 
 
 def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
-    """Where reads should begin: at large pages, between runs of pages, or at regular intervals."""
+    """Return where reads should begin: at large pages, between runs of pages, or regularly."""
     rows = int(batches[-1])
     if rows == 0 or len(batches) == 2:
         return np.unique(np.array([0, rows], np.int64))
@@ -399,7 +399,7 @@ class LegacyFile:
     def _count_bytes(self, sizes: dict[int, float], number: int, pages: Pages) -> None:
         """Refuse bytes that pages of several columns share: each would take memory for them.
 
-        ``sizes`` are those of the columns before, and under -1 of all.
+        ``sizes`` has the bytes of the columns before, and under -1 of all.
         """
         if number in sizes:
             return
@@ -420,7 +420,7 @@ class LegacyFile:
         return Pages(np.ascontiguousarray(positions), lengths, bits, self._bytes, where)
 
     def dictionary_items(self, column: int, field: Field) -> Fetch[pa.Array] | pa.Array:
-        """The items of a dictionary column, as one array.
+        """Return the items of a dictionary column, as one array.
 
         Raises
         ------
@@ -487,7 +487,7 @@ class LegacyFile:
         return self._bounds[field_id]
 
     def _bounds_of(self, field_id: int, number: int) -> PageBounds | None:
-        """The same, unless a damaged manifest leads the field to the pages of another one."""
+        """Return the same, unless a damaged manifest leads the field to pages of another field."""
         bounds, has_schema = self.page_bounds(field_id), self._metadata.manifest_position
         own = self._own_fields.get(number) if bounds is not None and has_schema else None
         return bounds if own is not None and own.id == field_id else None
@@ -513,7 +513,7 @@ class LegacyFile:
         }
 
     def _statistics_of(self, statistics: Field) -> pa.Array:
-        """The statistics of one field, a struct per page."""
+        """Return the statistics of one field, a struct per page."""
         numbers = self._statistics_rows
         table = int(self._metadata.statistics.page_table_position)
         leaves = [leaf for leaf in statistics.walk() if leaf.id in numbers]
@@ -534,7 +534,7 @@ def _no_items(field: Field) -> Fetch[pa.Array] | pa.Array:
 
 
 def _is_complete(statistics: Field) -> bool:
-    """Whether the statistics of a field have each part once, and null counts are integers."""
+    """Return whether a field's statistics have each part once, and null counts are integers."""
     if sorted(child.name for child in statistics.children) != sorted(STATISTICS):
         return False
     kind: Any = statistics.arrow_type
@@ -542,6 +542,7 @@ def _is_complete(statistics: Field) -> bool:
 
 
 # --- Write a 0.1 file: rows are collected, divided into batches and written column by column
+#
 # All batches but the last have equally many rows, unless rows are very large. The schema, the
 # metadata and the footer come last; until then nothing is visible.
 #
@@ -575,7 +576,7 @@ def _check(field: Field, path: str) -> None:
 
 
 def _reason(field: Field) -> tuple[str, str] | None:
-    """The version that supports a field that 0.1 does not, and why 0.1 does not."""
+    """Return the version that supports a field that 0.1 does not, and why 0.1 does not."""
     logical = field.logical_type
     kind: Any = None if field.children else field.arrow_type
     if logical == "map":
@@ -628,7 +629,7 @@ class PageWriter:
     Parameters
     ----------
     dictionaries
-        Items by field id, shared by all files of a dataset: those of the first array of a field
+        Items by field id, shared by all files of a dataset. The items of the first array of a field
         apply to all later ones.
     """
 
@@ -725,19 +726,19 @@ class PageWriter:
         self.table.setdefault(field.id, []).append(np.stack((positions, lengths), 1))
 
     def table_bytes(self, ids: list[int], batches: int) -> bytes:
-        """The page table: an entry per id from the lowest to the highest, and per batch.
+        """Return the page table: an entry per id from the lowest to the highest, and per batch.
 
         Raises
         ------
         SchemaError
-            It would be far larger than what it is of.
+            It would be far larger than the pages that it describes.
         """
         if not ids:
             return b""
         low = min(ids)
         if (max(ids) - low + 1) * batches > _MAX_ENTRIES:
             raise SchemaError(
-                f"fields have ids from {low} to {max(ids)}: the page table of a file of format "
+                f"fields have ids from {low} to {max(ids)}. The page table of a file of format "
                 f"0.1 has an entry for each number between, here for each of {batches} batches, "
                 f"{_MAX_ENTRIES} at most. Write a new dataset, where fields count from 0, or "
                 "use data_storage_version 2.0 or newer."
@@ -766,8 +767,8 @@ class LegacyFileWriter:
     rows_per_batch
         Rows of a page at most; the profile's by default.
     dictionaries
-        Items of dictionary columns by field id, shared by all files of a dataset. Those of
-        new columns are added.
+        Items of dictionary columns by field id, shared by all files of a dataset. Items of new
+        columns are added.
     """
 
     def __init__(
@@ -842,7 +843,7 @@ class LegacyFileWriter:
         if self._measured and len(batches) > 1:
             self._write_statistics(metadata.statistics)
         schema = self._schema_message()
-        if self._sink.position == 0:  # this position means that there is no schema
+        if self._sink.position == 0:  # this position means that the schema is absent
             self._sink.write([PAD])
         metadata.manifest_position = self._write_message(schema)
         position = self._write_message(metadata)
@@ -961,7 +962,7 @@ class LegacyFileWriter:
     # ------------------------------------------------------------------ metadata
 
     def _schema_message(self) -> Any:
-        """A manifest with the schema alone, for readers of a single file."""
+        """Return a manifest with the schema alone, for readers of a single file."""
         schema = replace(self._schema, fields=tuple(map(self._with_items, self._schema.fields)))
         message = table_pb2.Manifest(fields=schema.to_wire(), version=1)
         message.writer_version.library, message.writer_version.version = WRITER

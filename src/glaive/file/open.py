@@ -51,7 +51,7 @@ _WRITERS = {
 
 @cache
 def _load(location: str) -> Any:
-    """The class at ``module:name``; only the page grammars in use are loaded."""
+    """Return the class at ``module:name``; only the page grammars in use are loaded."""
     module, _, name = location.partition(":")
     return getattr(import_module(module), name)
 
@@ -71,7 +71,7 @@ def open_reader(
     Raises
     ------
     DataFileMissingError
-        There is no such file.
+        The file does not exist.
     NotLanceError, CorruptFileError, UnsupportedFeatureError
         It is not a Lance file, it is truncated or damaged, or its version is unknown.
 
@@ -122,10 +122,10 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     encoding_options
         How columns at or below a path are to be encoded, such as
         ``{"text": {"compression": "zstd"}}``; they take precedence over the metadata of a
-        field. The options are those of :class:`glaive.encodings.options.EncodingOptions`.
+        field. :class:`glaive.encodings.options.EncodingOptions` describes the options.
     dictionaries
         Items of dictionary columns by field id, which in format 0.1 all files of a dataset
-        share; those of new columns are added.
+        share. Items of new columns are added.
     blobs
         How the values of blob columns are stored, from format 2.2 on.
     rows_per_batch
@@ -140,7 +140,7 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     SchemaError
         The version cannot hold a column's type.
     OptionError
-        There is no such version.
+        The version does not exist.
 
     Notes
     -----

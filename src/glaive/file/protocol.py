@@ -596,7 +596,7 @@ def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
         The positions.
     total
         Number of rows. Of a range that leaves the rows, only the end outside is returned, and
-        the caller refuses it: all numbers of the range could take any memory.
+        the caller refuses it. All numbers of the range could take any memory.
 
     Raises
     ------

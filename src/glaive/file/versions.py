@@ -161,7 +161,7 @@ def resolve_version(name: str | None) -> str:
     Raises
     ------
     OptionError
-        There is no such version.
+        The version does not exist.
     """
     text = DEFAULT if name is None else str(name).strip().lower()
     version = _ALIASES.get(text, text)
@@ -175,28 +175,28 @@ def resolve_version(name: str | None) -> str:
 
 
 def stable_version() -> str:
-    """The newest version whose files later releases will read, such as ``"2.2"``."""
+    """Return the newest version whose files later releases will read, such as ``"2.2"``."""
     return resolve_version("stable")
 
 
 def profile_of(version: FormatVersion) -> Profile:
-    """The profile of a format version.
+    """Return the profile of a format version.
 
     Raises
     ------
     OptionError
-        There is no such version.
+        The version does not exist.
     """
     return PROFILES[resolve_version(str(version))]
 
 
 def profile_of_footer(major: int, minor: int, path: str) -> Profile:
-    """The profile of a file by the version in its footer.
+    """Return the profile of a file by the version in its footer.
 
     Raises
     ------
     UnsupportedFeatureError
-        The version is not one that this reader knows.
+        This reader does not know the version.
     """
     for profile in PROFILES.values():
         if (major, minor) in profile.on_disk:
@@ -252,7 +252,7 @@ def _lists_first(at: _Context) -> bool:
 
 
 def _is_uneven(at: _Context) -> bool:
-    """A struct whose members are multiplied differently by fixed-size lists."""
+    """Return whether fixed-size lists multiply members of a struct differently."""
     if at.field.logical_type != "struct" or at.field.is_packed:
         return False
     return len({_multiple(child) for child in at.field.children}) > 1
@@ -277,7 +277,7 @@ def _is_packed_member(at: _Context) -> bool:
 
 
 def _varies(field: Field) -> bool:
-    """Whether pylance treats a struct in a packed struct as being of variable width."""
+    """Return whether pylance treats a struct in a packed struct as being of variable width."""
     kinds = [child.arrow_type for child in field.children]
     return any(
         child.children or offset_bits(kind) or pa.types.is_fixed_size_list(kind)
@@ -286,7 +286,7 @@ def _varies(field: Field) -> bool:
 
 
 def _is_nested_member(at: _Context) -> bool:
-    """A member of a packed struct that cannot be stored in a row of bytes."""
+    """Return whether it is a member of a packed struct that a row of bytes cannot store."""
     if not _is_packed_member(at) or (at.field.children and at.field.logical_type == "struct"):
         return False
     kind = at.field.arrow_type
@@ -309,7 +309,7 @@ def _is_empty(at: _Context) -> bool:
 
 
 def _is_hidden_empty(at: _Context) -> bool:
-    """An empty struct within a list, or as the first leaf, which defines the shape of structs."""
+    """Return whether it is an empty struct within a list, or the first leaf of structs."""
     if not _is_empty(at):
         return False
     if _in_lists(at):

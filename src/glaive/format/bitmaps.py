@@ -46,7 +46,7 @@ _LISTED_PER_BYTE = 8
 
 
 def is_of_runs(count: int, size: int) -> bool:
-    """Whether so many numbers are so few bytes that they are ranges, which should stay ranges."""
+    """Return whether so many numbers take so few bytes that they should stay ranges."""
     return count > _LISTED_PER_BYTE * size
 
 
@@ -55,16 +55,16 @@ RANGE_BYTES: Final = 16
 
 
 def ranges_of(bitmap: BitMap | BitMap64, check: Callable[[int], None]) -> tuple[UInt64s, UInt64s]:
-    """First numbers of the runs of a bitmap of 32 or 64 bits, and those behind their ends.
+    """Return the first number of each run of a bitmap of 32 or 64 bits, and the number after it.
 
     Parameters
     ----------
     check
-        Called with the bytes of the ranges before memory is taken for them: few bytes may stand
-        for many runs, where they are compressed.
+        Called with the bytes of the ranges before memory is taken for them: few bytes may encode
+        many runs, where they are compressed.
     """
     numbers: Any = bitmap
-    behind = numbers.shift(1)  # without 2^32, which is no number of a bitmap
+    behind = numbers.shift(1)  # without 2^32, which a bitmap cannot have
     firsts = numbers - behind
     check(RANGE_BYTES * len(firsts))
     starts = np.asarray(firsts.to_array(), np.uint64)
@@ -75,7 +75,7 @@ def ranges_of(bitmap: BitMap | BitMap64, check: Callable[[int], None]) -> tuple[
 
 
 def bitmap_of(numbers: Iterable[int] | NDArray[np.uint32]) -> bytes:
-    """The bitmap of these numbers."""
+    """Return the bitmap of these numbers."""
     from pyroaring import BitMap
 
     serialized: bytes = BitMap(numbers).serialize()
@@ -107,19 +107,19 @@ _SHIFT: Final = np.uint32(27)
 
 
 def block_numbers(hashes: UInt64s, count: int) -> Int64s:
-    """The block of each hash, in a filter of ``count`` blocks."""
+    """Return the block of each hash, in a filter of ``count`` blocks."""
     scaled = (hashes >> np.uint64(32)) * np.uint64(count)
     return (scaled >> np.uint64(32)).astype(np.int64)
 
 
 def bit_numbers(hashes: UInt64s, word: int) -> NDArray[np.uint32]:
-    """The bit that each hash sets in a word of its block."""
+    """Return the bit that each hash sets in a word of its block."""
     bits: NDArray[np.uint32] = (hashes.astype(np.uint32) * _SALT[word]) >> _SHIFT
     return bits
 
 
 def word_masks(hashes: UInt64s) -> NDArray[np.uint32]:
-    """Words in which the bit of each hash is set. Shape ``(hashes, BLOCK_WORDS)``."""
+    """Return words with the bit of each hash set. Shape ``(hashes, BLOCK_WORDS)``."""
     return np.uint32(1) << ((hashes.astype(np.uint32)[:, None] * _SALT) >> _SHIFT)
 
 

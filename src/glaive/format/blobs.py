@@ -1,9 +1,9 @@
 """Blob columns: large values that are stored outside of the pages of their column.
 
 In a blob column of the first kind, ``large_binary`` with ``lance-encoding:blob``, values are in
-the data file; from format 2.2 on there are columns of the second kind, the extension type
-``lance.blob.v2``, whose values may also be in files beside the data file or in any other location.
-The pages of both have descriptors with the location of each value.
+the data file. From format 2.2 on there are columns of the second kind, the extension type
+``lance.blob.v2``. Their values may also be in files of their own, in the folder of the data file
+or in any other location. The pages of both have descriptors with the location of each value.
 
 Specification: ``docs/format/blobs.md``.
 """
@@ -73,27 +73,27 @@ MEMBERS: Final = "data: large_binary, uri: string, and perhaps position and size
 
 
 def is_blob(field: Field) -> bool:
-    """Whether a field is a blob column of the first kind."""
+    """Return whether a field is a blob column of the first kind."""
     return field.logical_type == "large_binary" and field.option(BLOB) == "true"
 
 
 def is_described(field: Field) -> bool:
-    """Whether a field is a blob column converted by :func:`described`, as in files."""
+    """Return whether a field is a blob column converted by :func:`described`, as in files."""
     return field.logical_type == "struct" and BLOB in field.metadata
 
 
 def has_blobs(field: Field) -> bool:
-    """Whether there is a blob column at or below a field."""
+    """Return whether a blob column is at or below a field."""
     return any(is_blob(part) or part.is_blob_v2 for part in field.walk())
 
 
 def has_blobs_v2(field: Field) -> bool:
-    """Whether there is a blob column of the second kind at or below a field."""
+    """Return whether a blob column of the second kind is at or below a field."""
     return any(part.is_blob_v2 for part in field.walk())
 
 
 def unfit_members(field: Field) -> str | None:
-    """The members of a blob column of the second kind, if they are invalid."""
+    """Return the members of a blob column of the second kind, if they are invalid."""
     members = [(child.name, child.logical_type) for child in field.children]
     if not field.is_blob_v2 or members in (_MEMBERS, _MEMBERS[:_SHORT]):
         return None
@@ -101,7 +101,7 @@ def unfit_members(field: Field) -> str | None:
 
 
 def described(field: Field) -> Field:
-    """The field with the blob columns at or below it as descriptors, with the same ids."""
+    """Return the field with the blob columns at or below it as descriptors, with the same ids."""
     if is_blob(field):
         # An extension type, whichever it is, is one of the values.
         return replace(_plain(field), logical_type="struct", children=_members(DESCRIPTION))
@@ -112,35 +112,35 @@ def described(field: Field) -> Field:
 
 
 def stored(field: Field) -> Field:
-    """The field as in the schema of a data file: the second kind as descriptors."""
+    """Return the field as in the schema of a data file: the second kind as descriptors."""
     if field.is_blob_v2:
         return described(field)
     return _with_children(field, stored)
 
 
 def as_binary(field: Field) -> Field:
-    """The field with the blob columns at or below it as large binary."""
+    """Return the field with the blob columns at or below it as large binary."""
     if field.is_blob_v2:
         return replace(_plain(field), logical_type="large_binary", children=())
     return _with_children(field, as_binary)
 
 
 def logical(field: Field) -> Field:
-    """The field with the blob columns at or below it as structs to be written."""
+    """Return the field with the blob columns at or below it as structs to be written."""
     if field.is_blob_v2:
         return _plain(field)
     return _with_children(field, logical)
 
 
 def _with_children(field: Field, change: Callable[[Field], Field]) -> Field:
-    """The field with changed children, if there are blobs below it."""
+    """Return the field with changed children, if it has blobs below."""
     if not has_blobs(field):
         return field
     return replace(field, children=tuple(map(change, field.children)))
 
 
 def _plain(field: Field) -> Field:
-    """The field without its extension type."""
+    """Return the field without its extension type."""
     left_out = (EXTENSION_NAME, EXTENSION_METADATA)
     metadata = {key: value for key, value in field.metadata.items() if key not in left_out}
     return replace(field, metadata=metadata)
@@ -180,7 +180,8 @@ class Blob:
     Raises
     ------
     OptionError
-        Both or neither of ``data`` and ``uri`` are given, or only one of ``position`` and ``size``.
+        The value needs exactly one of ``data`` and ``uri``. A part needs both ``position`` and
+        ``size``.
     """
 
     data: bytes | None = None
@@ -199,7 +200,7 @@ class Blob:
         if self.uri == "":
             raise OptionError("Blob uri cannot be empty; give the URI of an object")
         if (self.position is None) != (self.size is None):
-            raise OptionError("Blob: give both position and size of a part, or neither")
+            raise OptionError("Blob: give position and size of a part together")
         if self.position is None or self.size is None:
             return
         if self.uri is None:
@@ -211,17 +212,17 @@ class Blob:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """A value of the given bytes."""
+        """Return a value of the given bytes."""
         return cls(data=bytes(data))
 
     @classmethod
     def from_uri(cls, uri: str, position: int | None = None, size: int | None = None) -> Self:
-        """An external value."""
+        """Return an external value."""
         return cls(uri=uri, position=position, size=size)
 
     @classmethod
     def empty(cls) -> Self:
-        """A value of 0 bytes."""
+        """Return a value of 0 bytes."""
         return cls(data=b"")
 
 

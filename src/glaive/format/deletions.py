@@ -1,8 +1,8 @@
 """Deletion files: the deleted physical rows of a fragment.
 
-They are a set of 32-bit offsets in one of two encodings: an Arrow IPC file with one column
-``row_id`` (``u32``, not nullable, in any order) for few rows, and a roaring bitmap in the portable
-layout for many.
+They are a set of 32-bit offsets in one of two encodings. For few rows it is an Arrow IPC file
+with one column ``row_id`` (``u32``, not nullable, in any order). For many it is a roaring bitmap
+in the portable layout.
 
 Specification: "Deletion files" in ``docs/format``.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # --- Read Arrow IPC files with one column of 32-bit numbers, as used for deletion files -
 #
 # Arrow allocates whatever size a compressed buffer states. So the stated sizes are compared with
-# that of the file before Arrow decompresses a record batch. A file is ``ARROW1``, padding,
+# the size of the file before Arrow decompresses a record batch. A file is ``ARROW1``, padding,
 # messages, a footer, its length, ``ARROW1``. The head of a message is a flatbuffer: tables of
 # fields, addressed by a list of offsets.
 #
@@ -41,11 +41,11 @@ _MAGIC, _ALIGNMENT = 8, 64
 """Bytes before the first message: the magic, and zeros up to this alignment."""
 
 _MAX_RATIO: Final = 256
-"""Maximum compression ratio: that of distinct numbers is far lower."""
+"""Maximum compression ratio; distinct numbers have a far lower ratio."""
 
 
 def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32]:
-    """The numbers of the only column, ``row_id``, in the order of the file.
+    """Return the numbers of the only column, ``row_id``, in the order of the file.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32
     Raises
     ------
     CorruptFileError
-        It is no such file, has nulls or too many numbers, or its lengths are inconsistent.
+        It is another kind of file, has nulls or too many numbers, or its lengths are inconsistent.
     """
     parts, left, room = [np.empty(0, np.uint32)], most, _MAX_RATIO * data.size
     try:
@@ -93,7 +93,7 @@ def _stated_bytes(message: Any) -> int:
     head, body = memoryview(message.metadata), memoryview(message.body)
 
     def field(table: int, number: int) -> int:
-        """Where a field of a table is; 0 for a missing one."""
+        """Return where a field of a table is; 0 for a missing one."""
         (back,) = struct.unpack_from("<i", head, table)
         (size,) = struct.unpack_from("<H", head, table - back)
         if size < 6 + 2 * number:
@@ -125,20 +125,21 @@ MAX_DELETED_ROWS: Final = 1 << 27
 _PLAIN_UNTIL: Final = 16
 """Maximum deleted rows of an Arrow file without compression.
 
-Up to 20 rows its file is never larger than with zstd, whatever the offsets: a frame and the length
-before it take more bytes than are saved. Making a context of zstd takes longer than all else.
+Up to 20 rows its file is never larger than with zstd, whatever the offsets. A frame and the
+length before it take more bytes than zstd saves. Making a context of zstd takes longer than all
+other work.
 """
 
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 class DeletedRuns(NamedTuple):
-    """The deleted rows of a fragment as runs, of which a few bytes may stand for billions of rows.
+    """The deleted rows of a fragment as runs; a few bytes may encode billions of rows.
 
     Parameters
     ----------
     begins, ends
-        The first row of each run, and the row behind its last one; ascending.
+        The first row of each run, and the row after its last one; ascending.
     """
 
     begins: Int64s
@@ -146,7 +147,7 @@ class DeletedRuns(NamedTuple):
 
     @classmethod
     def of(cls, offsets: NDArray[np.uint32]) -> Self:
-        """The runs of ascending offsets, each of which is there once."""
+        """Return the runs of ascending offsets, each of them present once."""
         first = np.zeros(min(len(offsets), 1), np.int64)
         first = np.concatenate((first, np.flatnonzero(np.diff(offsets) != 1) + 1))
         begins = offsets[first].astype(np.int64)
@@ -192,9 +193,9 @@ def decode_deletions(
 def decode_runs(
     data: pa.Buffer, *, bitmap: bool, rows: int, count: int | None = None, where: object
 ) -> DeletedRuns:
-    """The deleted rows as runs, however many they are; memory follows from the bytes.
+    """Return the deleted rows as runs, however many they are; memory follows from the bytes.
 
-    Parameters and errors are those of :func:`decode_deletions`, which lists the rows.
+    :func:`decode_deletions`, which lists the rows, describes parameters and errors.
     """
     found = _decode(data, rows, count, where, bitmap=bitmap)
     if isinstance(found, np.ndarray):
@@ -207,7 +208,7 @@ def decode_runs(
 def _decode(
     data: pa.Buffer, rows: int, count: int | None, where: object, *, bitmap: bool
 ) -> NDArray[np.uint32] | BitMap:
-    """The deleted offsets as they are stored, checked."""
+    """Return the deleted offsets as they are stored, checked."""
     most = rows if count is None else min(rows, count)
     found: NDArray[np.uint32] | BitMap
     if bitmap:

@@ -131,7 +131,7 @@ class FileFooter:
         )
 
     def build(self) -> bytes:
-        """The 40 bytes of the footer."""
+        """Return the 40 bytes of the footer."""
         return _FILE.pack(
             self.metadata_start,
             self.column_table,
@@ -174,7 +174,7 @@ class _ShortFooter:
         """Check the version; data files are dispatched by version before."""
 
     def build(self) -> bytes:
-        """The 16 bytes of the footer."""
+        """Return the 16 bytes of the footer."""
         return _SHORT.pack(self.position, self.major, self.minor, MAGIC)
 
 
@@ -203,7 +203,7 @@ class ManifestFooter(_ShortFooter):
 def _unpacked(
     layout: struct.Struct, tail: pa.Buffer, size: int, need: int, where: object, kind: str
 ) -> list[int]:
-    """The numbers before the magic bytes; a file of this kind has at least ``need`` bytes."""
+    """Return the numbers before the magic bytes; such a file has at least ``need`` bytes."""
     if tail.size >= layout.size and size >= need:
         *numbers, magic = layout.unpack_from(tail, tail.size - layout.size)
         if magic == MAGIC:
@@ -220,6 +220,7 @@ def _unpacked(
 
 
 # --- The checksums of a data file: the last global buffer, right before the column metadata
+#
 # ======================= ====================================================================
 # bytes                   content
 # ======================= ====================================================================
@@ -251,7 +252,7 @@ def checksums_size(columns: int, global_buffers: int, buffers: int) -> int:
 
 
 def trailing_size(before: Any) -> int | None:
-    """The size of the checksums that end with these eight bytes; None if there are none."""
+    """Return the size of the checksums that end with these eight bytes; None without checksums."""
     if len(before) != TRAILER:
         return None
     size, magic = _TRAILER.unpack(before)
@@ -259,7 +260,7 @@ def trailing_size(before: Any) -> int | None:
 
 
 def has_size(size: int, columns: int, global_buffers: int) -> bool:
-    """Whether checksums of so many columns and global buffers may take so many bytes.
+    """Return whether checksums of so many columns and global buffers may take so many bytes.
 
     It depends on the number of buffers of their pages.
     """
@@ -292,7 +293,7 @@ class FileChecksums:
     def build(
         metadata: int, global_buffers: Sequence[int], columns: Sequence[Sequence[int]], own: Any
     ) -> bytes:
-        """The bytes; ``own`` is the function that returns a checksum."""
+        """Return the bytes; ``own`` is the function that returns a checksum."""
         counts = [len(column) for column in columns]
         plain = [number for column in columns for number in column]
         size = checksums_size(len(columns), len(global_buffers), len(plain))
@@ -306,7 +307,7 @@ class FileChecksums:
 
     @classmethod
     def parse(cls, raw: Any, columns: int, *, where: str) -> Self | None:
-        """Read the checksums of a file of so many columns; None for those of another version.
+        """Read the checksums of a file of so many columns; None for checksums of another version.
 
         Raises
         ------
@@ -328,7 +329,7 @@ class FileChecksums:
             return None
         room = len(data) - least
         if count != columns or 4 * count > room or 8 * globals_ > room - 4 * count:
-            raise _damaged(f"those of {columns} columns", f"{count}", where)
+            raise _damaged(f"checksums of {columns} columns", f"{count}", where)
         at = _HEAD.size
         counts = np.frombuffer(data, "<u4", count, at)
         at += 4 * count
@@ -339,7 +340,7 @@ class FileChecksums:
         return cls(metadata, numbers[:globals_], starts, numbers[globals_:])
 
     def of_column(self, column: int) -> list[int]:
-        """Those of the buffers of a column."""
+        """Return the checksums of the buffers of a column."""
         found: list[int] = self.buffers[self.starts[column] : self.starts[column + 1]].tolist()
         return found
 

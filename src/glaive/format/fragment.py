@@ -242,7 +242,7 @@ class Fragment:
     row_ids_in_column
         Whether the stable row ids are in the hidden column of field -3 instead.
     updated_at, created_at
-        Versions in which rows were last updated and created, in wire format.
+        Versions that last updated and created the rows, in wire format.
     updated_at_in_column, created_at_in_column
         Whether those versions are in the hidden columns of fields -5 and -4 instead.
     """
@@ -356,7 +356,7 @@ def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:
     Raises
     ------
     CorruptFileError
-        Its id or row count exceeds the range of row addresses, it has more deleted rows than
+        Its id or row count exceeds the range of row addresses. Or it has more deleted rows than
         rows, or the path of a file leads out of the data folder.
     """
     _check_numbers(wire, where)

@@ -68,7 +68,7 @@ _NAMES: Final[dict[pa.DataType, str]] = {
 }
 
 ZONE_FILE: Final = "dateutil/"
-"""How the name of a time zone begins behind which pandas opens any path."""
+"""Prefix of the name of a time zone; pandas opens any path that follows it."""
 
 _MAX_FIXED_SIZE_LISTS: Final = 16
 """Each is several messages in one another where a page is described, and readers limit these."""
@@ -234,7 +234,7 @@ def check_list_size(arrow: Any, column: str) -> None:
 
 
 def _is_named_bfloat16(item: Any) -> bool:
-    """Whether items are what :func:`leaf_type` gives while Arrow does not know the extension."""
+    """Return whether items have :func:`leaf_type`'s form while Arrow lacks the extension."""
     named = (item.metadata or {}).get(EXTENSION_NAME.encode()) == BFLOAT16.encode()
     return named and item.type == pa.binary(2)
 

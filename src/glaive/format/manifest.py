@@ -260,7 +260,7 @@ def check_readable(reader: int, writer: int, *, where: object) -> None:
     if lone:
         raise CorruptFileError(
             "feature flags",
-            expected=f"{_names(lone)} for readers and writers, or for neither",
+            expected=f"{_names(lone)} for readers and writers alike",
             found=f"reader {reader:#x}, writer {writer:#x}",
             where=where,
         )

@@ -83,7 +83,7 @@ def parse_manifest_name(name: str) -> ManifestName | None:
 
 
 def new_data_file_name() -> str:
-    """A random name: 24 binary digits, then 104 bits as hexadecimal digits.
+    """Return a random name: 24 binary digits, then 104 bits as hexadecimal digits.
 
     The random prefix distributes the files of a dataset over the partitions of object stores.
     """
@@ -156,16 +156,14 @@ def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap:
 # A manifest may use any name that ends in ``.lance`` for a data file. Other files only count as
 # data files if writers generate such names.
 #
-# ==================== ==========================================================================
-# folder               names ====================
-# ========================================================================== ``data``
-# 24 bits and 26 hexadecimal digits, or a UUID, then ``.lance`` ``data/<stem>``      32 bits, then
-# ``.blob`` ``_deletions``       ``<fragment>-<version>-<number>.arrow`` or ``.bin``
-# ``_transactions``    ``<version>-<uuid>.txn`` ``_indices/<uuid>``  letters, digits, ``_``, ``-``,
-# ``.``, then ``.lance`` or ``.idx`` ``_versions``        as in :mod:`glaive.format.paths`; staged:
-# with ``-<uuid>`` or ``#<number>`` ``_refs/tags``       while being written: ``<name>.json.tmp.<32
-# hexadecimal digits>``, also with ``_refs/branches``   ``#<number>`` ====================
-# ==========================================================================
+# - ``data``: 24 bits and 26 hexadecimal digits, or a UUID, then ``.lance``.
+# - ``data/<stem>``: 32 bits, then ``.blob``.
+# - ``_deletions``: ``<fragment>-<version>-<number>.arrow`` or ``.bin``.
+# - ``_transactions``: ``<version>-<uuid>.txn``.
+# - ``_indices/<uuid>``: letters, digits, ``_``, ``-``, ``.``, then ``.lance`` or ``.idx``.
+# - ``_versions``: as in :mod:`glaive.format.paths`; staged: with ``-<uuid>`` or ``#<number>``.
+# - ``_refs/tags``, ``_refs/branches``: while being written ``<name>.json.tmp.<32 hexadecimal
+#   digits>``, also with ``#<number>``.
 #
 # Specification: "Directory layout" in ``docs/format``.
 
@@ -185,53 +183,53 @@ _STAGED: Final = re.compile(rf"(.+\.manifest)(?:-{_UUID}|#{_NUMBER})")
 
 
 def is_data_file_name(name: str) -> bool:
-    """Whether this is a valid name of a data file in a manifest."""
+    """Return whether this is a valid name of a data file in a manifest."""
     return _DATA.fullmatch(name) is not None
 
 
 def is_generated_data_file_name(name: str) -> bool:
-    """Whether writers generate such names for data files."""
+    """Return whether writers generate such names for data files."""
     return _GENERATED_DATA.fullmatch(name) is not None
 
 
 def is_blob_file_name(name: str) -> bool:
-    """Whether this is the name of a blob file, in the folder of its data file."""
+    """Return whether this is the name of a blob file, in the folder of its data file."""
     return _BLOB.fullmatch(name) is not None
 
 
 def is_deletion_file_name(name: str) -> bool:
-    """Whether this is the name of a deletion file."""
+    """Return whether this is the name of a deletion file."""
     return _DELETION.fullmatch(name) is not None
 
 
 def is_transaction_file_name(name: str) -> bool:
-    """Whether this is the name of a transaction file."""
+    """Return whether this is the name of a transaction file."""
     return _TRANSACTION.fullmatch(name) is not None
 
 
 def is_index_folder_name(name: str) -> bool:
-    """Whether this is the name of the folder of an index segment."""
+    """Return whether this is the name of the folder of an index segment."""
     return _INDEX_FOLDER.fullmatch(name) is not None
 
 
 def is_index_file_name(name: str) -> bool:
-    """Whether this is the name of an index file, in the folder of its segment."""
+    """Return whether this is the name of an index file, in the folder of its segment."""
     return _INDEX.fullmatch(name) is not None
 
 
 def is_staged_manifest_name(name: str) -> bool:
-    """Whether this is the staged name of a manifest."""
+    """Return whether this is the staged name of a manifest."""
     match = _STAGED.fullmatch(name)
     return match is not None and parse_manifest_name(match[1]) is not None
 
 
 def is_ref_name(name: str) -> bool:
-    """Whether a tag or a branch may have such a file."""
+    """Return whether a tag or a branch may have such a file."""
     return re.fullmatch(_REF, name) is not None
 
 
 def is_unfinished_ref_name(name: str) -> bool:
-    """Whether pylance gives files such names on local disks while it makes a tag or branch.
+    """Return whether pylance gives local files such names while it makes a tag or branch.
 
     Tags and branches themselves end in ``.json``.
     """

@@ -507,7 +507,7 @@ def _parse(kind: Any, data: bytes, where: object) -> Any:
 def _check_rows(count: int, rows: int, subject: str, where: object) -> None:
     if rows > MAX_FRAGMENT_ROWS:
         raise CorruptFileError(
-            subject, expected="those of at most 2^32 rows", found=f"{rows}", where=where
+            subject, expected="numbers of at most 2^32 rows", found=f"{rows}", where=where
         )
     if count != rows:
         raise CorruptFileError(subject, expected=f"{rows} values", found=f"{count}", where=where)

@@ -1,7 +1,7 @@
 """Transactions in wire format: what one commit changed.
 
-Every version has its transaction in its manifest and in a separate file. Writers read those of
-others to detect conflicts.
+Every version has its transaction in its manifest and in a separate file. Writers read the
+transactions of others to detect conflicts.
 
 The implementations of operations are in ``glaive.table.operations``; here an operation is its name
 and its message.
@@ -48,11 +48,11 @@ class WireOperation:
     where: str | None = field(default=None, compare=False, repr=False)
 
     def to_wire(self) -> Any:
-        """The message that was read."""
+        """Return the message that was read."""
         return self.message
 
     def encode(self) -> list[bytes]:
-        """The same in wire format."""
+        """Return the same in wire format."""
         return [self.message.SerializeToString()]
 
 
@@ -88,8 +88,8 @@ class Transaction:
         Raises
         ------
         OptionError
-            A value that a caller gave has a wrong type, is a number that the message cannot hold,
-            or is a text with half of a surrogate pair.
+            A given value has a wrong type, is a number that the message cannot hold, or is a text
+            with half of a surrogate pair.
         """
         name = self.operation.wire_name
         if name is None:
@@ -103,7 +103,7 @@ class Transaction:
             parts = self.operation.encode()
         except GlaiveError:
             raise
-        except (TypeError, ValueError) as error:  # also of numbers, and of texts that are no UTF-8
+        except (TypeError, ValueError) as error:  # also of numbers, and of invalid UTF-8
             raise OptionError(
                 f"transaction {self.uuid!r}: a value of it cannot be stored: {error}. Check its "
                 "uuid, its properties, and the fields of its operation."

@@ -68,7 +68,7 @@ def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
 
 
 def delimited(number: int, size: int) -> bytes:
-    """What precedes the bytes of a message, or of others, in a field with this number."""
+    """Return the bytes before a message, or before other bytes, in a field with this number."""
     made = bytearray()
     for value in (number << 3 | _LENGTH_DELIMITED, size):
         rest = value
@@ -85,9 +85,9 @@ def seal(url: str, message: bytes) -> bytes:
 
 
 def unseal(raw: bytes) -> tuple[str, bytes]:
-    """The name, without URL prefix, and the bytes of the message in an envelope.
+    """Return the name, without URL prefix, and the bytes of the message in an envelope.
 
-    Raises ``DecodeError`` if the bytes are no envelope.
+    Raises ``DecodeError`` if the bytes are not an envelope.
     """
     envelope = Envelope.FromString(raw)
     return envelope.type_url.rsplit("/", 1)[-1], envelope.value
@@ -95,9 +95,9 @@ def unseal(raw: bytes) -> tuple[str, bytes]:
 
 # --- Limits of numbers and names in manifests -------------------------------------------
 #
-# Manifests, transactions and index sections are checked when they are read, so that later code can
-# rely on it: a row address has room for a fragment id and an offset, and a name leads to a file
-# below its folder.
+# Manifests, transactions and index sections are checked when they are read. Later code can then
+# rely on two facts. A row address has room for a fragment id and an offset, and a name leads to a
+# file below its folder.
 #
 # Specification: "Fragments and data files" in ``docs/format``.
 
@@ -120,10 +120,12 @@ _UNFIT: Final = re.compile(
     r"[\x00-\x1f\x7f\\\ud800-\udfff]|^/|//|/$|^$|"
     rf"(?:^|{_SEPARATOR})(?:\.|%2[Ee]){{1,2}}(?:(?:;|%3[Bb])[^/]*)?(?:{_SEPARATOR}|$)"
 )
-"""Control characters, halves of surrogate pairs, which no message can have, the separator of
-another system, and paths that are absolute, lead upwards or name a folder. In addresses of web
-servers, which some file systems of fsspec make of names as they are, dots and slashes may be
-written with ``%``, and what follows ``;`` may be no part of a name.
+"""Parts that a name cannot have: control characters, halves of surrogate pairs, which no message
+can have, and the separator of another system. Also paths that are absolute, lead upwards or name
+a folder.
+
+Some file systems of fsspec make addresses of web servers from names as they are. There dots and
+slashes may be written with ``%``, and the part after ``;`` may not belong to the name.
 """
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
@@ -131,7 +133,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name leads to a file below the folder it is joined to, on any system."""
+    """Return whether a name leads to a file below the folder it is joined to, on any system."""
     return bool(_PLAIN(name)) or not _UNFIT.search(name)
 
 

@@ -133,7 +133,7 @@ class LevelReader:
     def decode(
         self, codec: ValueEncoding | None, data: pa.Buffer, headers: ChunkHeaders, piece: int
     ) -> Levels:
-        """All levels of piece ``piece`` of the chunks."""
+        """Return all levels of piece ``piece`` of the chunks."""
         if codec is None:
             raise TypeError("these levels are not in the page")
         block = codec.decode_blocks(
@@ -164,7 +164,7 @@ class LevelReader:
         )
 
     def uneven(self, levels: int, values: int) -> CorruptFileError:
-        """The error for a chunk with too few levels."""
+        """Return the error for a chunk with too few levels."""
         each = "≥ " if self._layout.limits.max_rep else "one per value, "
         return CorruptFileError(
             "level count of a mini-block chunk",
@@ -176,7 +176,7 @@ class LevelReader:
 
 @lru_cache(maxsize=256)
 def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
-    """What a row without lists looks like at each definition level."""
+    """Return the slots of a row without lists at each definition level."""
     nulls = [null for null, _ in level_plan(layers)]
     return tuple(
         tuple(Slots(1, NULL_BIT, 1) if 0 < level == null else Slots(1, None, 0) for null in nulls)
@@ -269,7 +269,7 @@ class Items(NamedTuple):
         return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
 
     def of(self, ids: slice | Int64s) -> Items:
-        """The same for some of the chunks; for neighbours, with the items that they use only."""
+        """Return the same for some of the chunks; neighbours get only the items that they use."""
         if self.bases is None or self.limits is None:
             return self
         bases, limits = self.bases[ids], self.limits[ids]
@@ -328,14 +328,14 @@ class ChunkReader:
         )
 
     def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
-        """The pieces that are no levels."""
+        """Return the pieces of the values, which follow the levels."""
         first = self._layout.level_buffers
         return ValuePieces(headers.starts[first:], headers.sizes[first:])
 
     def decode(
         self, data: pa.Buffer, pieces: ValuePieces, counts: Int64s, items: Items | None
     ) -> Block:
-        """All values of the chunks, in order; ``items`` are :meth:`Items.of` these chunks."""
+        """Return all values of the chunks in order; ``items`` is :meth:`Items.of` these chunks."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
         block = self._layout.value.decode_mini(chunks)
         if items is None:

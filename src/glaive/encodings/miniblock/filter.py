@@ -41,7 +41,7 @@ class Evaluated(NamedTuple):
 
 
 class Loaded(Protocol):
-    """What is known of a page once its small buffers were read."""
+    """Facts about a page once its small buffers were read."""
 
     table: ChunkTable
     items: Items | None
@@ -65,7 +65,7 @@ def find_in_chunks(
     data
         All chunks of the page.
     rows
-        The first row, and the one behind the last.
+        The first row, and the row after the last.
     """
     by_entry = small.items is not None and predicate.every is None
     by_text = not by_entry and predicate.text is not None and _is_fsst(layout.value)
@@ -110,7 +110,7 @@ def find_in_chunks(
 
 
 def _is_fsst(encoding: ValueEncoding) -> bool:
-    """Whether strings are stored as codes of FSST, compressed or not."""
+    """Return whether strings are stored as codes of FSST, compressed or not."""
     inner = encoding.values if isinstance(encoding, General) else encoding
     return isinstance(inner, Fsst)
 
@@ -137,7 +137,7 @@ def compact_chunks(
     deleted: DeletionMask,
     where: Where,
 ) -> Leaf | None:
-    """The rows of a range that stay, in a page without lists; parameters as for finding.
+    """Return the rows of a range that stay, in a page without lists; parameters as for finding.
 
     None where values are better decoded before any are left out.
     """
@@ -173,7 +173,7 @@ def _validity(
     counts: Int64s,
     total: int,
 ) -> pa.Buffer | None:
-    """The bitmap of all values of some chunks, None without nulls."""
+    """Return the bitmap of all values of some chunks, None without nulls."""
     leaf = Leaf(None, total, total, layout.layers)
     small.levels.read_flat(leaf, data, headers, counts, 0)
     if leaf.definition is None:

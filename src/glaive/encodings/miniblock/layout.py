@@ -1,4 +1,4 @@
-"""What the layout message of a mini-block page says, checked and ready for use."""
+"""Contents of the layout message of a mini-block page, checked and ready for use."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from glaive.kernels.levels import count_starts
 from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_array
 
 # --- The chunk table of mini-block pages: where chunks lie, and which values and rows they hold
-# Two small buffers of a page say it. The **chunk words**, 16 or 32 bits each::
+#
+# Two small buffers of a page hold it. The **chunk words**, 16 or 32 bits each::
 #
 #     word = (chunk bytes / 8 - 1) << 4 | log2(values)
 #
-# and, for pages with repetition, the **repetition index**: per chunk a pair of ``u64``, the rows
-# that finish in the chunk and the entries left over for a row that goes on in the next.
+# and, for pages with repetition, the **repetition index**. It has a pair of ``u64`` per chunk: the
+# rows that finish there, and the entries left over for a row that goes on in the next chunk.
 #
-# Several pages are read like one: what a page costs to open is what matters where pages are many
-# and small.
+# Several pages are read like one, because opening costs matter where pages are many and small.
 #
 # Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 
@@ -46,10 +46,10 @@ Border = slice | Int64s
 
 
 class RowIndex(NamedTuple):
-    """Which rows start in which chunk.
+    """The chunk where each row starts.
 
-    Rows ``starts[i]`` up to ``starts[i + 1]`` start in chunk i; ``enters[i]`` says whether it
-    begins with more entries of a row that started in an earlier chunk. Both have one item
+    Rows ``starts[i]`` up to ``starts[i + 1]`` start in chunk i. ``enters[i]`` says whether chunk
+    i begins with more entries of a row that started in an earlier chunk. Both have one item
     more than there are chunks.
     """
 
@@ -60,21 +60,21 @@ class RowIndex(NamedTuple):
         """Chunks that hold rows ``first`` to ``last`` (inclusive): from, and up to (exclusive)."""
         begin = self.starts.searchsorted(first, "right") - 1
         end = self.starts.searchsorted(np.add(last, 1), "right") - 1
-        # The row after the last one starts in chunk `end`: that chunk is needed only when the
-        # last row starts there too, or reaches into it from the chunk before.
+        # The row after the last one starts in chunk `end`. That chunk is needed only when the last
+        # row starts there too, or reaches into it from the chunk before.
         shared = (self.starts[end] <= last) | self.enters[end]
         return begin, end + ((end < len(self.starts) - 1) & shared)
 
 
 class PageClaims(NamedTuple):
-    """What pages say of themselves, for their chunk words to agree with; one number per page.
+    """Statements of pages that their chunk words must agree with; one number per page.
 
     Parameters
     ----------
     word_sizes, index_sizes
         Bytes of the chunk words, and of the repetition index.
     starts, sizes
-        Where the chunks begin in the memory that holds those of all pages, and their bytes.
+        Where the chunks begin in the memory that holds the chunks of all pages, and their bytes.
     num_items, rows
         Visible entries, and rows.
     where_of
@@ -90,7 +90,7 @@ class PageClaims(NamedTuple):
     where_of: Callable[[int], Where]
 
     def wrong(self, what: str, page: int, expected: str, found: str) -> CorruptFileError:
-        """The error for one of the pages."""
+        """Return the error for one of the pages."""
         return CorruptFileError(what, expected=expected, found=found, where=self.where_of(page))
 
 
@@ -100,9 +100,9 @@ class ChunkTable:
     ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
 
     ``shift`` is the power of two of the values in every chunk but the last of a page, or -1 when
-    they differ; with a single chunk it is larger than any value number. ``pages`` is None for
-    one page, and else has for each the number of its first chunk, and of the first of the page
-    behind the last. ``rows`` is None without repetition: then rows are values.
+    they differ. With a single chunk it is larger than any value number. ``pages`` is None for one
+    page. For several it has the number of each page's first chunk, and the number of all chunks
+    at the end. ``rows`` is None without repetition: then rows are values.
     """
 
     offsets: Int64s
@@ -134,7 +134,7 @@ class ChunkTable:
         return chunk
 
     def ranges_of(self, ids: slice | Int64s, base: int) -> list[ByteRange]:
-        """The bytes of ascending chunks in a file where the first one begins at ``base``."""
+        """Return the bytes of ascending chunks in a file where the first one begins at ``base``."""
         if isinstance(ids, slice):
             first, last = np.array([ids.start]), np.array([ids.stop])
         else:
@@ -171,9 +171,9 @@ class ChunkTable:
         Raises
         ------
         CorruptFileError
-            Words do not add up to the bytes and values of their page, a chunk has a number of
-            values that no chunk may have, or an index does not add up to the rows of its page.
-            Names the first such page.
+            Words do not add up to the bytes and values of their page. Or a chunk has an impossible
+            number of values, or an index does not add up to the rows of its page. Names the first
+            such page.
         """
         chunks = pages.word_sizes // word_bytes
         good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
@@ -225,7 +225,7 @@ class ChunkTable:
 
 
 def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
-    """The first and the last chunk of each page, and the one after it; slices for one page."""
+    """Return the first and last chunk of each page, and the one after it; slices for one page."""
     if len(chunks) == 1:
         return slice(0, 1), slice(-1, None), slice(-1, None)
     after = chunks.cumsum()
@@ -233,7 +233,7 @@ def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
 
 
 def _sums(numbers: Int64s) -> Int64s:
-    """The sums of so many of the first numbers, from none to all."""
+    """Return the sums of so many of the first numbers, from none to all."""
     sums = np.zeros(len(numbers) + 1, np.int64)
     numbers.cumsum(out=sums[1:])
     return sums
@@ -280,7 +280,7 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
 def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.unsignedinteger]:
     """Write the chunk words of chunks with these numbers of values and bytes.
 
-    ``counts`` are powers of two but for the last; ``sizes`` are multiples of 8, at most
+    ``counts`` are powers of two except for the last. ``sizes`` are multiples of 8, at most
     32 KiB for words of 2 bytes and 2 GiB for words of 4.
     """
     logs = np.log2(np.maximum(counts, 1)).astype(np.int64)

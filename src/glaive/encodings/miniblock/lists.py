@@ -106,7 +106,7 @@ class ListReader:
     def read(
         self, data: pa.Buffer, starts: Int64s, table: ChunkTable, ids: slice, start: int, stop: int
     ) -> RowCut:
-        """The rows ``start`` to ``stop`` out of the chunks ``ids``, which hold them."""
+        """Return the rows ``start`` to ``stop`` out of the chunks ``ids``, which hold them."""
         rows = _index(table)
         decoded = self._decode(data, starts, table, ids)
         rep, definition, max_rep = decoded.rep, decoded.definition, self._layout.limits.max_rep
@@ -134,7 +134,7 @@ class ListReader:
     def _decode(
         self, data: pa.Buffer, starts: Int64s, table: ChunkTable, ids: slice | Int64s
     ) -> _Chunks:
-        """All levels of the chunks; they agree with the chunk table."""
+        """Return all levels of the chunks; they agree with the chunk table."""
         row_starts, chunk_enters = _rows_of(_index(table), ids)
         if self._page is not None:
             levels = read_levels(
@@ -220,7 +220,7 @@ class ListReader:
         return RowPick(lists.items, lists.ids, lists.slots, lists.positions, pieces, shape=shape)
 
     def _list_page(self, table: ChunkTable) -> ListPage | None:
-        """The chunks, where the outermost layer is the only list, of items or structs of them."""
+        """Return the chunks, if the outermost layer is the only list, of items or structs."""
         layers, index = self._layout.layers, _index(table)
         *structs, outermost = layers[1:] or layers
         if self._page is None or not outermost.is_list or layers[0].is_list:
@@ -257,8 +257,8 @@ class ListReader:
         chunks = self._decode(data, starts, table, ids)
         begins = np.flatnonzero(chunks.rep == self._layout.limits.max_rep)
         begin = begins[number]
-        # A row ends where the next one starts, or with its last chunk: the chunk that comes
-        # next here need not be its neighbour in the page.
+        # A row ends where the next one starts, or with its last chunk. The chunk that comes next
+        # here need not be its neighbour in the page.
         following = np.append(begins, len(chunks.rep))[number + 1]
         ends = np.append(chunks.firsts[1:], len(chunks.rep))
         sizes = np.minimum(following, ends[located.last]) - begin
@@ -288,7 +288,7 @@ def _index(table: ChunkTable) -> RowIndex:
 
 
 def _rows_of(index: RowIndex, ids: slice | Int64s) -> tuple[Int64s, Flags]:
-    """Where the rows of each chunk begin, and whether it begins in the middle of one."""
+    """Return where the rows of each chunk begin, and whether it begins in the middle of a row."""
     if isinstance(ids, slice):
         return index.starts[ids.start : ids.stop + 1], index.enters[ids]
     starts = np.zeros(len(ids) + 1, np.int64)

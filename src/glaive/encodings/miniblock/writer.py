@@ -27,6 +27,7 @@ from glaive.kernels.runs import count_pairs
 from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
 
 # --- Choose the encoding of the levels of a mini-block page: the smallest that the version allows
+#
 # All chunks of a page share one description, and each is encoded on its own:
 #
 # * inline bit-packing when the whole page has at most 1,024 levels;
@@ -242,5 +243,5 @@ def _cut_levels(
 
 
 def _too_large(chunks: EncodedChunks, width: int) -> bool:
-    """Whether a value buffer is too large for its size in the chunk header."""
+    """Return whether a value buffer is too large for its size in the chunk header."""
     return any(int(sizes.max()) >= 1 << 8 * width for sizes in chunks.sizes)

@@ -1,10 +1,10 @@
 """Pages of blobs: descriptors of values that are elsewhere in the file.
 
 The page is a mini-block page of pairs of ``u64``, position and size. A size of 0 is an empty
-value at position 0, else a null: the position is then ``level << 16``, where the level says
-what is null, the value or a struct around it.
+value at position 0, else a null. The position of a null is ``level << 16``. The level says what
+is null: the value or a struct around it.
 
-A page returns descriptors; :meth:`BlobPage.with_values` makes one that returns the values.
+A page returns descriptors; :meth:`BlobPage.with_values` returns a page of the values.
 
 Specification: "Pages" in ``docs/format/blobs.md``.
 """
@@ -82,11 +82,11 @@ class BlobPage(PageReader):
         return cls(open_page(inner, page), layers, page.where)
 
     def with_values(self, end: int) -> BlobPage:
-        """The same page, read as the values it describes; they lie before ``end``."""
+        """Return the same page, read as the values it describes; they lie before ``end``."""
         return BlobPage(self._inner, self._layers, self._where, end)
 
     def with_inline_descriptors(self) -> BlobPage:
-        """The same page, read as descriptors of ``lance.blob.v2``: of values in this file."""
+        """Return the same page, read as ``lance.blob.v2`` descriptors of values in this file."""
         return BlobPage(self._inner, self._layers, self._where, inline=True)
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
@@ -94,7 +94,7 @@ class BlobPage(PageReader):
         return and_then(self._inner.read(start, stop), partial(self._finish, None))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The rows at these positions."""
+        """Return the rows at these positions."""
         return and_then(self._inner.take(rows), partial(self._finish, rows))
 
     # ------------------------------------------------------------------ descriptions
@@ -167,12 +167,12 @@ class BlobPage(PageReader):
 def value_ranges(
     positions: UInt64s, sizes: UInt64s, end: int, where: Where, rows: Int64s | None
 ) -> list[ByteRange]:
-    """Where the values that are not empty are stored.
+    """Return where the values that are not empty are stored.
 
     Parameters
     ----------
     end
-        First byte of the file that belongs to no value.
+        First byte of the file after all values.
     rows
         The number of each row; None where each is another one. Values of different rows do not
         overlap, so that a damaged page cannot cause reads of more than the file.

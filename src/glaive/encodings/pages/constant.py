@@ -10,13 +10,13 @@ scalar         scalar; or scalar, rep, def        first buffer
 ============== ================================== =====================================
 
 Levels are ``u16``, raw or (in pages without a scalar, from 2.2 on) through a block encoding
-that the message names; a buffer of levels may be empty. A **scalar** of more than 32 bytes,
+that the message names. A buffer of levels may be empty. A **scalar** of more than 32 bytes,
 or of variable width, is stored as its Arrow buffers::
 
     u32 buffers | u32 size of each | bytes of each
 
 The type of the column is not known here: a scalar of fixed width has 8 bits per stored byte.
-For a boolean that is one byte whose bit 0 counts, so boolean arrays are built from bit 0 of
+For a boolean that is one byte whose bit 0 counts. So boolean arrays are built from bit 0 of
 each 8-bit value.
 
 The column of an empty struct also has this layout, all null, though its rows may be valid.
@@ -143,7 +143,7 @@ class ConstantPage(PageReader):
         return self.loaded.of_page(self.page, self.load, cut)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The levels of these rows, and one value."""
+        """Return the levels of these rows, and one value."""
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.rows):
             raise rows_beyond(int(rows.min()), int(rows.max()), self.rows, self.page.where)
 
@@ -164,7 +164,7 @@ class ConstantPage(PageReader):
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self.page.where)
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
-        """All buffers."""
+        """Return the ranges of all buffers."""
         buffers = None if self.loaded.get() is not None else self.page.at_hand
         if not buffers:
             return NO_RANGES
@@ -329,7 +329,7 @@ def encode_constant_page(
     rep_encoding: ValueEncoding | None = None,
     def_encoding: ValueEncoding | None = None,
 ) -> EncodedPage:
-    """Write a page of one value (from 2.2 on) or of none.
+    """Write a page of one value (from 2.2 on) or without values.
 
     Parameters
     ----------
@@ -339,9 +339,9 @@ def encode_constant_page(
         Rows of the page.
     value
         A block with the value of all visible entries that are not null (booleans: one byte,
-        bit 0); None when there is no such entry.
+        bit 0). None when the page has only other entries.
     rep, definition
-        Levels, one per entry. With neither and no value, all rows are null.
+        Levels, one per entry. Without levels and value, all rows are null.
     rep_encoding, def_encoding
         Block encodings of the levels, from 2.2 on and only without a value; raw when None.
     """

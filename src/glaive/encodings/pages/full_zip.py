@@ -69,9 +69,9 @@ class PlainPlaces(NamedTuple):
     Parameters
     ----------
     memory
-        Of all pages.
+        Memory of all pages.
     starts, ends
-        Where the values of each page begin, and the number of the row behind its last.
+        Where the values of each page begin, and the number of the row after its last.
     width
         Bytes of a value.
     """
@@ -104,7 +104,7 @@ class PlainRun(PageReader):
         return self._leaf(parts.starts[:, 0], parts.sizes[:, 0], self.rows)
 
     def take(self, rows: Int64s) -> Leaf:
-        """The rows at these positions of all pages."""
+        """Return the rows at these positions of all pages."""
         self._check(rows)
         return self._leaf(self._starts(rows), np.full(len(rows), self._width), len(rows))
 
@@ -123,12 +123,12 @@ class PlainRun(PageReader):
             )
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges:
-        """The values of the rows."""
+        """Return the ranges of the values of the rows."""
         starts = self._starts(rows) + self._parts.data.address
         return np.stack([starts, np.full(len(rows), self._width)], axis=1)
 
     def _starts(self, rows: Int64s) -> Int64s:
-        """Where rows begin in the memory of all pages."""
+        """Return where rows begin in the memory of all pages."""
         page = self._ends.searchsorted(rows, "right")
         before = np.append(0, self._ends)[page]
         starts: Int64s = self._parts.starts[page, 0] + self._width * (rows - before)
@@ -160,7 +160,7 @@ class FullZipPage(PageReader):
     num_items: int
     num_visible_items: int
     index_width: int
-    """Bytes of a number in the row index; 0 when there is none."""
+    """Bytes of a number in the row index; 0 for a page without row index."""
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
@@ -242,7 +242,7 @@ class FullZipPage(PageReader):
         return self._leaf(zipped, count)
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
-        """Where rows are of which not all have the same size: their numbers in the row index."""
+        """Return where the row index has the numbers of rows, if sizes of rows differ."""
         at_hand, width = self.page.at_hand, self.index_width
         if at_hand is None or not width:
             return NO_RANGES
@@ -250,7 +250,7 @@ class FullZipPage(PageReader):
         return np.stack([at, np.full(len(at), 2 * width)], axis=1)
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
-        """The entries of the rows."""
+        """Return the ranges of the entries of the rows."""
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
@@ -473,7 +473,7 @@ def encode_full_zip_page(
     if entry.control or entry.prefix:
         buffers[0], starts = zip_entries(rep, definition, entry, data, offsets, rows)
         if entry.prefix or entry.max_rep:
-            # The width is that of the largest possible size of all entries, as upstream.
+            # The width fits the largest possible size of all entries, as upstream.
             largest = size + entries * entry.control
             width = next(w for w in _INDEX_WIDTHS if largest < 1 << (8 * w))
             buffers.append(pa.py_buffer(starts.astype(f"<u{width}").data))

@@ -9,7 +9,7 @@ buffer content                present
 last   repetition index       when the column has lists
 ====== ====================== ===========================================================
 
-Reading finds the chunks in the chunk table, parses all their headers at once, and decodes all
+Reading finds the chunks in the chunk table and parses all their headers at once. It decodes all
 levels and all values with one codec call each. On a mapped file nothing is fetched. Else the
 reader fetches and keeps the small buffers, then fetches only the chunks that it needs. A page
 that is small or read as a whole takes one request.
@@ -153,6 +153,7 @@ def without_chunks(buffers: Sequence[T]) -> list[T]:
 
 
 # --- Pages without lists, as the kernel that takes rows of several columns at once reads them
+#
 # For pages that it does not support, :mod:`glaive.encodings.pages.miniblock` takes column by
 # column. That path also says what is wrong with a damaged page.
 
@@ -563,9 +564,9 @@ class MiniBlockReader(PageReader):
 # each kind of small buffer reads and checks them. A row is found by a number that counts through
 # all pages, and one codec call decodes all their chunks. Three kinds of pages are read like this:
 #
-# - pages of many small files, which lie in one buffer;
-# - pages of a list column in a mapped file: writers begin a new page every 65,535 levels or so;
-# - pages of a column in several mapped files, when rows are taken from them.
+# - Pages of many small files, which lie in one buffer.
+# - Pages of a list column in a mapped file: writers begin a new page every 65,535 levels or so.
+# - Pages of a column in several mapped files, when rows are taken from them.
 #
 # Errors name the damaged page. The tables name it themselves. When chunks cannot be read, the
 # pages are read one by one.

@@ -109,7 +109,7 @@ class FixedSizeList(ValueEncoding):
 
     @property
     def num_buffers(self) -> int:
-        """Buffers per chunk: one for each level with nulls, and those of the items."""
+        """Buffers per chunk: one for each level with nulls, and the buffers of the items."""
         return self.has_validity + self.values.num_buffers
 
     @property

@@ -48,8 +48,9 @@ _SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 CHUNK_BYTES = 8186
 CHUNK_VALUES = 4096
 COMPRESSED_CHUNK_BYTES = 16_385
-"""The same for values that zstd compresses: chunks of 16 KiB take half the time to write and less
-to read than those of 4 KiB, and fewer bytes. One that does not compress still fits into a chunk."""
+"""The same for values that zstd compresses. Chunks of 16 KiB take half the time to write and less
+to read than chunks of 4 KiB, and fewer bytes. A chunk that does not compress still fits.
+"""
 
 MAX_BITS = 2**34
 """Bits of a value at most: 2 GiB."""

@@ -1,4 +1,4 @@
-"""FSST: text in which frequent substrings of up to 8 bytes are written as one byte.
+"""FSST: text whose frequent substrings of up to 8 bytes are written as one byte.
 
 Each value is encoded on its own, so it can be read alone; the encoded values are then stored
 with the inner encoding, ``Variable``. In block context the format has no FSST.
@@ -101,7 +101,7 @@ class Fsst(ValueEncoding):
 
     @property
     def num_buffers(self) -> int:
-        """Buffers per chunk: those of the inner encoding."""
+        """Buffers per chunk: the buffers of the inner encoding."""
         return self.values.num_buffers
 
     @property
@@ -180,8 +180,8 @@ class FsstTables(ValueEncoding):
     tables
         The symbols of each page.
     pages, starts
-        Numbers of the pages in the order in which they lie in the buffer, and the first byte of
-        the chunks of each, ascending.
+        Numbers of the pages in their order in the buffer, and the first byte of the chunks of
+        each, ascending.
     offset_bits
         Width of offsets: 32 or 64.
     """
@@ -236,7 +236,7 @@ class FsstTables(ValueEncoding):
         return values if in_order else take_block(values, inverse_permutation(order))
 
     def _pages_of(self, chunks: MiniChunks) -> Int64s:
-        """The page of each chunk."""
+        """Return the page of each chunk."""
         rank = self.starts.searchsorted(chunks.starts[0], "right") - 1
         numbers: Int64s = self.pages[rank]
         return numbers

@@ -1,6 +1,6 @@
 """General compression: zstd or lz4 around another encoding.
 
-What is compressed depends on the context:
+The compressed part depends on the context:
 
 ======= =======================================================================
 context compressed
@@ -84,7 +84,7 @@ class General(ValueEncoding):
 
     @property
     def num_buffers(self) -> int:
-        """Buffers per chunk: those of the inner encoding."""
+        """Buffers per chunk: the buffers of the inner encoding."""
         return self.values.num_buffers
 
     @property

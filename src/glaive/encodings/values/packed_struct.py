@@ -48,7 +48,7 @@ def pack_rows(members: Sequence[pa.Buffer], widths: Sequence[int], rows: int) ->
 
 
 def split_rows(packed: pa.Buffer, widths: Sequence[int], rows: int) -> list[pa.Buffer]:
-    """The values of each member; the reverse of :func:`pack_rows`."""
+    """Return the values of each member; the reverse of :func:`pack_rows`."""
     stride = sum(widths)
     members = []
     at = 0
@@ -105,7 +105,7 @@ class PackedStruct(ValueEncoding):
 
     @property
     def number_bits(self) -> None:
-        """None: the widths are those of members, and a row is no number."""
+        """None: members have the widths, and a row is not a number."""
         return
 
     @property
@@ -165,10 +165,8 @@ class PackedStruct(ValueEncoding):
 
 # --- Packed struct of variable width: the members of a row back to back -----------------
 #
-# ========= ===================================================================== member    bytes
-# in a row ========= ===================================================================== fixed
-# its value variable  its length, 32 or 64 bits; then its bytes =========
-# =====================================================================
+# In a row, a member of fixed width has its value. A member of variable width has its length (32
+# or 64 bits), then its bytes.
 #
 # Each member has its own encoding, which encodes single values. A null row has no bytes. In full-
 # zip pages only.
@@ -257,7 +255,7 @@ class VariablePackedStruct(ValueEncoding):
     def _decoded(
         self, member: Member, reader: _RowReader, count: int, filled_rows: Int64s | None
     ) -> Block:
-        """One member of all rows; rows not in ``filled_rows`` have a value of zeros or no bytes."""
+        """Return one member of all rows; rows not in ``filled_rows`` have zeros or no bytes."""
         size = member.bits // 8
         if not member.is_variable:
             values = reader.fixed(size)
@@ -302,7 +300,7 @@ class VariablePackedStruct(ValueEncoding):
 
 
 def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, Int64s]]:
-    """Buffers with the bytes of a member; position and number of those of each row."""
+    """Yield buffers with the bytes of a member; position and number of the bytes of each row."""
     rows = np.arange(block.count, dtype=np.int64)
     if isinstance(block, FixedWidth) and not member.is_variable and block.bits == member.bits:
         width = block.bits // 8
@@ -337,11 +335,11 @@ class _RowReader:
     where: Where
 
     def fixed(self, width: int) -> pa.Buffer:
-        """The next ``width`` bytes of each row."""
+        """Return the next ``width`` bytes of each row."""
         return self._next(np.full(len(self.at), width, np.int64))
 
     def variable(self, width: int) -> tuple[pa.Buffer, Int64s]:
-        """A length of ``width`` bytes and as many bytes, of each row."""
+        """Return a length of ``width`` bytes and as many bytes, of each row."""
         words = as_array(self.fixed(width), f"<u{width}")
         if width == 8 and len(words) and int(words.max()) > self.data.size:
             raise self._beyond(int(np.argmax(words)), int(words.max()))

@@ -43,14 +43,13 @@ from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_ru
 from glaive.types import Int64s, Where, as_array, as_buffer
 
 # --- Run-length encoding whose values and lengths have encodings of their own; from 2.3 on
-# ====== ===================================================================== buffer content
-# ====== ===================================================================== 0      the values of
-# the runs, as a block 1      their lengths, as a block: numbers of 8, 16 or 32 bits ======
-# =====================================================================
+#
+# Buffer 0 has the values of the runs, as a block. Buffer 1 has their lengths, as a block: numbers
+# of 8, 16 or 32 bits.
 #
 # Blocks do not store their number of runs. It follows from the size of the part that is ``Flat``,
-# or ``Flat`` under general compression; else from lengths without a payload, as their sum is
-# known. A block of two parts without payload has no bytes.
+# or ``Flat`` under general compression. Else it follows from lengths without a payload, as their
+# sum is known. A block of two parts without payload has no bytes.
 #
 # Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 
@@ -247,7 +246,7 @@ def cut_runs(fixed: FixedWidth) -> EncodedChunks:
 
 
 def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:
-    """The value and the length of each run of equal numbers."""
+    """Return the value and the length of each run of equal numbers."""
     first = np.flatnonzero(np.concatenate(([True], words[1:] != words[:-1])))[: len(words)]
     return words[first], np.diff(first, append=len(words)).astype(np.uint64)
 

@@ -93,7 +93,7 @@ def read_numbers(
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Constant(ValueEncoding):
-    """``value`` holds the bytes of the value; empty where there are no values."""
+    """``value`` holds the bytes of the value; empty for a block without values."""
 
     wire_name: ClassVar[str] = "constant"
 
@@ -101,7 +101,7 @@ class Constant(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Constant``; the value is missing only where there are no values."""
+        """Parse a ``Constant``; the value is missing only in a block without values."""
         if message.HasField("value") and not message.value:
             raise CorruptFileError(
                 "constant", expected="the bytes of its value", found="none", where=where
@@ -144,7 +144,7 @@ class Constant(ValueEncoding):
 
 # --- Delta: a first number, and the distance from each number to the next ---------------
 #
-# A block of ``n`` numbers has ``n - 1`` deltas, in an encoding of their own; the first number
+# A block of ``n`` numbers has ``n - 1`` deltas, in an encoding of their own. The first number
 # is in the message and is the same for all blocks. Sums wrap around.
 #
 # Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
@@ -311,9 +311,9 @@ class Delta(ValueEncoding):
 # --- Dictionary in block context: every value is an index into a few items --------------
 #
 # A block is ``u64`` bytes of the indices, ``u64`` bytes of the items, the indices (32 bits
-# before their own encoding), the items. A part without payload is empty; when neither has one,
-# so is the block. Mini-block pages do not use this message: their layout contains the
-# dictionary itself.
+# before their own encoding), the items. A part without payload is empty. When both lack a
+# payload, the block is empty. Mini-block pages do not use this message: their layout contains
+# the dictionary itself.
 #
 # Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionary``.
 

@@ -44,7 +44,7 @@ from glaive.types import MAX_OFFSET, Int64s, Where, as_buffer
 # --- Variable with encoded offsets, in mini-block chunks; from 2.3 on -------------------
 #
 # The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the bytes.
-# Under an encoding without payload there is none: values of equal length need no offsets.
+# An encoding without payload omits it: values of equal length need no offsets.
 #
 # Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
@@ -135,7 +135,7 @@ class SplitStrings(ValueEncoding):
 
 
 def checked_offset_bits(bits: int | None, where: Where) -> int:
-    """The width of offsets; ``CorruptFileError`` for an invalid one."""
+    """Return the width of offsets; raise ``CorruptFileError`` for an invalid one."""
     if bits not in (32, 64):
         raise CorruptFileError(
             "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
@@ -144,7 +144,7 @@ def checked_offset_bits(bits: int | None, where: Where) -> int:
 
 
 def stored_strings(block: Block, where: Where) -> blocks.Variable:
-    """The values of a full-zip page, which are plain."""
+    """Return the values of a full-zip page, which are plain."""
     if not isinstance(block, blocks.Variable):
         raise CorruptFileError(
             "values of a full-zip page",
@@ -238,7 +238,7 @@ class Variable(ValueEncoding):
 
 
 def one_string(raw: bytes, offset_bits: int) -> blocks.Variable:
-    """A block of one value."""
+    """Return a block of one value."""
     offsets = pa.py_buffer(bytes(offset_bits // 8) + len(raw).to_bytes(offset_bits // 8, "little"))
     return blocks.Variable(offsets, offset_bits, pa.py_buffer(raw), 1)
 

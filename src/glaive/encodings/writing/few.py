@@ -39,8 +39,9 @@ _MAX_VALUES = 8 * PLAIN_BYTES
 """Values of such a page at most: single bits."""
 
 _MAX_TEXT_BYTES = 4096
-"""Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted:
-FSST and general compression begin above, and dictionaries at 100 values."""
+"""Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted.
+FSST and general compression begin above, and dictionaries at 100 values.
+"""
 
 _MAX_TEXTS = 99
 """Values of a page with more bytes of text than :data:`PLAIN_BYTES`: a dictionary may pay."""
@@ -115,7 +116,7 @@ def _one_chunk_page(
 def _plain_page(
     array: pa.Array, layers: tuple[Layer, ...], rows: int, most_bytes: int
 ) -> EncodedPage | None:
-    """The page of fixed-width values of whole bytes without nulls; None for others."""
+    """Return the page of fixed-width values of whole bytes without nulls; None for others."""
     width = whole_bytes(array.type)
     if not 0 < rows * width <= most_bytes or array.null_count or len(array) != rows:
         return None
@@ -134,7 +135,7 @@ def whole_bytes(kind: pa.DataType) -> int:
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
-    """The values, if they and their levels are few, and they are not structs."""
+    """Return the values, if they and their levels are few, and they are not structs."""
     count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
     if not 0 < count <= _MAX_VALUES or array.null_count == count:
         return None
@@ -165,7 +166,7 @@ def _raw(block: Block, most: int) -> bytes | None:
 
 
 def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
-    """The items of a dictionary as they are, how they are encoded, and their number."""
+    """Return the items of a dictionary as they are, how they are encoded, and their number."""
     encoding: ValueEncoding
     if isinstance(items, Variable):
         encoding = Plain(items.offset_bits)
@@ -180,7 +181,7 @@ def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
 
 
 def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
-    """Whether all values of ``width`` bytes that are not null are equal; False for 0 bytes."""
+    """Return whether all non-null values of ``width`` bytes are equal; False for 0 bytes."""
     valid = [at * width for at, level in enumerate(definition) if not level]
     first = raw[valid[0] : valid[0] + width]
     return width > 0 and all(raw[at : at + width] == first for at in valid)
@@ -210,7 +211,7 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
 
 
 def _all_same(raw: bytes, longest: int) -> bool:
-    """Whether all texts that are not empty may be equal: one is repeated in ``raw``."""
+    """Return whether all texts that are not empty may be equal: one is repeated in ``raw``."""
     return not longest or raw == raw[:longest] * (len(raw) // longest)
 
 
@@ -228,7 +229,7 @@ def _one_chunk(
     width: int,
     items: tuple[ValueEncoding, int, UInt8s] | None = None,
 ) -> EncodedPage:
-    """A mini-block page of one chunk, its levels flat; chunk words have ``width`` bytes."""
+    """Return a mini-block page of one chunk, levels flat; chunk words have ``width`` bytes."""
     rep, definition = levels.rep, levels.definition
     streams = [one for one in (rep, definition) if one is not None]
     words = [one.astype("<u2").tobytes() for one in streams]
@@ -264,7 +265,7 @@ def _chunk_layout(
     width: int,
     items: tuple[ValueEncoding, int] | None,
 ) -> pb.PageLayout:
-    """The layout of one chunk; ``levels``: whether it has repetition and definition levels."""
+    """Return the layout of one chunk; ``levels``: has it repetition and definition levels?"""
     layout = pb.MiniBlockLayout(
         value_compression=encoding.to_wire(),
         layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],

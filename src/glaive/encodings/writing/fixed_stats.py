@@ -98,7 +98,7 @@ class FixedStats:
         return self.framed
 
     def is_likely_packed(self) -> bool:
-        """Whether some chunks of a sample need clearly fewer bits than there are."""
+        """Return whether some chunks of a sample need clearly fewer bits than the type has."""
         chunks = self.block.count // BLOCK
         if chunks < _SAMPLED_CHUNKS:
             return False

@@ -322,7 +322,7 @@ def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: fl
 
 
 def _zstd_share(block: Variable) -> float:
-    """Return the share that zstd leaves of a few values; images and audio are compressed already."""
+    """Return the share that zstd leaves of a few values; images and audio are compressed."""
     offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
     # Evenly spaced by bytes: many values may be nulls without any.
     first, last = int(offsets[0]), int(offsets[-1])

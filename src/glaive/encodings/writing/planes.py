@@ -1,9 +1,9 @@
 """Choose the planes of a 2.3 page, and encode it.
 
 The value plane follows from the equivalent 2.2 page. Levels are stored with the values (dense
-structure) if chunks can hold them and sparse structure is not requested; pages with less than
-one value per chunk of levels, constants with nulls and pages without values have sparse
-structure.
+structure) if chunks can hold them and sparse structure is not requested. Three kinds of pages
+have sparse structure: pages with less than one value per chunk of levels, constants with nulls,
+and pages without values.
 
 Specification: "Writer choices" in ``docs/format/planes.md``.
 """
@@ -47,8 +47,8 @@ from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_arra
 
 # --- Choose how a sequence of unsigned numbers is stored, and encode it as one block ----
 #
-# The smallest encoding wins, and among equals the one that is cheaper to read. Sequences that the
-# message describes alone come first: repeated numbers, numbers at equal distances, and deltas,
+# The smallest encoding wins; among equals the encoding that is cheaper to read wins. Sequences that
+# the message describes alone come first: repeated numbers, numbers at equal distances, and deltas,
 # dictionaries and runs of such numbers.
 #
 # Specification: "Number sequences" and "Writer choices" in ``docs/format/planes.md``.
@@ -104,7 +104,7 @@ def encode_numbers(words: Words) -> EncodedNumbers:
 
 
 def _implied_encoding(words: Words, bits: int) -> ValueEncoding | None:
-    """The encoding that describes all numbers without a payload, if there is one."""
+    """Return the encoding that describes all numbers without a payload, if it exists."""
     if not len(words):
         return Constant(b"")
     if len(words) == 1 or (words == words[0]).all():
@@ -131,7 +131,7 @@ def _candidates(words: Words, bits: int) -> Iterator[tuple[int, ValueEncoding]]:
 
 
 def _plain(words: Words, bits: int) -> tuple[int, ValueEncoding]:
-    """The smallest encoding that is allowed within another encoding."""
+    """Return the smallest encoding that is allowed within another encoding."""
     implied = _implied_encoding(words, bits)
     if implied is not None:
         return 0, implied
@@ -140,7 +140,7 @@ def _plain(words: Words, bits: int) -> tuple[int, ValueEncoding]:
 
 
 def _packed(words: Words, bits: int) -> tuple[int, ValueEncoding]:
-    """All words with the width of the widest."""
+    """Return all words with the width of the widest."""
     width = max(int(words.max()).bit_length(), 1)
     if width == bits:
         return len(words) * bits // 8, Flat(bits)
@@ -166,7 +166,7 @@ def _dictionary(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
 
 
 def _distinct(words: Words) -> Words | None:
-    """The distinct numbers, ascending; None when finding them costs too much."""
+    """Return the distinct numbers, ascending; None when finding them costs too much."""
     if int(words.max()) < _MAX_COUNTED:
         seen = np.bincount(words.astype(np.int64, copy=False))
         return np.flatnonzero(seen).astype(words.dtype)
@@ -193,7 +193,7 @@ def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
 
 
 def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
-    """The encoded block of the numbers; None when there is nothing to store."""
+    """Return the encoded block of the numbers; None when there is nothing to store."""
     if not encoding.has_payload:
         return None
     bits = words.dtype.itemsize * 8
@@ -212,10 +212,10 @@ def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
 # Specification: "Indexed values" in ``docs/format/planes.md``.
 
 LARGE_ITEMS = 32 * 1024
-"""Bytes from which on the items of a dictionary may be stored one by one."""
+"""Minimum bytes of the items of a dictionary to try storing them one by one."""
 
 _COMPRESSED_ITEM = 64
-"""Average bytes of an item from which on compressing each item by itself is tried."""
+"""Minimum average bytes of an item to try compressing each item by itself."""
 
 
 class IndexedValues(NamedTuple):
@@ -323,7 +323,7 @@ class _Writer:
         )
 
     def layer(self, layer: SlotLayer) -> pb.SparseStructuralLayer:
-        """A layer of items, or of lists: positions, counts, then validity."""
+        """Return a layer of items, or of lists: positions, counts, then validity."""
         if layer.size is not None:
             fixed = pb.SparseFixedSizeListLayer(
                 dimension=layer.size, validity=self.validity(layer.flags)
@@ -368,10 +368,10 @@ def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
 
 
 def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> list[SlotLayer]:
-    """The layers (outer-most first) described by the levels of ``rows`` rows.
+    """Return the layers (outer-most first) described by the levels of ``rows`` rows.
 
     ``sizes`` are the dimensions of layers that are fixed-size lists of structs, None for other
-    layers, inner-most first; empty when there are none.
+    layers, inner-most first. It is empty when the page has only other layers.
     """
     slot_layers = []
     rep, definition = levels.rep, levels.definition
@@ -437,7 +437,7 @@ def encode_planar_page(
         The encoding options of the column; they may request sparse structure.
     sizes
         Dimension of each layer that is a fixed-size list of structs, None for other layers,
-        inner-most first; empty when there are none.
+        inner-most first. Empty when the page has only other layers.
     symbols
         FSST symbols that the pages of the column share.
     """
@@ -525,7 +525,7 @@ def encode_sparse_page(
 def _indexed(
     array: pa.Array, page: EncodedPage, wanted: EncodingOptions
 ) -> tuple[pb.ValuePlane, list[Any]] | None:
-    """The values of a page with a large dictionary as indexed values, if these are smaller."""
+    """Return the values of a page with a large dictionary as indexed values, if smaller."""
     layout = page.layout.mini_block_layout
     items = layout.num_dictionary_items
     if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < LARGE_ITEMS:
@@ -540,7 +540,7 @@ def _indexed(
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Whether it is a struct without members."""
+    """Return whether it is a struct without members."""
     return pa.types.is_struct(kind) and not kind.num_fields
 
 
@@ -548,7 +548,7 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def _constant(page: EncodedPage) -> pb.ValuePlane | None:
-    """The value plane of a constant page; None when its value does not fit the message."""
+    """Return the value plane of a constant page; None when its value does not fit the message."""
     layout = page.layout.constant_layout
     if layout.HasField("inline_value"):
         constant = pb.ConstantValues(scalar=layout.inline_value)
@@ -585,7 +585,7 @@ def _planar(
 
 
 def _value_plane(page: EncodedPage, *, dense: bool) -> pb.ValuePlane:
-    """The values of a mini-block or full-zip page, with its levels for dense structure."""
+    """Return the values of a mini-block or full-zip page, with its levels for dense structure."""
     if page.layout.WhichOneof("layout") == "full_zip_layout":
         return pb.ValuePlane(zipped=_zipped(page, dense=dense))
     layout, chunked = page.layout.mini_block_layout, pb.ChunkedValues()

@@ -1,8 +1,8 @@
 """Statistics of strings for choosing their encoding, and building dictionaries.
 
-A dictionary is built when there are at least 100 values, when the distinct ones are at most
-half as many and at most 100,000, and when the result is below 0.8 of the plain size. A
-sample of a few thousand values decides beforehand whether it is worth trying.
+A dictionary is built if the block has at least 100 values, and the distinct ones are at most
+half as many and at most 100,000. The result must be below 0.8 of the plain size, too.
+A sample of a few thousand values decides beforehand whether it is worth trying.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
@@ -25,13 +25,13 @@ from glaive.types import Int64s, as_array
 
 # --- One FSST symbol table for the pages of a column, where it fits later pages as well -
 #
-# Training takes about as long as encoding a megabyte. The first page of a column trains; each page
-# after it encodes a sample of its own values with that table, and trains only if the table
+# Training takes about as long as encoding a megabyte. The first page of a column trains. Each page
+# after it encodes a sample of its own values with that table. It trains only if the table
 # compresses worse there than on the first page. The first page is determined before pages are
 # encoded in parallel, so a file has the same bytes in every run.
 
 WORSE = 1.01
-"""Factor by which a page may compress worse with the first page's table than that page does."""
+"""With the first page's table, a page may compress this factor worse than that page does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ UNIQUE_SHARE = 0.98
 """With this share of distinct values in the sample a dictionary cannot save bytes."""
 
 QUARTER_SHARE = 0.9
-"""With a lower share in a quarter of the sample, that of the whole sample is below the limit."""
+"""With a lower share in a quarter of the sample, the share of the sample is below the limit."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class VariableStats:
     def coding(self) -> Coding:
         """FSST symbols for these values. Cost: some milliseconds where they are not shared.
 
-        Computed once. Not a cached property: up to Python 3.11 these lock all objects of a
-        class, and an object that waits for the first page would keep that page from training.
+        Computed once. It is not a cached property, because these lock all objects of a class up to
+        Python 3.11. An object that waits for the first page would keep that page from training.
         """
         if not self._codings:
             shared = self.symbols
@@ -286,7 +286,7 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
 
 
 def _sample_strings(block: Variable, rows: Int64s) -> Strings:
-    """The strings at these rows; of long ones some bytes in the middle."""
+    """Return the strings at these rows; of long ones some bytes in the middle."""
     ends = as_offsets(block.offsets, block.offset_bits)
     starts = ends[rows].astype(np.int64)
     sizes = ends[rows + 1] - starts
@@ -295,7 +295,7 @@ def _sample_strings(block: Variable, rows: Int64s) -> Strings:
 
 
 def spread_rows(count: int) -> Int64s:
-    """The rows of the sample, out of ``count``."""
+    """Return the rows of the sample, out of ``count``."""
     taken = min(count, SAMPLE)
     rows = np.arange(taken, dtype=np.int64) * count // taken
     # Even steps would hit the same position of every period; the shifts are the same each run.
@@ -305,7 +305,7 @@ def spread_rows(count: int) -> Int64s:
 
 
 def _occurrences(block: Variable | FixedWidth, rows: Int64s) -> Int64s:
-    """How often each distinct value occurs at these rows."""
+    """Return how often each distinct value occurs at these rows."""
     taken = len(rows)
     if isinstance(block, Variable):
         strings = _sample_strings(block, rows)

@@ -159,7 +159,7 @@ def _plain(array: Any, out: Outlet) -> ArrayEncoding:
 
 
 def _dictionary(array: Any, out: Outlet) -> Dictionary:
-    """An Arrow dictionary, unchanged but for an item for nulls."""
+    """Return an Arrow dictionary, unchanged except for an added item for nulls."""
     kind = array.type
     indices, items = array.indices, array.dictionary
     if indices.null_count:
@@ -275,7 +275,7 @@ class ArrayColumn:
         return steps, inverse_permutation(order)
 
     def _checked(self, rows: int) -> Callable[[Any], Any]:
-        """A check of the values that each page has of so many rows; offsets are in the file."""
+        """Return a check of the values that each page has of so many rows; the file has offsets."""
         check = Proportion(rows, self._file_size, self.where).array
         return lambda part: check(part) if isinstance(part, pa.Array) else part
 
@@ -292,7 +292,7 @@ class NodeReader(Protocol):
         """Rows ``start`` to ``stop`` as one array."""
 
     def take(self, rows: Int64s) -> Step:
-        """The rows at these positions."""
+        """Return the rows at these positions."""
 
 
 class LeafReader:
@@ -431,7 +431,7 @@ class ListReader:
             ends = parts[0] if len(parts) == 1 else _join_ends(parts, self._column.where)
             first = self._bases[pages[0]] + parts[0].start
             last = self._bases[pages[-1]] + parts[-1].stop
-            # Items behind the last list of a page would be taken for those of the next page.
+            # Items after the last list of a page would be taken for items of the next page.
             if (spanned := ends.stop - ends.start) != last - first:
                 raise CorruptFileError(
                     "items of the lists of several pages",
@@ -504,7 +504,7 @@ class TextReader(ListReader):
 
 
 def _join_ends(parts: list[NullableOffsets], where: Where) -> NullableOffsets:
-    """Ends of consecutive pages as those of one."""
+    """Return ends of consecutive pages as ends of one page."""
     bits = parts[0].bits
     dtype = f"<i{bits // 8}"
     sizes = [part.stop - part.start for part in parts]
@@ -585,7 +585,7 @@ class BlobReader:
 
 
 def pending_array_page(array: Any) -> PendingBlobs:
-    """A page of blobs of format 2.0."""
+    """Return a page of blobs of format 2.0."""
     valid = validity_flags(array)
     layout: Any = None
     describe = partial(_describe, valid)
@@ -675,7 +675,7 @@ class ArraysFile(FileV2):
         ]
 
     def _columns_of_leaf(self, field: Field, column: int) -> int:
-        """The number of columns of a field without children: strings as lists own two."""
+        """Return the number of columns of a field without children: strings as lists own two."""
         if field.children or field.logical_type == "struct":
             return 1
         if offset_bits(field.arrow_type) is None:
@@ -690,7 +690,7 @@ class ArraysFile(FileV2):
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node, rows: int | None) -> NodeReader:
-        """The reader of a node; ``rows`` is None below lists, where columns determine it."""
+        """Return the reader of a node; ``rows`` is None below lists, where columns determine it."""
         reader = self._any_node(node, rows)
         if rows is not None and reader.rows != rows:
             raise CorruptFileError(
@@ -730,7 +730,7 @@ class ArraysFile(FileV2):
         return CorruptFileError("columns", expected=expected, found="none", where=where)
 
     def _holds_blobs(self, node: Node) -> bool:
-        """Whether the values of a column are outside of its pages, by its metadata."""
+        """Return whether the values of a column are outside of its pages, by its metadata."""
         if node.column is None or offset_bits(node.type) is None:
             return False
         encoding = self.container.column(node.column).encoding
@@ -756,7 +756,7 @@ class ArraysFile(FileV2):
     # ------------------------------------------------------------------ columns
 
     def _column(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
-        """A physical column with its pages, parsed on first use."""
+        """Return a physical column with its pages, parsed on first use."""
         key = index, kind
         with self._lock:
             column = self._arrays.get(key)
@@ -774,7 +774,7 @@ class ArraysFile(FileV2):
         return ArrayColumn(pages, Where(self.path, index, name), self.reader.size)
 
     def _encoding(self, page: Any, where: Where) -> Any:
-        """The array encoding message of a page."""
+        """Return the array encoding message of a page."""
         name, raw = _message(self.container.page_encoding(page.encoding, where), where)
         if name == _ARRAY_ENCODING:
             message = encodings20_pb2.ArrayEncoding()
@@ -804,7 +804,7 @@ def _message(raw: bytes, where: Where) -> tuple[str, bytes]:
 
 
 def _leaf(column: ArrayColumn, kind: pa.DataType) -> LeafReader:
-    """The reader of a column all of whose pages must have values, not ends of lists."""
+    """Return the reader of a column; all its pages must have values, not ends of lists."""
     for page in column.pages:
         if page.encoding.structural:
             raise wrong_type(kind, page.encoding.wire_name, page.source.where)
@@ -838,7 +838,7 @@ class ArraysWriter(FileV2Writer):
         return column_of, nodes
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Pages]:
-        """One page per column; a page of items belongs to the page of their lists.
+        """Yield one page per column; a page of items belongs to the page of their lists.
 
         2.0 files have no FSST symbols.
         """

@@ -191,7 +191,7 @@ def _size(field: Field, arrow: Any) -> int:
     if not pa.types.is_fixed_size_list(arrow):
         raise CorruptFileError(
             f"type of field {field.name!r}",
-            expected="one that has fields below, as it does",
+            expected="a type with fields below, as it has them",
             found=str(arrow),
             where="schema",
         )

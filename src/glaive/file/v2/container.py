@@ -34,7 +34,7 @@ _TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
 
 _MAPPED_TAIL_BYTES = 4 * 1024
-"""The same of a mapped file, of which a further range costs nothing."""
+"""The same of a mapped file, where a further range costs nothing."""
 
 MAX_ROWS = 2**48
 """Rows of a file at most: sums and products of row numbers cannot wrap around."""
@@ -101,7 +101,7 @@ class Container:
         return end.data.slice(offset - end.start, size)
 
     def _is_large(self, end: _End) -> bool:
-        """Whether so much metadata is missing that only the needed part should be fetched."""
+        """Return whether so much metadata is missing that only a part should be fetched."""
         return end.start - self._first_metadata_byte(end) > MAX_SINGLE_READ
 
     def prepare(self, columns: Sequence[int]) -> None:
@@ -123,10 +123,10 @@ class Container:
         self._prepared.update(zip(wanted, self.reader.read(ranges), strict=True))
 
     def _first_metadata_byte(self, end: _End) -> int:
-        """Where the metadata begins: the schema, or else the first column metadata.
+        """Return where the metadata begins: the schema, or else the first column metadata.
 
-        The footer does not have the position of the schema; the table of global buffers does,
-        which is right before the footer and thus in memory.
+        The footer does not have the position of the schema. The table of global buffers has it; it
+        is right before the footer and thus in memory.
         """
         footer = self.footer
         first = min(footer.metadata_start, footer.column_table, footer.global_table)
@@ -161,7 +161,7 @@ class Container:
         return self.reader.read([ByteRange(position, size)])[0]
 
     def global_ranges(self) -> list[ByteRange]:
-        """The ranges of the global buffers."""
+        """Return the ranges of the global buffers."""
         footer = self.footer
         table = self._bytes(
             footer.global_table, _PAIR * footer.global_buffers, "global buffer table"
@@ -189,7 +189,7 @@ class Container:
             )
 
     def descriptor(self) -> Any:
-        """The file descriptor: schema and number of rows."""
+        """Return the file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
         descriptor = parse(message, self.global_buffer(0), "schema", self.path)
         if not descriptor.HasField("schema"):  # no bytes are a message, too
@@ -205,7 +205,7 @@ class Container:
         return descriptor
 
     def column(self, index: int, name: str | None = None) -> Any:
-        """The metadata message of one column, whose name is for messages."""
+        """Return the metadata message of one column, whose name is for messages."""
         footer = self.footer
         if not 0 <= index < footer.columns:
             raise CorruptFileError(
@@ -231,9 +231,9 @@ class Container:
     # ------------------------------------------------------------------ checksums
 
     def _load_checksums(self, reader: VerifyingReader) -> FileChecksums | None:
-        """The checksums of the file, if it has any, and if reading them takes no further request.
+        """Return the checksums of the file, if any, and if reading them takes no further request.
 
-        With ``always``, whatever that takes; all metadata is compared then.
+        With ``always``, read them whatever that takes; all metadata is compared then.
         """
         from glaive.format.footer import TRAILER, FileChecksums
 
@@ -273,14 +273,14 @@ class Container:
         return checksums
 
     def checksums_range(self) -> ByteRange | None:
-        """Where the checksums are; None if there are none.
+        """Return where the checksums are; None if the file lacks them.
 
-        They end where the metadata of the first column begins, which the footer and the table of
-        columns say; the table of global buffers has the same range. Where not all of them lead to
-        checksums, the others are damaged, which the checksum of the metadata tells. Where none
-        does, although the last global buffer has their place and size, they are damaged
-        themselves: the range is that of the table, and they do not end as they must. No other
-        buffer is there, since the schema is written after all others.
+        They end where the metadata of the first column begins. The footer and the table of columns
+        state this position; the table of global buffers has the same range. If only some of these
+        lead to checksums, the others are damaged, and the checksum of the metadata reports that.
+        If all fail although the last global buffer has the place and size of checksums, the
+        checksums are damaged. The range is then the table's, and the checksums do not end as they
+        must. No other buffer is there, since the schema is written after all others.
         """
         from glaive.format.footer import TRAILER, has_size, trailing_size
 
@@ -308,7 +308,7 @@ class Container:
     def _buffer_checksums(
         self, checksums: FileChecksums, index: int, message: Any, where: Where
     ) -> list[tuple[ByteRange, Expected]]:
-        """The ranges of a column's buffers with their checksums."""
+        """Return the ranges of a column's buffers with their checksums."""
         numbers = checksums.of_column(index)
         pages = [
             list(zip(page.buffer_offsets, page.buffer_sizes, strict=False))
@@ -332,11 +332,11 @@ class Container:
         ]
 
     def page_layout(self, encoding: Any, where: Where) -> Any:
-        """The layout message of a page (from 2.1 on)."""
+        """Return the layout message of a page (from 2.1 on)."""
         return parse_page_layout(self.page_encoding(encoding, where), where)
 
     def page_encoding(self, encoding: Any, where: Where) -> bytes:
-        """The bytes of a page's encoding, which include the type of the message."""
+        """Return the bytes of a page's encoding, which include the type of the message."""
         location = encoding.WhichOneof("location")
         if location != "direct":
             raise UnsupportedFeatureError(

@@ -24,9 +24,9 @@ from glaive.types import Flags
 
 # --- Shredding into leaves with the slots of every layer: sparse structure, no levels ---
 #
-# Lists have a slot in the next layer for each item, fixed-size lists of structs as many as their
-# dimension, null or not; structs have one per slot. What is below a null struct or fixed-size list
-# is null, and null lists have no items.
+# Lists have a slot in the next layer for each item. Fixed-size lists of structs have as many as
+# their dimension, null or not; structs have one per slot. Everything below a null struct or
+# fixed-size list is null, and null lists have no items.
 #
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
@@ -44,7 +44,7 @@ class SlottedLeaf:
     rows: int
 
     def item_levels(self) -> repdef.Levels | None:
-        """The levels, where there are no lists; None where there are."""
+        """Return the levels of a column without lists; None for others."""
         if any(layer.lengths is not None for layer in self.layers):
             return None
         entries = repdef.start(self.rows // self.node.entries_per_row)
@@ -75,7 +75,7 @@ def _shred_with_slots(
         flags = None
     elif pa.types.is_null(array.type):
         flags = np.zeros(len(array), np.bool_)
-    # What is below a null is null: pylance ignores the validity of a struct for its members.
+    # Everything below a null is null: pylance ignores a struct's validity for its members.
     flags = alive if flags is None else flags if alive is None else flags & alive
     if node.kind in ("leaf", "empty"):
         if pa.types.is_dictionary(array.type):
@@ -123,7 +123,7 @@ class PlanesWriter(FileV2Writer):
     keeps_dictionaries: ClassVar[bool] = False
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
-        """One page per leaf: where levels do not fit a page, sparse structure does."""
+        """Yield one page per leaf: where levels do not fit a page, sparse structure does."""
         encode = self._from_slots if self._has_slots(node, array) else self._from_levels
         pages = []
         for leaf, page in encode(node, array, symbols):
@@ -133,7 +133,7 @@ class PlanesWriter(FileV2Writer):
         yield pages
 
     def _has_slots(self, node: Node, array: Any) -> bool:
-        """Whether levels cannot express the structure, or would be far more than the items."""
+        """Return whether levels cannot express the structure, or would far outnumber the items."""
         if any(_mixes_lists(leaf, sizes) for leaf, sizes in _fixed_sizes(node, ())):
             return True
         if node.kind not in ("list", "map") or len(array) < _MIN_SPARSE_ROWS:
@@ -182,14 +182,14 @@ class PlanesWriter(FileV2Writer):
 
 
 def _mixes_lists(leaf: Node, sizes: tuple[int | None, ...]) -> bool:
-    """Whether a leaf is in lists as well as in fixed-size lists of structs."""
+    """Return whether a leaf is in lists as well as in fixed-size lists of structs."""
     return any(leaf.layers) and any(size is not None for size in sizes)
 
 
 def _fixed_sizes(
     node: Node, outside: tuple[int | None, ...]
 ) -> Iterator[tuple[Node, tuple[int | None, ...]]]:
-    """Each leaf with the fixed-size lists around it, inner-most first; None for other layers."""
+    """Yield each leaf with the fixed-size lists around it, inner-most first; None for others."""
     here = (node.sizes[0] if node.kind == "fixed" else None, *outside)
     if not node.children:
         yield node, here

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 # --- Columns of a file bound to fields: read and take whole fields ----------------------
 #
-# Every field is divided into *segments*: ranges of rows in which each leaf has a single page.
+# Every field is divided into *segments*: ranges of rows with a single page of each leaf.
 # A flat field has one segment per page. A field of many leaves may have far more segments than
 # pages, because the pages of its leaves end at different rows. glaive reads such leaves page by
 # page and joins the pages.
@@ -404,6 +404,7 @@ def _restore(order: Int64s | None, array: Any) -> Any:
 
 
 # --- The same column of several mapped files as one column, whose rows are theirs in order
+#
 # A take of a few rows from each of many files costs Python steps for every file and column.
 # Here neighbouring pages of equal signatures are one run, so only columns cost Python steps.
 

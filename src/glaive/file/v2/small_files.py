@@ -1,12 +1,12 @@
 """The same columns of many small files, opened as one file.
 
-A file of a few rows costs more to open than to decode: tables, footers and messages are
-looked at one by one. Here all files of a batch lie in one buffer. Footers and tables are
-checked with array operations; the metadata of a column, which most files of a dataset have
-in common byte by byte, is parsed once; and neighbouring pages of equal signatures are a run.
+A file of a few rows costs more to open than to decode, because tables, footers and messages are
+looked at one by one. Here all files of a batch lie in one buffer, and array operations check
+footers and tables. Most files of a dataset share the metadata of a column byte by byte, so it
+is parsed once. Neighbouring pages of equal signatures are a run.
 
-Whatever is out of the ordinary is refused with :class:`BulkReadError`, and left to the reader
-of single files, as is damage: it says what is wrong and where.
+Unusual files, and damaged files, are refused with :class:`BulkReadError`. The reader of single
+files then reads them, and says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ class BulkReadError(Exception):
 
 
 def suits_bulk_reads(fields: Sequence[Field]) -> bool:
-    """Whether columns of these fields are read from many files at once."""
+    """Return whether columns of these fields are read from many files at once."""
     members = [field for top in fields for field in top.walk()]
     return not any(field.is_packed or BLOB in field.metadata for field in members)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmallPage:
-    """What the metadata of a column with one page says, whatever file it is in.
+    """The metadata of a column with one page, independent of its file.
 
-    ``end`` is where the last of its buffers ends; ``opened`` is the page without its bytes,
-    and ``signature`` its own, None for a page that is to be read alone. ``dictionary`` tells
-    where the items of a dictionary lie, whether they are compressed, and the values for each.
+    ``end`` is where the last of its buffers ends. ``opened`` is the page without its bytes, and
+    ``signature`` its own, None for a page that is to be read alone. ``dictionary`` tells where
+    the items of a dictionary lie, whether they are compressed, and the values for each.
     """
 
     rows: int
@@ -152,7 +152,7 @@ class SmallBatch:
     Raises
     ------
     BulkReadError
-        A footer is damaged, or that of another format; or there are checksums to compare with.
+        A footer is damaged or of another format, or there are checksums to compare with.
     """
 
     def __init__(self, files: JoinedObjects, rows: Sequence[int], *, verify: bool) -> None:
@@ -181,14 +181,14 @@ class SmallBatch:
             raise BulkReadError("files are compared with their checksums")
 
     def _has_checksums(self) -> bool:
-        """Whether checksums end where the metadata of some file begins."""
+        """Return whether checksums end where the metadata of some file begins."""
         starts = footers = self.footers["metadata"].astype(np.int64)
         ends = (self.bases + starts)[footers >= TRAILER].tolist()
         before = (self.data.slice(end - TRAILER, TRAILER).to_pybytes() for end in ends)
         return any(trailing_size(one) is not None for one in before)
 
     def bind(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> PagedColumns:
-        """The columns of all files as those of one, whose rows are theirs in order.
+        """Return the columns of all files as columns of one file, whose rows are theirs in order.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class SmallBatch:
         ------
         BulkReadError
             The files must be read one by one: a column has several pages, or values that are far
-            larger than what is stored.
+            larger than their stored bytes.
         """
         reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
         if not fields:  # nothing to be read, but rows to be relied on
@@ -218,9 +218,9 @@ class SmallBatch:
         return PagedColumns(columns, rows, reader)
 
     def _column(self, pages: list[SmallPage], which: Int64s, *, apart: bool) -> Column:
-        """A column of runs of neighbouring pages, and of pages that are read alone.
+        """Return a column of runs of neighbouring pages, and of pages that are read alone.
 
-        With ``apart``, pages with dictionaries are.
+        With ``apart``, pages with dictionaries are read alone.
         """
         numbers: dict[PageSignature, int] = {}
         code = np.array(
@@ -237,7 +237,7 @@ class SmallBatch:
         )
 
     def _run(self, pages: list[SmallPage], which: Int64s, first: int, stop: int) -> PageReader:
-        """The pages of some files as one."""
+        """Return the pages of some files as one page."""
         page = pages[which[first]]
         if page.signature is None or stop - first == 1:
             base = int(self.bases[first])
@@ -253,7 +253,7 @@ class SmallBatch:
         return joined
 
     def _pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
-        """The pages of a column without repetitions, and which of them each file has.
+        """Return the pages of a column without repetitions, and which of them each file has.
 
         They have so many ``entries`` for each row of their files.
         """
@@ -301,5 +301,5 @@ class SmallBatch:
 
 
 def _where(first: int, page: int) -> Where:
-    """The place of one of the pages of neighbouring files, for messages."""
+    """Return the place of one of the pages of neighbouring files, for messages."""
     return replace(_WHERE, note=f"file {first + page}")
