@@ -23,7 +23,7 @@ _NAN = 0x7FC0
 
 
 def bits_of(floats: Float32s) -> UInt16s:
-    """Brain floats nearest to floats, ties to even, as 16 bit words. Not a number stays so."""
+    """Return the nearest brain floats, ties to even, as 16 bit words. NaN stays NaN."""
     words = np.ascontiguousarray(floats, np.float32).view(np.uint32)
     lowest_kept = (words >> np.uint32(16)) & np.uint32(1)
     with np.errstate(over="ignore"):
@@ -32,7 +32,7 @@ def bits_of(floats: Float32s) -> UInt16s:
 
 
 def floats_of(bits: UInt16s) -> Float32s:
-    """Floats of brain floats; exact."""
+    """Return the floats of brain floats; exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 

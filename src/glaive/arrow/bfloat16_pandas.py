@@ -84,12 +84,12 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
         return len(self.data)
 
     def isna(self) -> Flags:
-        """Which values are null."""
+        """Return which values are null."""
         missing: Flags = self.data.is_null().to_numpy(zero_copy_only=False)
         return missing
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Any:
-        """Values by position; -1 is a null if ``allow_fill``."""
+        """Return the values by position; -1 is a null if ``allow_fill``."""
         rows = np.asarray(indices, np.int64)
         if not allow_fill:
             rows = np.where(rows < 0, rows + len(self), rows)

@@ -127,7 +127,7 @@ def total_of(sizes: Int64s) -> int:
 
 
 def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
-    """Consecutive integers from each start, as many as its size, one run after the other.
+    """Return consecutive integers from each start, as many as its size, one run after the other.
 
     Raises
     ------
@@ -243,7 +243,7 @@ class Variable:
 
     @classmethod
     def of_sizes(cls, data: pa.Buffer, sizes: Int64s, least_bits: int = 32) -> Variable:
-        """Strings of these sizes, back to back; offsets have 64 bits where 32 are too few."""
+        """Return strings of these sizes, back to back; 64-bit offsets where 32 are too few."""
         bits = 64 if data.size > MAX_OFFSET else least_bits
         offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
         np.cumsum(sizes, out=offsets[1:])
@@ -305,7 +305,7 @@ Block = FixedWidth | Variable | FixedList | Dictionary | Constant | Struct
 
 
 def block_bytes(block: Block) -> int:
-    """Bytes of memory that the values of a block take."""
+    """Return the bytes of memory that the values of a block take."""
     match block:
         case FixedWidth():
             return int(block.values.size)
@@ -325,7 +325,7 @@ def block_bytes(block: Block) -> int:
 
 
 def slice_block(block: Block, start: int, count: int) -> Block:
-    """Values ``start`` to ``start + count`` of a block."""
+    """Return the values ``start`` to ``start + count`` of a block."""
     if isinstance(block, FixedWidth):
         return _slice_fixed(block, start, count)
     if isinstance(block, Variable):
@@ -353,7 +353,7 @@ def _slice_fixed(block: FixedWidth, start: int, count: int) -> FixedWidth:
 
 
 def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
-    """Bits ``start`` to ``start + count`` as a bitmap that begins at bit 0.
+    """Return the bits ``start`` to ``start + count`` as a bitmap that begins at bit 0.
 
     A view when ``start`` is a multiple of 8, else a copy. Bits after the last are undefined.
     """

@@ -48,7 +48,7 @@ _PLAIN = frozenset(
 
 
 def leaf_bits(kind: pa.DataType) -> int | None:
-    """Bits of one value of a fixed-width leaf type; None for others, such as empty structs."""
+    """Return the bits of a value of a fixed-width leaf type; None for others (empty structs)."""
     if offset_bits(kind) is not None or pa.types.is_struct(kind):
         return None
     if pa.types.is_null(kind):
@@ -60,7 +60,7 @@ def leaf_bits(kind: pa.DataType) -> int | None:
 
 
 def offset_bits(kind: pa.DataType) -> int | None:
-    """Width of the offsets of a string or binary type; None for other types."""
+    """Return the width of the offsets of a string or binary type; None for other types."""
     return _OFFSET_BITS.get(kind.id)
 
 
@@ -100,12 +100,12 @@ def _nulls(kind: pa.DataType, count: int) -> pa.Array:
 
 
 def null_bytes(kind: pa.DataType, count: int) -> int:
-    """Bytes of memory that nulls take."""
+    """Return the bytes of memory that nulls take."""
     return (_null_bits(kind) * count + 7) // 8
 
 
 def _null_bits(kind: Any) -> int:
-    """Bits of memory that one null takes."""
+    """Return the bits of memory that one null takes."""
     if isinstance(kind, pa.BaseExtensionType):
         return _null_bits(kind.storage_type)
     if pa.types.is_null(kind):
@@ -366,7 +366,7 @@ def block_from_array(array: Any) -> Block:
 
 
 def _members(array: Any) -> list[pa.Array]:
-    """Members of packed structs; none may be null where its struct is not."""
+    """Return the members of packed structs; none may be null where its struct is not."""
     for at, visible in enumerate(array.flatten()):
         nulls = visible.null_count - array.null_count
         if nulls:
@@ -390,7 +390,7 @@ _FEW_BYTES: Final = 16 * 1024
 
 
 def take_block(block: Block, positions: Int64s) -> Block:
-    """Values at ``positions``, in that order; repeats are allowed.
+    """Return the values at ``positions``, in that order; repeats are allowed.
 
     Raises
     ------

@@ -81,7 +81,7 @@ def check_indices(array: Any, name: str) -> None:
 
 
 def null_count(array: Any) -> int:
-    """Nulls of an array, or of chunks; also indices of null items, which Arrow does not count."""
+    """Count nulls of an array or of chunks; also indices of null items, unlike Arrow."""
     nulls = int(array.null_count)
     if pa.types.is_dictionary(array.type):
         parts: list[Any] = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
@@ -280,7 +280,7 @@ def _offset_bits(kind: pa.DataType) -> int:
 
 
 def _bits(kind: pa.DataType) -> int:
-    """Bits of each value; 0 where it is not flat."""
+    """Return the bits of each value; 0 where it is not flat."""
     types = pa.types
     flat = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
     return int(kind.bit_width) if flat and not isinstance(kind, pa.BaseExtensionType) else 0
@@ -346,7 +346,7 @@ def too_large(error: Exception) -> bool:
 
 
 def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T]:
-    """Results of ``work`` on rows ``start`` to ``stop``: of all of them, or of parts.
+    """Return the results of ``work`` on rows ``start`` to ``stop``: of all of them, or of parts.
 
     First ``work`` is called for all rows. If that raises ``CapacityError``, it is called for
     parts of them, lazily, so that only one result is in memory at a time.
@@ -366,7 +366,7 @@ def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T
 
 
 def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
-    """Results of ``work`` on a record batch, or on parts of it; see :func:`in_parts`."""
+    """Return the results of ``work`` on a record batch, or on parts of it; see :func:`in_parts`."""
 
     def part(start: int, stop: int) -> T:
         if stop - start == batch.num_rows:
@@ -378,7 +378,7 @@ def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
 
 
 def array_part(array: Any, start: int, stop: int) -> Any:
-    """Rows ``start`` to ``stop`` of an array, without a copy of its values.
+    """Return the rows ``start`` to ``stop`` of an array, without a copy of its values.
 
     Offsets of large strings are shifted to begin at 0, so that Arrow can cast them to 32 bits.
     """
@@ -413,7 +413,7 @@ _MOST_LISTS: Final = 2**10
 
 
 def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> pa.Table:
-    """Rows of a table at these positions, in this order.
+    """Return the rows of a table at these positions, in this order.
 
     Columns have several chunks if the rows do not fit one.
 
@@ -522,7 +522,7 @@ def without_views(kind: Any) -> Any:
 
 
 def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
-    """Rows of a column; no position occurs more than ``max_repeats`` times."""
+    """Return the rows of a column; no position occurs more than ``max_repeats`` times."""
     plain = without_views(column.type)
     if plain != column.type:
         return _take_chunks(column.cast(plain), positions, max_repeats).cast(column.type)
@@ -549,7 +549,7 @@ def _fits(column: Any, max_repeats: int) -> bool:
 
 
 def take_values(column: Any, positions: Int64s) -> Any:
-    """Values of an array or a column at positions, in one array for each chunk at most.
+    """Return the values of an array or a column at positions, in one array for each chunk at most.
 
     Parameters
     ----------
@@ -580,7 +580,7 @@ def take_values(column: Any, positions: Int64s) -> Any:
 
 
 def _listed_items(column: Any) -> int:
-    """Items of a large list of a fixed size, where Arrow lists them to take it: some are null."""
+    """Return items of a large fixed-size list, where Arrow lists them for a take: some are null."""
     values, kind, items = column, column.type, 1
     while pa.types.is_fixed_size_list(kind):
         kind, items = kind.value_type, items * kind.list_size
@@ -599,7 +599,7 @@ def _indices(positions: Int64s) -> Any:
 
 
 def _gather(column: Any, positions: Int64s) -> Any:
-    """Rows of a chunked array that fit one array: taken chunk by chunk, then reordered."""
+    """Return rows of a chunked array that fit one array: taken chunk by chunk, then reordered."""
     starts = np.cumsum([0, *map(len, column.chunks)])
     number = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
     order = np.argsort(number, kind="stable")
@@ -736,7 +736,7 @@ class Width(NamedTuple):
 
 
 def width_of(kind: Any) -> Width:
-    """Bytes of a value of a type."""
+    """Return the bytes of a value of a type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return width_of(kind.storage_type)
@@ -761,7 +761,7 @@ def width_of(kind: Any) -> Width:
 
 
 def total_width(kinds: Iterable[Any]) -> Width:
-    """Bytes of one value of each type."""
+    """Return the bytes of one value of each type."""
     widths = [width_of(data_type) for data_type in kinds]
     return Width(
         sum(width.known for width in widths),
@@ -771,7 +771,7 @@ def total_width(kinds: Iterable[Any]) -> Width:
 
 
 def value_bytes(kind: Any) -> int:
-    """Bytes of a decoded value, about; at least 1."""
+    """Return the bytes of a decoded value, about; at least 1."""
     return max(1, int(width_of(kind).total))
 
 
@@ -781,7 +781,7 @@ def has_known_width(kind: Any) -> bool:
 
 
 def most_bytes(kinds: Iterable[Any]) -> float:
-    """Bytes of one value of each type, at most; infinite where that is not known."""
+    """Return the bytes of one value of each type, at most; infinite where that is not known."""
     kinds = list(kinds)
     width = total_width(kinds)
     # Any rows may have all of a dictionary.
@@ -830,7 +830,7 @@ class RowSizes:
         return self._others + sum(self._seen.values())
 
     def seen_of(self, at: int) -> int:
-        """Bytes of a value of a field as it was seen last; 0 where it was not, or has one size."""
+        """Return the last seen bytes of a field's value; 0 if it was not seen, or has one size."""
         return self._seen.get(at, 0)
 
     def see(self, at: int, array: Any) -> None:
@@ -854,7 +854,7 @@ _VIEW_BYTES: Final = 16
 
 
 def row_bytes(array: Any, null: int = 0) -> Int64s | int:
-    """Bytes of each row's value; one integer if all take the same.
+    """Return the bytes of each row's value; one integer if all take the same.
 
     Bytes of values below nulls count. Validity and the row's own offset do not count. Values of
     dictionaries count as the largest one.
@@ -889,7 +889,7 @@ def row_bytes(array: Any, null: int = 0) -> Int64s | int:
 
 
 def _bytes_between(array: Any, null: int) -> Int64s | int:
-    """Bytes of texts, lists and maps by their offsets."""
+    """Return the bytes of texts, lists and maps by their offsets."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return 0
@@ -912,7 +912,7 @@ def _bytes_between(array: Any, null: int) -> Int64s | int:
 
 
 def _item_bytes(items: Any, null: int) -> Int64s | int:
-    """Bytes of each item, its offset included."""
+    """Return the bytes of each item, its offset included."""
     return row_bytes(items, null) + _OFFSET_BYTES.get(items.type.id, 0)
 
 

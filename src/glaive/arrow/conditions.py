@@ -60,7 +60,7 @@ def scalar(value: object, kind: pa.DataType) -> Any:
 
 
 def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
-    """Values of a type, as ``pyarrow.array`` makes them; raises what that raises."""
+    """Return the values of a type, as ``pyarrow.array`` makes them; raises what that raises."""
     array = _plain(values, kind)
     return pa.array(values, kind) if array is None else array
 
@@ -125,7 +125,7 @@ def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
 
 
 def unscaled(array: Any) -> Any:
-    """Decimals of one type as integers, in the same bytes, which have the same order.
+    """Return the decimals of one type as integers, in the same bytes, which have the same order.
 
     Arrow compares none of scales below 0, or rescales them where not all values fit.
     """
@@ -147,7 +147,7 @@ def comparable_decimals(values: Any) -> Any:
 
 
 def doubles_of(array: Any) -> Any:
-    """Decimals as floats of 64 bits: the unscaled number, rounded, divided by the power of ten.
+    """Return decimals as 64-bit floats: the unscaled number, rounded, over the power of ten.
 
     Arrow multiplies by a power that no float has: 2.01 becomes 2.0100000000000002.
     """
@@ -242,7 +242,7 @@ class _Maskable:
     __slots__ = ()
 
     def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Which values pass; no result is null."""
+        """Return which values pass; no result is null."""
         values: Any = array
         if isinstance(values.type, pa.BaseExtensionType):
             return self.mask(values.storage)
@@ -383,7 +383,7 @@ Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
 
 
 def float_order(words: NDArray[Any]) -> NDArray[Any]:
-    """Signed numbers in the total order of the floats whose bits ``words`` are (signed)."""
+    """Return signed numbers in the total order of the floats whose bits ``words`` are (signed)."""
     bits = words.dtype.itemsize * 8
     low = words.dtype.type((1 << (bits - 1)) - 1)
     keys: NDArray[Any] = words ^ ((words >> (bits - 1)) & low)

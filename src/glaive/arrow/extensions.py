@@ -144,12 +144,12 @@ class GeometryType(pa.ExtensionType):
         return hash((self.layout, self.storage_type))
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """No parameters."""
+        """Return empty bytes: the type has no stored parameters."""
         return b""
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, _serialized: bytes) -> GeometryType:
-        """Bytes in memory: the layout is not stored with them."""
+        """Return the bytes in memory: the layout is not stored with them."""
         return cls(WKB, storage)
 
 

@@ -99,7 +99,7 @@ def _local_path(uri: str) -> str | None:
 
 
 def decode(images: Any) -> np.ndarray[Any, Any]:
-    """Pixels of encoded images of one size: images, rows, columns, channels.
+    """Return the pixels of encoded images of one size: images, rows, columns, channels.
 
     Raises
     ------

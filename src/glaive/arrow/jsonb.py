@@ -45,7 +45,7 @@ MAX_DEPTH = 128
 
 
 def encode_jsonb(strings: Any) -> Any:
-    """JSON strings as JSONB; nulls stay nulls. Members of objects are sorted by key.
+    """Return JSON strings as JSONB; nulls stay nulls. Members of objects are sorted by key.
 
     Equal strings are parsed once.
 
@@ -59,7 +59,7 @@ def encode_jsonb(strings: Any) -> Any:
 
 
 def decode_jsonb(values: Any, where: object) -> Any:
-    """JSONB as JSON strings without white space; nulls stay nulls.
+    """Return JSONB as JSON strings without white space; nulls stay nulls.
 
     Equal values are decoded once.
 
@@ -112,7 +112,7 @@ def _document(value: Any) -> bytes:
 
 
 def _entry(value: Any, depth: int) -> tuple[int, bytes]:
-    """Entry word and payload."""
+    """Return entry word and payload."""
     if value is None:
         return _NULL, b""
     if value is True:

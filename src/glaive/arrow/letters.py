@@ -37,7 +37,7 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def alphanumeric_class() -> str:
-    """Such characters in a class of a regular expression, without its brackets."""
+    """Return these characters in a class of a regular expression, without its brackets."""
     ranges = alphanumeric_ranges().tolist()
     return "".join(rf"\x{{{first:X}}}-\x{{{stop - 1:X}}}" for first, stop in ranges)
 

@@ -166,7 +166,7 @@ class ArrayEncoding(ABC):
         return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
 
     def implied_bytes(self, count: int) -> int:
-        """Memory that ``count`` values take for which the page has no bytes; 0, the default."""
+        """Return memory of ``count`` values that the page has no bytes for; 0, the default."""
         return 0
 
     @property
@@ -201,7 +201,7 @@ class ArrayEncoding(ABC):
 
     @abstractmethod
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
-        """Values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
+        """Return the values ``start`` to ``stop`` as one array, 0 ≤ start ≤ stop ≤ count."""
 
     def find(
         self, source: Source, predicate: PagePredicate, start: int, stop: int
@@ -390,7 +390,7 @@ class Flat(ArrayEncoding):
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
-    """Bits of one value of a plain fixed-width type; None for all others."""
+    """Return the bits of one value of a plain fixed-width type; None for all others."""
     if (
         pa.types.is_primitive(kind)
         or pa.types.is_fixed_size_binary(kind)
@@ -502,7 +502,7 @@ class Nullable(ArrayEncoding):
 
 
 def _with_validity(parts: list[Any]) -> Any:
-    """Values with the bits of a boolean array as their validity."""
+    """Return the values with the bits of a boolean array as their validity."""
     values, flags = parts
     kind, count = values.type, len(values)
     if pa.types.is_dictionary(kind):
@@ -534,7 +534,7 @@ def _with_validity(parts: list[Any]) -> Any:
 def read_ends(
     ends: ArrayEncoding, source: Source, start: int, stop: int, adjustment: int, bits: int
 ) -> Fetch[NullableOffsets] | NullableOffsets:
-    """Offsets of ``bits`` bits, validity and bounds of values ``start`` to ``stop``.
+    """Return the offsets of ``bits`` bits, validity and bounds of values ``start`` to ``stop``.
 
     The end offset before the first one is read too: there the first value starts.
     """
@@ -561,7 +561,7 @@ def take_ends(
 
 
 def _words(array: Any, where: Where) -> Any:
-    """Stored ends as unsigned numbers, without a copy; none of them is null."""
+    """Return stored ends as unsigned numbers, without a copy; none of them is null."""
     if array.null_count:
         raise CorruptFileError(
             "ends of values", expected="none that is null", found=f"{array.null_count}", where=where
@@ -609,7 +609,7 @@ class List(ArrayEncoding):
     def read(
         self, source: Source, start: int, stop: int
     ) -> Fetch[NullableOffsets] | NullableOffsets:
-        """Offsets, validity, and the items they span within the page's."""
+        """Return offsets, validity, and the items they span within the page's."""
         step = read_ends(self.ends, source, start, stop, self.adjustment, self.bits)
         return and_then(step, lambda lists: self._checked(lists, lists.stop, source.where))
 
@@ -743,13 +743,13 @@ class Binary(ArrayEncoding):
 
 
 def _bytes(data: Any) -> pa.Buffer:
-    """Memory of an array of bytes."""
+    """Return an array of bytes as memory."""
     buffer: pa.Buffer = data.buffers()[1]
     return buffer.slice(data.offset, len(data))
 
 
 def _split(array: Any, bits: int) -> tuple[NullableOffsets, pa.Buffer]:
-    """Offsets with validity, and the bytes they point into; null values are empty."""
+    """Return the offsets with validity, and the bytes they point into; null values are empty."""
     count, width = len(array), bits // 8
     validity = None
     if array.null_count:

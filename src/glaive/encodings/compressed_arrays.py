@@ -277,7 +277,7 @@ def _of_text(indices: Any) -> Any:
 
 
 def _index_bits(message: Any) -> int:
-    """Width that the innermost encoding of the indices states."""
+    """Return the width that the innermost encoding of the indices states."""
     while (name := message.WhichOneof("array_encoding")) == "nullable":
         layout = message.nullable.WhichOneof("nullability")
         if layout not in ("no_nulls", "some_nulls"):
@@ -356,7 +356,7 @@ class Constant(ArrayEncoding):
 
 
 def check_widths(message: Any, kind: pa.DataType, page: PageBytes) -> tuple[int, int]:
-    """Packed and plain width of a message that has both; they must suit each other and the type."""
+    """Return the packed and plain width of a message; they must suit each other and the type."""
     packed, plain = message.compressed_bits_per_value, message.uncompressed_bits_per_value
     if plain not in (8, 16, 32, 64) or not 0 < packed <= plain or fixed_bits(kind) != plain:
         raise CorruptFileError(
@@ -533,7 +533,7 @@ class Fsst(ArrayEncoding):
 
 
 def packed_width(encoding: ArrayEncoding) -> int | None:
-    """Bytes of one value; None for nullable values and values without a fixed number of bytes."""
+    """Return the bytes of a value; None for nullable values and for values of varying size."""
     if isinstance(encoding, Nullable):
         plain = encoding.validity is None and encoding.values is not None
         return packed_width(encoding.values) if plain and encoding.values is not None else None

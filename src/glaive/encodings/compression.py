@@ -97,7 +97,7 @@ def decompress(
 def _zstd_sizes(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Claimed size, start and size of every frame."""
+    """Return claimed size, start and size of every frame."""
     _check_prefix(sizes, 8, where)
     framed = _words(data, starts, "<u4") != _ZSTD_MAGIC
     prefix = np.where(framed, 8, 0)

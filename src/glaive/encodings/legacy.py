@@ -307,7 +307,7 @@ def _join(
 
 
 def _read_bits(pages: Pages, spans: Spans, bits: int) -> Fetch[FixedWidth] | FixedWidth:
-    """Values of ``bits`` bits that begin anywhere in a byte: booleans and lists of them."""
+    """Return values of ``bits`` bits that begin anywhere in a byte: booleans and lists of them."""
     first, counts = spans.first * bits, spans.count * bits
     shifts = first % 8
     starts = pages.positions[spans.page] + first // 8
@@ -412,7 +412,7 @@ def _check_disjoint(pages: Pages, spans: Spans, sizes: Int64s) -> None:
 
 
 def offsets_of(lengths: NDArray[np.signedinteger], bits: int) -> pa.Buffer:
-    """Arrow offsets from 0 on for values of these lengths."""
+    """Return the Arrow offsets from 0 on for values of these lengths."""
     offsets = pa.allocate_buffer((len(lengths) + 1) * bits // 8)
     ends = items_of(offsets, f"<i{bits // 8}", len(lengths) + 1)
     ends[0] = 0
@@ -421,7 +421,7 @@ def offsets_of(lengths: NDArray[np.signedinteger], bits: int) -> pa.Buffer:
 
 
 def encode_var_binary(block: Variable, start: int) -> tuple[pa.Buffer, pa.Buffer]:
-    """Bytes of all values, to be written at ``start`` in the file, and their offsets.
+    """Return the bytes of all values, to be written at ``start`` in the file, and their offsets.
 
     Adjacent pages share an offset: the last of one is the first of the next.
     """
@@ -473,7 +473,7 @@ class ListParts:
 
 
 def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
-    """Offsets of the lists of spans, and the spans of their items.
+    """Return the offsets of the lists of spans, and the spans of their items.
 
     Raises
     ------
@@ -511,7 +511,7 @@ def _ascends(page: Int64s, firsts: Int64s, lasts: Int64s) -> bool:
 
 
 def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
-    """Offsets of the pages between ``bounds``, each from 0 on, and the position of each page."""
+    """Return offsets of pages between ``bounds``, each from 0 on, and each page's position."""
     counts = np.diff(bounds) + 1
     starts = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
@@ -643,7 +643,7 @@ class _Nulls(Node):
 
 
 def plain_bits(kind: pa.DataType) -> tuple[int, int]:
-    """Bits of a value of a fixed-width type, and the booleans in one value, else 1."""
+    """Return the bits of a value of a fixed-width type, and the booleans in one value, else 1."""
     bits = leaf_bits(kind)
     if bits is None or bits == 0:
         raise UnsupportedFeatureError(f"format 0.1 has no plain values of type {kind}")
@@ -747,7 +747,7 @@ def has_statistics(kind: pa.DataType) -> bool:
 
 
 def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
-    """Statistics of the pages that ``bounds`` cut an array into; no page is empty."""
+    """Return the statistics of the pages that ``bounds`` cut an array into; no page is empty."""
     kind = array.type
     starts, counts = bounds[:-1], np.diff(bounds)
     flags = validity_flags(array)
@@ -930,7 +930,7 @@ def _ends(values: Any) -> tuple[Any, Any]:
 
 
 def _overlap(lows: Any, highs: Any, condition: InRange) -> Flags:
-    """Pages whose bounds overlap a range; unknown bounds always do."""
+    """Return which pages have bounds that overlap a range; unknown bounds always do."""
     above = InRange(low=condition.low, low_included=condition.low_included)
     below = InRange(high=condition.high, high_included=condition.high_included)
     overlap = np.asarray(pc.or_(above.mask(highs), pc.is_null(highs, nan_is_null=True)))
@@ -940,7 +940,7 @@ def _overlap(lows: Any, highs: Any, condition: InRange) -> Flags:
 
 
 def _widened(bounds: Any, *, upper: bool = False) -> Any:
-    """Bounds that do not distinguish 0.0 from -0.0."""
+    """Return the bounds that do not distinguish 0.0 from -0.0."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     zero = pa.scalar(0.0 if upper else -0.0, bounds.type)

@@ -158,7 +158,7 @@ def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def list_layers(layers: tuple[Layer, ...]) -> tuple[bool, ...]:
-    """Which of ``layers`` are of lists."""
+    """Return which of ``layers`` are of lists."""
     return tuple(layer.is_list for layer in layers)
 
 
@@ -262,7 +262,7 @@ def add_items(entries: Entries, valid: Flags | None) -> Entries:
 
 
 def flat_levels(valid: Flags | None) -> Levels:
-    """Levels of a column without lists and structs: the same as by :func:`add_items`."""
+    """Return the levels of a column without lists and structs: the same as by :func:`add_items`."""
     if valid is None or valid.all():
         return Levels(None, None, (Layer.ALL_VALID_ITEM,))
     definition = np.logical_not(valid).view(np.uint8).astype(np.uint16)
@@ -413,7 +413,7 @@ class Validity:
 
     @classmethod
     def of_all(cls, layers: Sequence[Self], count: int) -> Self:
-        """Slots that are valid in every one of the layers, which have ``count`` slots each."""
+        """Return the slots that are valid in all layers, which have ``count`` slots each."""
         partial = [layer for layer in layers if not layer.all_valid]
         if not partial:
             return cls(count)
@@ -438,7 +438,7 @@ class ListSlots:
     ends: Int64s
 
     def range_of(self, start: int, stop: int) -> tuple[Int64s, int, int]:
-        """Offsets (from 0) of the lists in a range of slots, and the range of their items."""
+        """Return offsets (from 0) of the lists in a range of slots, and their range of items."""
         low, high = self.positions.searchsorted((start, stop)).tolist()
         ends = self.ends[low : high + 1]
         first, last = int(ends[0]), int(ends[-1])
@@ -451,7 +451,7 @@ class ListSlots:
         return offsets, first, last
 
     def take(self, slots: Int64s) -> tuple[Int64s, Int64s]:
-        """Offsets (from 0) of the lists in the slots given, and the positions of their items.
+        """Return offsets (from 0) of the lists in given slots, and positions of their items.
 
         Raises
         ------

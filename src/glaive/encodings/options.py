@@ -26,7 +26,7 @@ _COMPRESSIONS = ("lz4", "zstd", "none", "fsst", "balanced")
 
 
 def _compression(*names: str) -> Kind:
-    """These names, and the names that other packages gave their encodings."""
+    """Return these names, and the names that other packages gave their encodings."""
 
     def of(text: str) -> str:
         if text.lower() not in names and text not in added("encodings"):

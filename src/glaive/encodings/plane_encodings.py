@@ -152,7 +152,7 @@ class NoValues(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """No value for any slot."""
+        """Return no value for any slot."""
         return _NoSlotValues(), 0
 
 
@@ -162,10 +162,10 @@ class _NoSlotValues(SlotValues):
     __slots__ = ()
 
     def read(self, start: int, stop: int, valid: Validity) -> None:
-        """No value."""
+        """Return no value."""
 
     def take(self, slots: Int64s, valid: Validity) -> None:
-        """No value."""
+        """Return no value."""
 
 
 # --- Chunked values: the mini-blocks of 2.2 ---------------------------------------------
@@ -489,7 +489,7 @@ class NumberLayout(NamedTuple):
         return read_numbers(self.encoding, data, self.length, _BITS, name, where)
 
     def read_positions(self, buffers: Buffers, slots: int, name: str, where: Where) -> Int64s:
-        """Ascending positions below ``slots``."""
+        """Return ascending positions below ``slots``."""
         positions = self.read(buffers, name, where)
         if len(positions) and (positions[-1] >= slots or (positions[1:] <= positions[:-1]).any()):
             raise CorruptFileError(
@@ -698,7 +698,7 @@ class SparsePage(PageReader):
     # ------------------------------------------------------------------ entry points
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: a range of slots in every layer."""
+        """Return the rows ``start`` to ``stop``: a range of slots in every layer."""
         if not 0 <= start <= stop <= self.rows:
             raise rows_beyond(start, stop, self.rows, self._page.where)
         read = partial(self._read, start, stop)
@@ -774,7 +774,7 @@ class SparsePage(PageReader):
 
 
 def _listed_bytes(layouts: Sequence[LayerLayout]) -> int:
-    """Bytes of all sequences in memory.
+    """Return the bytes of all sequences in memory.
 
     Validity above lists of a fixed size is listed once more, for each of their items.
     """

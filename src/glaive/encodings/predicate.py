@@ -66,7 +66,7 @@ def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | N
 
 
 def _of_range(condition: InRange, kind: pa.DataType) -> list[tuple[int, int]]:
-    """Pairs of low and span, ascending by low."""
+    """Return the pairs of low and span, ascending by low."""
     bits = int(kind.bit_width)
     half = 1 << (bits - 1)
     signed = not pa.types.is_unsigned_integer(kind)
@@ -101,7 +101,7 @@ def _key(value: Any) -> int:
 
 
 def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
-    """Lows and spans of the runs of consecutive words, or of the gaps between them."""
+    """Return the lows and spans of the runs of consecutive words, or of the gaps between them."""
     values: Any = condition.values
     empty = np.empty(0, np.uint64)
     if condition.negated and values.null_count:
@@ -254,7 +254,7 @@ def _text_test(condition: Condition, kind: pa.DataType) -> StringTest | None:
 
 
 def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Buffer | None:
-    """Which values of a block pass, one bit each; None when only Arrow can test them."""
+    """Return which values of a block pass, one bit each; None when only Arrow can test them."""
     if predicate.every is not None:
         return all_or_none(block.count, passing=predicate.every)
     if isinstance(block, Constant):
@@ -289,7 +289,7 @@ def _match_flags(block: FixedWidth, predicate: PagePredicate) -> pa.Buffer:
 
 
 def all_or_none(count: int, *, passing: bool) -> pa.Buffer:
-    """Bits that are all set, or all clear."""
+    """Return the bits that are all set, or all clear."""
     return all_set(count) if passing else as_buffer(np.zeros((count + 7) // 8, np.uint8))
 
 
@@ -310,7 +310,7 @@ def joined_matches(
 
 
 def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Which rows of a column that is not nested pass; None when only Arrow can test them."""
+    """Return which rows of a column that is not nested pass; None when only Arrow can test them."""
     if leaf.rep is not None or leaf.shape is not None or len(leaf.layers) != 1:
         return None
     if leaf.values is None:
@@ -369,13 +369,13 @@ def _dictionary_matches(array: Any, predicate: PagePredicate, where: Where) -> R
 
 
 def mask_matches(array: pa.Array, predicate: PagePredicate) -> RowBits:
-    """Which slots of an array pass, by the condition's own mask."""
+    """Return which slots of an array pass, by the condition's own mask."""
     mask: Any = predicate.passing(array)
     return RowBits(mask.buffers()[1], mask.offset)
 
 
 def match_array(array: Any, test: IntegerRanges, where: Where) -> pa.Buffer:
-    """Which integers of an array without nulls pass a test."""
+    """Return which integers of an array without nulls pass a test."""
     count, bits = len(array), int(array.type.bit_width)
     values = array.buffers()[1].slice(array.offset * bits // 8)
     return _match_integers(FixedWidth(values, bits, count), test, where)

@@ -122,13 +122,13 @@ class RowRuns:
         return cls(wanted, order, first, last, np.cumsum(begins) - 1)
 
     def equal_rows(self, base: int, stride: int) -> list[ByteRange]:
-        """Bytes of the runs when every row has ``stride`` bytes, the first at ``base``."""
+        """Return bytes of the runs when every row has ``stride`` bytes, the first at ``base``."""
         return self._ranges(
             base + self.wanted[self.first] * stride, (self.last - self.first + 1) * stride
         )
 
     def index_entries(self, base: int, width: int) -> list[ByteRange]:
-        """Bytes of the row index with the start and end of the rows."""
+        """Return the bytes of the row index with the start and end of the rows."""
         return self._ranges(
             base + self.wanted[self.first] * width, (self.last - self.first + 2) * width
         )
@@ -141,7 +141,7 @@ class RowRuns:
     def rows_between(
         self, base: int, starts: Int64s, stops: Int64s
     ) -> tuple[list[ByteRange], Int64s]:
-        """Bytes of the runs, and how far each row moves when the runs are back to back.
+        """Return the bytes of the runs, and how far each row moves when the runs are back to back.
 
         ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
         """
@@ -236,7 +236,7 @@ class PageBytes:
         return max([part.end for part in self.ranges], default=0) if self.is_mapped else None
 
     def part(self, first: int, stop: int, rows: int) -> PageBytes:
-        """Some of the buffers as a page of their own."""
+        """Return some of the buffers as a page of their own."""
         ranges = self.ranges[first:stop]
         if self.unread:
             return PageBytes(ranges, None, rows, self.where, self._read)
@@ -257,7 +257,7 @@ _EXPANDED = 6
 
 
 def page_bytes(chunks: int, expanded: int) -> int:
-    """Bytes of memory of a page with ``chunks`` chunks.
+    """Return the bytes of memory of a page with ``chunks`` chunks.
 
     ``expanded`` are the bytes on disk that the first read decodes and keeps.
     """
@@ -353,7 +353,7 @@ class ValueEncoding(ABC):
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Estimated bytes of a mini-block page of such values, and how to encode them.
+        """Return the estimated bytes of a mini-block page of such values, and how to encode them.
 
         ``stats`` is a ``FixedStats`` or a ``VariableStats``; None when the encoding cannot
         hold such values or should not be used for them.
@@ -397,7 +397,7 @@ class ValueEncoding(ABC):
         return take_block(self.decode_mini(chunks), first[chunk] + index)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
-        """Which values of all chunks pass, one bit each without gaps.
+        """Return which values of all chunks pass, one bit each without gaps.
 
         None, the default, when decoding first is quicker. Override where chunks can be tested
         one by one, while they are in the processor's cache.
@@ -493,7 +493,7 @@ class PageParts(Generic[P]):
         return np.array([number(page) for page in self.pages], np.int64)[self.which]
 
     def only(self, at: int) -> PageParts[P]:
-        """Page ``at`` alone."""
+        """Return the page ``at`` alone."""
         where, zero = self.where_of(at), np.zeros(1, np.int64)
         page, row = [self.pages[self.which[at]]], slice(at, at + 1)
         return PageParts(
@@ -547,7 +547,7 @@ class PageReader(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop`` of the page, 0 ≤ start ≤ stop ≤ rows."""
+        """Return the rows ``start`` to ``stop`` of the page, 0 ≤ start ≤ stop ≤ rows."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
@@ -583,7 +583,7 @@ class PageReader(ABC):
         return None
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
-        """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
+        """Return which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
 
         For pages of columns that are not nested. None when reading the rows is the quickest way.
         """
@@ -733,7 +733,7 @@ class SlotValues(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """Slots ``start`` to ``stop``; at least one."""
+        """Return the slots ``start`` to ``stop``; at least one."""
 
     @abstractmethod
     def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:

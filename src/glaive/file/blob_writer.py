@@ -302,7 +302,7 @@ class BlobWriter:
                 table.position[row], table.size[row] = part
 
     def _below_base(self, uri: str, path: str) -> tuple[int, str]:
-        """Id of the base above a URI, and the rest of the URI; without one 0 and the URI."""
+        """Return the id of the base above a URI and the rest of the URI; else 0 and the URI."""
         location = _canonical(uri)
         for number, base in self._options.bases.items():
             root = _canonical(base).rstrip("/") + "/"

@@ -89,7 +89,7 @@ class BlobThresholds:
 
     @classmethod
     def of(cls, column: Field, options: BlobOptions) -> BlobThresholds:
-        """Thresholds from the metadata of a column, else from the options, else the defaults.
+        """Return thresholds from a column's metadata, else from the options, else the defaults.
 
         Raises
         ------
@@ -227,7 +227,7 @@ class BlobValues:
         return positions
 
     def _parts(self, spaces: Int64s) -> Iterator[pa.Buffer]:
-        """Large values as views; small ones between them are copied together."""
+        """Yield large values as views; small ones between them are copied together."""
         large = self.sizes > _MOST_COPIED
         cuts = np.flatnonzero(large[1:] | large[:-1]) + 1
         bounds = [0, *cuts.tolist(), len(large)]

@@ -136,11 +136,11 @@ class ExtensionColumn(BoundColumn):
         return self._column.value_bytes
 
     def cuts(self) -> Int64s:
-        """Row numbers at which pages begin."""
+        """Return row numbers at which pages begin."""
         return self._column.cuts()
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop`` as one array."""
+        """Return the rows ``start`` to ``stop`` as one array."""
         return self._convert(self._column.read(start, stop))
 
     def take(self, rows: Int64s) -> Any:
@@ -203,11 +203,11 @@ class ExtensionColumns:
         return self._columns.nbytes
 
     def cuts(self) -> Int64s:
-        """Row numbers at which a page of any of the fields begins, both ends included."""
+        """Return row numbers at which a page of any of the fields begins, both ends included."""
         return self._columns.cuts()
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Rows ``start`` to ``stop``, one array per field."""
+        """Return the rows ``start`` to ``stop``, one array per field."""
         return self._convert(self._columns.read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:
@@ -372,7 +372,7 @@ def file_metadata(layout: FileLayout) -> LanceFileMetadata:
 
 
 def file_statistics(layout: FileLayout) -> LanceFileStatistics:
-    """Pages and bytes per physical column out of the layout of a file."""
+    """Return pages and bytes per physical column out of the layout of a file."""
     return LanceFileStatistics(
         [LanceColumnStatistics(column.num_pages, column.size) for column in layout.columns]
     )
@@ -475,7 +475,7 @@ class LanceFileReader:
         return self._schema.logical_schema(json=False)
 
     def num_rows(self) -> int:
-        """Rows in the file."""
+        """Return the number of rows in the file."""
         return self._file.num_rows
 
     def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
@@ -487,7 +487,7 @@ class LanceFileReader:
     def read_range(
         self, start: int, num_rows: int, *, batch_size: int = 1024, batch_readahead: int = 16
     ) -> ReaderResults:
-        """Rows ``start`` to ``start + num_rows``, in batches of ``batch_size`` rows.
+        """Return the rows ``start`` to ``start + num_rows``, in batches of ``batch_size`` rows.
 
         Raises
         ------
@@ -527,7 +527,7 @@ class LanceFileReader:
         return self._results(0, len(wanted), batch_size, wanted)
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Bytes of a global buffer; 0 is the schema, added ones follow, else OptionError."""
+        """Return bytes of a global buffer; 0 is the schema, added ones follow, else OptionError."""
         container = self._v2().container
         count = container.footer.global_buffers
         if not 0 <= index < count:
@@ -543,7 +543,7 @@ class LanceFileReader:
         return file_metadata(self.layout())
 
     def file_statistics(self) -> LanceFileStatistics:
-        """Pages and bytes per physical column."""
+        """Return pages and bytes per physical column."""
         return file_statistics(self.layout())
 
     def _v2(self) -> FileV2:
@@ -570,7 +570,7 @@ class LanceFileReader:
     def _batches(
         self, start: int, stop: int, size: int, rows: Int64s | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of a range of rows; of ``rows``, by position, if they are given."""
+        """Yield the batches of a range of rows; of ``rows``, by position, if they are given."""
         columns, schema = self._columns(), self.schema
         step = max(1, WINDOW_ROWS // size) * size
 
@@ -845,11 +845,11 @@ class LanceFileSession:
         return any(entry.path == path for entry in self._store.list(prefix))
 
     def list(self, path: str | None = None) -> list[str]:
-        """Paths of all files below a directory, in order."""
+        """Return the paths of all files below a directory, in order."""
         return [entry.path for entry in self._store.walk(path or "")]
 
     def list_with_delimiter(self, path: str | None = None) -> ListResult:
-        """Files directly in a directory, and its sub-directories, in order."""
+        """Return the files directly in a directory, and its sub-directories, in order."""
         prefix = (path or "").strip("/")
         start = f"{prefix}/" if prefix else ""
         objects = [entry.path for entry in self._store.list(prefix)]
@@ -858,7 +858,7 @@ class LanceFileSession:
         return ListResult([f"{start}{folder}" for folder in sorted(folders)], objects)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Raw bytes of a file.
+        """Return the raw bytes of a file.
 
         Raises
         ------

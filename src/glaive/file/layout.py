@@ -158,7 +158,7 @@ class BufferLocation:
         return self.position + self.size
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {"kind": self.kind, "position": self.position, "size": self.size}
 
 
@@ -193,7 +193,7 @@ class PageInfo:
         return _ratio(self.size, self.values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Return nested plain values, ready for JSON."""
         return {
             "rows": self.rows,
             "values": self.values,
@@ -266,7 +266,7 @@ class ColumnLayout:
         yield from self.buffers
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Return nested plain values, ready for JSON."""
         return {
             "index": self.index,
             "path": self.path,
@@ -310,7 +310,7 @@ class FileLayout:
         return tuple(sorted(parts, key=lambda buffer: buffer.position))
 
     def gaps(self) -> tuple[BufferLocation, ...]:
-        """Ranges that no metadata refers to, in order of position.
+        """Return the ranges that no metadata refers to, in order of position.
 
         Most are ``padding``. Longer ones are ``blobs`` in a file with blob columns, else
         ``unlisted``.
@@ -324,7 +324,7 @@ class FileLayout:
         return tuple(gaps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Return nested plain values, ready for JSON."""
         return {
             "path": self.path,
             "size": self.size,
@@ -479,7 +479,7 @@ def _page(
 def _strings(
     reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where
 ) -> list[BufferLocation]:
-    """Offsets and bytes of each page of strings, alternating."""
+    """Return the offsets and bytes of each page of strings, alternating."""
     ends = [
         ByteRange(position, _OFFSET)
         for first, length in zip(positions.tolist(), lengths.tolist(), strict=True)
@@ -539,7 +539,7 @@ _COUNTED = ("mini_block_layout", "full_zip_layout", "chunked", "zipped")
 
 
 def count_values(node: EncodingNode, rows: int) -> int:
-    """Values of a page: its items where they are counted, else its rows."""
+    """Return how many values a page has: its items where they are counted, else its rows."""
     if node.name == "PlanarLayout":
         return count_values(_inside(node, "values"), rows)
     if node.name == "blob_layout":
@@ -667,7 +667,7 @@ def file_layout(reader: FileReader) -> FileLayout:
 
 
 def _owners(reader: FileV2) -> list[tuple[str, Field | None]]:
-    """Path and field of every physical column, in order.
+    """Return the path and field of every physical column, in order.
 
     The second column of a string in old files of 2.0 has only a path: the path of its bytes.
     """

@@ -98,7 +98,7 @@ class LegacyField(BoundField):
         return _COLUMN_BYTES + 32 * len(self._cuts)
 
     def cuts(self) -> Int64s:
-        """Rows at which pages begin, except for pages that are better joined."""
+        """Return the rows at which pages begin, except for pages that are better joined."""
         return self._cuts
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
@@ -174,7 +174,7 @@ def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
 
 
 def _every(batches: Int64s, step: int = _GROUP_ROWS) -> Int64s:
-    """Starts of batches, about every ``step`` rows."""
+    """Return the starts of batches, about every ``step`` rows."""
     rows = np.arange(0, int(batches[-1]) + 1, step)
     starts = batches[np.searchsorted(batches, rows)]
     return np.unique(np.concatenate((starts, batches[-1:])))
@@ -188,7 +188,7 @@ _ENTRY = 16
 
 
 def number_ids(ids: Iterable[int]) -> dict[int, int]:
-    """Row of the page table by field id: rows count from the lowest id of the file."""
+    """Return the row of the page table by field id: rows count from the lowest id of the file."""
     known = sorted(field_id for field_id in ids if field_id >= 0)
     return {field_id: field_id - known[0] for field_id in known}
 
@@ -250,7 +250,7 @@ class LegacyFile:
         return int(self._metadata.manifest_position)
 
     def statistics_table(self) -> tuple[int, int] | None:
-        """Position of the page table of the statistics, and its entries; None without one."""
+        """Return position and entries of the page table of the statistics; None without one."""
         if not self._metadata.HasField("statistics"):
             return None
         position = int(self._metadata.statistics.page_table_position)
@@ -294,7 +294,7 @@ class LegacyFile:
         return offsets
 
     def _section(self, position: int, section: str) -> pa.Buffer:
-        """Bytes of a message after its length."""
+        """Return the bytes of a message after its length."""
         (size,) = struct.unpack("<I", self._read(position, 4, section))
         return self._read(position + 4, size, section)
 
@@ -357,11 +357,11 @@ class LegacyFile:
         return FileColumns(bound, self.num_rows, self.reader)
 
     def page_table(self, numbers: Iterable[int]) -> dict[int, Int64s]:
-        """Rows of the page table: a (position, length) pair per batch."""
+        """Return the rows of the page table: a (position, length) pair per batch."""
         return self._load_tables(self.page_table_position, len(self.batches) - 1, numbers)
 
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> dict[int, Int64s]:
-        """Rows of a page table; one request for all that are not loaded yet.
+        """Return the rows of a page table; one request for all that are not loaded yet.
 
         A damaged file may say of two tables, with other numbers of batches, that they are in one
         place.
@@ -454,7 +454,7 @@ class LegacyFile:
     # ------------------------------------------------------------------ statistics
 
     def page_statistics(self) -> pa.Table | None:
-        """Bounds of the values of each page; None when the file has none.
+        """Return the bounds of the values of each page; None when the file has none.
 
         Returns
         -------
@@ -475,7 +475,7 @@ class LegacyFile:
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def page_bounds(self, field_id: int) -> PageBounds | None:
-        """Bounds of the pages of one field, read once; None when the file has none."""
+        """Return the bounds of the pages of one field, read once; None when the file has none."""
         if field_id not in self._bounds:
             statistics = self._measured.get(str(field_id))
             bounds: PageBounds | None = None
@@ -699,7 +699,7 @@ class PageWriter:
         self._put(field, values, starts, np.diff(bounds))
 
     def _keys(self, field: Field, array: Any) -> pa.Array:
-        """Keys into the items that all files share."""
+        """Return keys into the items that all files share."""
         items = self.dictionaries.setdefault(field.id, array.dictionary)
         keys: Any = array.indices
         if not items.equals(array.dictionary):
@@ -991,7 +991,7 @@ class LegacyFileWriter:
 
 
 def _measured(fields: tuple[Field, ...]) -> Iterator[Field]:
-    """Fields with statistics: at the top level and within structs, not within lists."""
+    """Yield the fields with statistics: at the top level and within structs, not within lists."""
     for field in fields:
         if field.logical_type == "struct":
             yield from _measured(field.children)

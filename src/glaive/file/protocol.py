@@ -105,11 +105,11 @@ class BoundColumn(ABC):
 
     @abstractmethod
     def cuts(self) -> Int64s:
-        """Row numbers at which pages of this field begin, ascending, both ends included."""
+        """Return row numbers at which pages of this field begin, ascending, both ends included."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
+        """Return rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> pa.Array:
@@ -195,13 +195,13 @@ class BoundColumns(Protocol):
         """The fields, one by one."""
 
     def cuts(self) -> Int64s:
-        """Row numbers at which pages of these columns begin, ascending, ends included.
+        """Return row numbers at which pages of these columns begin, ascending, ends included.
 
         A reader that stays between two cuts decodes no page twice.
         """
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Rows ``start`` to ``stop``, one array per column of ``schema``.
+        """Return the rows ``start`` to ``stop``, one array per column of ``schema``.
 
         Flat pages are returned as views of the memory map.
         """
@@ -376,7 +376,7 @@ def prefetch_rows(
 def _pages(
     starts: Sequence[int], pages: Sequence[PageReader], rows: Int64s
 ) -> Iterator[tuple[PageReader, Int64s]]:
-    """Pages that contain some of the rows, with the positions of the rows in the page."""
+    """Yield the pages that contain some of the rows, with the positions of the rows in the page."""
     cuts = np.searchsorted(rows, starts).tolist()
     for at, page in enumerate(pages):
         if cuts[at] < cuts[at + 1]:
@@ -479,7 +479,7 @@ class BoundField(BoundColumn):
         """Bytes of memory held after all pages were read from; an estimate."""
 
     def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array."""
+        """Return the rows ``start`` to ``stop`` as one array."""
         return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> pa.Array:
@@ -509,7 +509,7 @@ class BoundField(BoundColumn):
         """Return the rows that pass; None when reading them is the quickest way."""
 
     def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]] | None:
-        """First rows and pages of each physical column below; None where a take needs more."""
+        """Return first rows and pages of the physical columns; None where a take needs more."""
         return None
 
 
@@ -531,14 +531,14 @@ class FileColumns:
         return sum(column.nbytes for column in self.columns)
 
     def cuts(self) -> Int64s:
-        """Row numbers at which a page of any of the fields begins, both ends included."""
+        """Return row numbers at which a page of any of the fields begins, both ends included."""
         parts = [column.cuts() for column in self.columns]
         if not parts:
             return np.unique(np.array([0, self.num_rows], np.int64))
         return np.unique(np.concatenate(parts))
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Rows ``start`` to ``stop``, one array per field."""
+        """Return the rows ``start`` to ``stop``, one array per field."""
         return run_fetch(self.reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:

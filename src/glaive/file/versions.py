@@ -156,7 +156,7 @@ _ALIASES = {"stable": "2.2", "next": "2.3", "legacy": "0.1", "0.3": "2.0"}
 
 
 def resolve_version(name: str | None) -> str:
-    """Version by name, aliases resolved: ``None``, ``"stable"``, ``"2.1"``, … → ``"2.2"``.
+    """Return a version by name, aliases resolved: ``None``, ``"stable"``, ``"2.1"``, … → ``"2.2"``.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def _in_fixed_structs(at: _Context) -> bool:
 
 
 def _multiple(field: Field) -> int:
-    """Entries per row of the first column below a field."""
+    """Return entries per row of the first column below a field."""
     size = 1
     while field.children and not field.is_packed:
         if field.logical_type.startswith(_FIXED_STRUCTS):

@@ -22,7 +22,7 @@ MAX_NUMBERS = 1 << 27
 
 
 def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[np.uint32]:
-    """Numbers of a bitmap, ascending; optionally only those ``below`` a limit.
+    """Return the numbers of a bitmap, ascending; optionally only those ``below`` a limit.
 
     Raises
     ------
@@ -134,7 +134,7 @@ _MOST_BYTES = 1 << 27
 
 
 def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
-    """Which filters may have which values.
+    """Return which filters may have which values.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 
 @cache
 def filter_bytes(items: int, probability: float) -> int:
-    """Bytes of a filter of so many values: the smallest power of two with that probability."""
+    """Return a filter's bytes for so many values: the least power of two with that probability."""
     size, most = BLOCK_BYTES, min(_MOST_BYTES, _MOST_PER_VALUE * items)
     while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
         size *= 2
@@ -165,7 +165,7 @@ def filter_bytes(items: int, probability: float) -> int:
 
 
 def _false_positives(items: int, blocks: int) -> float:
-    """Probability that a value that was not inserted is found: values per block are Poisson."""
+    """Return the probability of false positives: values per block are Poisson."""
     mean = items / blocks
     if mean > _CROWDED:
         return 1.0

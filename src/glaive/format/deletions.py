@@ -89,7 +89,7 @@ def _unfit(where: object, expected: str, found: object) -> CorruptFileError:
 
 
 def _stated_bytes(message: Any) -> int:
-    """Bytes to which the compressed buffers of a record batch decompress, as they state."""
+    """Return bytes to which the compressed buffers of a record batch decompress, as they state."""
     head, body = memoryview(message.metadata), memoryview(message.body)
 
     def field(table: int, number: int) -> int:
@@ -157,7 +157,7 @@ class DeletedRuns(NamedTuple):
 def decode_deletions(
     data: pa.Buffer, *, bitmap: bool, rows: int, count: int | None = None, where: object
 ) -> NDArray[np.uint32]:
-    """Deleted offsets, ascending and unique.
+    """Return deleted offsets, ascending and unique.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def storage_type(data_type: pa.DataType) -> Any:
 
 
 def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
-    """Metadata of a field, with the entries for its extension type."""
+    """Return the metadata of a field, with the entries for its extension type."""
     metadata = {
         key.decode("utf-8", "replace"): value for key, value in (field.metadata or {}).items()
     }

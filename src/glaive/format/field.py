@@ -81,7 +81,7 @@ class Field:
         return leaf
 
     def to_arrow(self) -> pa.Field[Any]:
-        """Arrow field with type, nullability and the metadata that Arrow can take."""
+        """Return the Arrow field with type, nullability and the metadata that Arrow can take."""
         data_type = self.arrow_type
         metadata: Any = dict(self.metadata) if self.metadata else None
         # Arrow's null type is always nullable, but a file may declare it non-nullable.
@@ -198,7 +198,7 @@ def is_clustering_key(field: Field) -> bool:
 
 
 def primary_key(fields: Iterable[Field]) -> list[Field]:
-    """Columns of the primary key: those with a place by place, then the others in their order."""
+    """Return the columns of the primary key: first by place, then the others in their order."""
     declared = [field for field in fields if is_primary_key(field)]
     return sorted(declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _HIGHEST + 1)
 
@@ -230,7 +230,7 @@ def _check_below(field: Field, path: str, outer: str | None) -> None:
 
 
 def clustering_key(fields: Iterable[Field]) -> list[Field]:
-    """Columns of the clustering key, by place."""
+    """Return the columns of the clustering key, by place."""
     declared = [field for field in fields if is_clustering_key(field)]
     return sorted(declared, key=lambda one: _stored_position(one, CLUSTERING_KEY_POSITION) or 0)
 

@@ -270,7 +270,7 @@ class LanceSchema:
         return cls(fields, _text_keys(schema.metadata))
 
     def to_arrow(self) -> pa.Schema:
-        """Arrow schema of storage types, with metadata; cached."""
+        """Return the Arrow schema of storage types, with metadata; cached."""
         return self._arrow
 
     @cached_property
@@ -283,7 +283,7 @@ class LanceSchema:
         return pa.schema(fields, metadata)
 
     def logical_schema(self, *, json: bool = True) -> pa.Schema:
-        """Arrow schema with logical types: the extension types that pyarrow knows."""
+        """Return the Arrow schema with logical types: the extension types that pyarrow knows."""
         return extended(self.to_arrow(), json=json)
 
     # ------------------------------------------------------------------- wire
@@ -351,7 +351,7 @@ class LanceSchema:
         return [leaf for field in self.fields for leaf in field.leaves()]
 
     def leaf_columns(self) -> list[Field]:
-        """Fields that own a physical column from format 2.1 on, in column order."""
+        """Return the fields that own a physical column from format 2.1 on, in column order."""
         return [leaf for field in self.fields for leaf in field.leaf_columns()]
 
     def field_ids(self) -> list[int]:
@@ -441,17 +441,17 @@ class LanceSchema:
         return None if found is None else SchemaField(found)
 
     def unenforced_primary_key(self) -> list[SchemaField]:
-        """Columns that are declared to be the primary key, in its order, at any depth."""
+        """Return columns that are declared to be the primary key, in its order, at any depth."""
         return [SchemaField(one) for one in primary_key(self.walk())]
 
     def unenforced_clustering_key(self) -> list[SchemaField]:
-        """Columns that are declared to be the clustering key, in its order, at any depth."""
+        """Return columns that are declared to be the clustering key, in its order, at any depth."""
         return [SchemaField(one) for one in clustering_key(self.walk())]
 
     # -------------------------------------------------------------- derivation
 
     def project(self, paths: Sequence[str]) -> LanceSchema:
-        """Only the fields at ``paths`` and their parents, in the order of ``paths``.
+        """Return only the fields at ``paths`` and their parents, in the order of ``paths``.
 
         Raises
         ------
@@ -469,7 +469,7 @@ class LanceSchema:
 
 
 def new_field_ids(first: int) -> Iterator[int]:
-    """Ids for new fields, from ``first`` on.
+    """Yield the ids for new fields, from ``first`` on.
 
     Raises
     ------
@@ -526,7 +526,7 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
 
 
 def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
-    """Logical type and child fields of an Arrow storage type."""
+    """Return logical type and child fields of an Arrow storage type."""
     types = pa.types
     if types.is_struct(data_type):
         members = [data_type.field(i) for i in range(data_type.num_fields)]

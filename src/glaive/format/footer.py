@@ -42,7 +42,7 @@ _MANIFEST_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
 
 
 def file_version(tail: pa.Buffer, size: int, *, where: object) -> tuple[int, int]:
-    """Major and minor version in the last bytes of a data file of any format.
+    """Return the major and minor version in the last bytes of a data file of any format.
 
     Raises
     ------
@@ -247,7 +247,7 @@ _TRAILER: Final = struct.Struct("<I4s")
 
 
 def checksums_size(columns: int, global_buffers: int, buffers: int) -> int:
-    """Bytes that checksums of so many columns and buffers take."""
+    """Return the bytes that checksums of so many columns and buffers take."""
     return _HEAD.size + 4 * columns + 8 * (global_buffers + buffers) + _END.size
 
 

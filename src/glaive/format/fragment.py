@@ -98,7 +98,7 @@ class DataFile:
     base_id: int | None = None
 
     def columns(self) -> dict[int, int]:
-        """Physical column by field id; in 0.1 files ids count from the lowest one.
+        """Return the physical column by field id; in 0.1 files ids count from the lowest one.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class DataFile:
         return columns
 
     def column_of(self, field_id: int) -> int | None:
-        """Physical column of a field, including hidden ones; ``None`` if it is not in the file.
+        """Return a field's physical column, also of hidden fields; ``None`` if not in the file.
 
         Errors as for :meth:`columns`.
         """
@@ -503,7 +503,7 @@ class FragmentColumns:
         return self._column(map(_deleted_by, fragments))
 
     def count_rows(self) -> int | None:
-        """Live rows; ``None`` in old datasets if the manifest lacks the counts."""
+        """Return the number of live rows; ``None`` if the manifest of an old dataset lacks it."""
         merged = self._merged
         if not merged.deletion_file and self.rows_known:
             total = sum(merged.physical_rows)
@@ -577,7 +577,7 @@ class FragmentColumns:
         return list(sequences) if len(sequences) == len(self) else None
 
     def row_ids_at(self, position: int) -> bytes | None:
-        """Row ids of one fragment in wire format; ``None`` if they are in its files."""
+        """Return the row ids of one fragment in wire format; ``None`` if they are in its files."""
         fragment = self._parse(table_pb2.DataFragment(), self._wire.fragments[position])
         return None if fragment.HasField("column_row_ids") else fragment.inline_row_ids
 
@@ -674,7 +674,7 @@ class FragmentColumns:
 
 
 def _deleted_by(fragment: table_pb2.DataFragment) -> int:
-    """Deleted rows of a fragment; -1 if only the deletion file has their number."""
+    """Return a fragment's number of deleted rows; -1 if only the deletion file has it."""
     if not fragment.HasField("deletion_file"):
         return 0
     number: int = fragment.deletion_file.num_deleted_rows
@@ -800,7 +800,7 @@ def _value_of(packed: bytes) -> Fragment:
 
 
 def packed_of(fragments: Iterable[Fragment]) -> Iterable[bytes]:
-    """Messages of fragments, as they lie."""
+    """Return the messages of fragments, as they lie."""
     if isinstance(fragments, FragmentList):
         return fragments.packed
     return (fragment.to_wire().SerializeToString() for fragment in fragments)
@@ -814,7 +814,7 @@ def messages_of(fragments: Iterable[Fragment]) -> Iterator[table_pb2.DataFragmen
 
 
 def ids_of(fragments: Iterable[Fragment]) -> list[int]:
-    """Ids of fragments."""
+    """Return the ids of fragments."""
     if isinstance(fragments, FragmentList):
         ids: list[int] = fragments.ids.tolist()
         return ids
@@ -822,7 +822,7 @@ def ids_of(fragments: Iterable[Fragment]) -> list[int]:
 
 
 def ids_and_rows(fragments: Sequence[Fragment]) -> Int64s:
-    """Ids and physical rows of fragments; shape ``(2, fragments)``."""
+    """Return the ids and physical rows of fragments; shape ``(2, fragments)``."""
     if isinstance(fragments, FragmentList):
         return np.stack([fragments.ids, fragments.physical_rows])
     pairs = [(fragment.id, fragment.physical_rows) for fragment in fragments]
@@ -842,7 +842,7 @@ def file_versions(fragments: Iterable[Fragment]) -> set[FormatVersion]:
 
 
 def encode_lists(by_number: Mapping[int, Iterable[Fragment]]) -> bytes:
-    """Part of the message of an operation: its lists, in the fields of these numbers."""
+    """Return the part of the message of an operation: its lists, in the fields of these numbers."""
     lists = table_pb2.FragmentLists()
     names = ("first", "second", "third")
     for number, fragments in by_number.items():
@@ -851,12 +851,12 @@ def encode_lists(by_number: Mapping[int, Iterable[Fragment]]) -> bytes:
 
 
 def packed_fragments(fragments: Iterable[Fragment]) -> tuple[bytes, ...]:
-    """Fragments as bytes, for other processes."""
+    """Return fragments as bytes, for other processes."""
     return tuple(packed_of(fragments))
 
 
 def unpacked_fragments(packed: Iterable[bytes], where: object) -> FragmentList:
-    """Fragments from the bytes of :func:`packed_fragments`.
+    """Return the fragments from the bytes of :func:`packed_fragments`.
 
     Raises
     ------

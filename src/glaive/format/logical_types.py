@@ -79,7 +79,7 @@ _NO_HINT: Final = frozenset({"struct", "null"})
 
 @lru_cache(maxsize=4096)
 def leaf_type(text: str) -> Any:
-    """Arrow type of a logical type that has no children.
+    """Return the Arrow type of a logical type that has no children.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def leaf_type(text: str) -> Any:
 
 
 def _item(text: str) -> Any:
-    """Item type of a fixed-size list, or a field if the type needs metadata."""
+    """Return the item type of a fixed-size list, or a field if the type needs metadata."""
     if text != BFLOAT16:
         return leaf_type(text)
     metadata = {EXTENSION_NAME: BFLOAT16, EXTENSION_METADATA: ""}
@@ -150,7 +150,7 @@ def _count(text: str, most: int = MAX_OFFSET) -> int:
 
 
 def logical_type(arrow: Any, column: str) -> str:
-    """Logical type of a storage type that has no children.
+    """Return the logical type of a storage type that has no children.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def _dictionary(arrow: Any, column: str) -> str:
 
 
 def encoding_hint(text: str) -> int:
-    """Wire value of ``Field.encoding`` for a logical type, as readers of format 0.1 expect."""
+    """Return ``Field.encoding`` of a logical type, as readers of format 0.1 expect it."""
     if text in _VARIABLE:
         return 2
     if text.startswith("dict:"):

@@ -683,7 +683,7 @@ class Manifest:
         return self.columns.deleted_rows
 
     def count_rows(self) -> int | None:
-        """Live rows; ``None`` in old datasets if the manifest lacks the counts."""
+        """Return the number of live rows; ``None`` if the manifest of an old dataset lacks it."""
         return self.columns.count_rows()
 
 
@@ -750,7 +750,7 @@ def decode_manifest(
 
 
 def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memoryview:
-    """Bytes of the section whose length is at ``at``; it must not extend beyond ``end``."""
+    """Return bytes of the section whose length is at ``at``; it must not extend beyond ``end``."""
     if at + _LENGTH.size > end:
         what = f"position of the {name}"
         raise CorruptFileError(what, expected=f"below {end}", found=f"{at}", where=where)
@@ -770,7 +770,7 @@ def encode_manifest(
     dictionaries: Sequence[bytes] = (),
     checksum: Callable[[BytesLike], int] | None = None,
 ) -> list[bytes]:
-    """Parts of a manifest file; sets the offsets of sections in ``wire``.
+    """Return the parts of a manifest file; sets the offsets of sections in ``wire``.
 
     ``dictionaries`` come first, at the offsets in the fields of ``wire``. With a function for them
     the manifest gets checksums.

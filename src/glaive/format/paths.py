@@ -55,7 +55,7 @@ class ManifestName:
 
 
 def manifest_path(version: int, scheme: NamingScheme = "V2") -> str:
-    """Path of the manifest of a version."""
+    """Return the path of the manifest of a version."""
     if version & DETACHED:
         return f"{VERSIONS}/d{version}{_SUFFIX}"
     if scheme == "V2":
@@ -64,7 +64,7 @@ def manifest_path(version: int, scheme: NamingScheme = "V2") -> str:
 
 
 def parse_manifest_name(name: str) -> ManifestName | None:
-    """Version and scheme of a file in ``_versions``; ``None`` for any other file."""
+    """Return the version and scheme of a file in ``_versions``; ``None`` for any other file."""
     if not name.endswith(_SUFFIX):
         return None
     detached = name.startswith("d")
@@ -92,7 +92,7 @@ def new_data_file_name() -> str:
 
 
 def data_file_path(name: str, *, where: object = "a manifest") -> str:
-    """Path of a data file named in a manifest.
+    """Return the path of a data file named in a manifest.
 
     Raises
     ------
@@ -103,12 +103,12 @@ def data_file_path(name: str, *, where: object = "a manifest") -> str:
 
 
 def blob_folder(data_file: str) -> str:
-    """Folder of the blob files of a data file."""
+    """Return the folder of the blob files of a data file."""
     return data_file.removesuffix(".lance")
 
 
 def blob_file_path(data_file: str, blob_id: int) -> str:
-    """Path of a blob file of a data file."""
+    """Return the path of a blob file of a data file."""
     return f"{blob_folder(data_file)}/{blob_file_name(blob_id)}"
 
 
@@ -119,7 +119,7 @@ def blob_file_name(blob_id: int) -> str:
 
 
 def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> str:
-    """Path of a file in the folder of an index, from its name in a manifest.
+    """Return the path of a file in the folder of an index, from its name in a manifest.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> 
 
 
 def transaction_path(name: str) -> str:
-    """Path of a transaction file named in a manifest: ``<read version>-<uuid>.txn``.
+    """Return the path of a transaction file named in a manifest: ``<read version>-<uuid>.txn``.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def transaction_path(name: str) -> str:
 
 
 def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap: bool) -> str:
-    """Path of the deletion file of a fragment."""
+    """Return the path of the deletion file of a fragment."""
     suffix = "bin" if bitmap else "arrow"
     return f"{DELETIONS}/{fragment}-{read_version}-{number}.{suffix}"
 

@@ -317,7 +317,7 @@ class RowValues:
 
     @classmethod
     def listed(cls, values: UInt64s) -> Self:
-        """Numbers that are decoded already."""
+        """Return the numbers that are decoded already."""
         return cls.of_part(SegmentValues(values), len(values))
 
     def at(self, rows: NDArray[np.integer]) -> UInt64s:
@@ -406,7 +406,7 @@ def check_at_once(rows: int, where: object) -> None:
 
 
 def decode_row_ids(data: bytes, rows: int, *, where: object) -> UInt64s:
-    """Row id of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
+    """Return the row id of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
     return RowValues.of_row_ids(data, rows, where=where).all(where)
 
 
@@ -472,7 +472,7 @@ def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:
 
 
 def decode_versions(data: bytes, rows: int, *, where: object) -> UInt64s:
-    """Dataset version of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
+    """Return the version of each of ``rows`` physical rows; see :class:`RowValues` for errors."""
     return RowValues.of_versions(data, rows, where=where).all(where)
 
 
@@ -492,7 +492,7 @@ def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
 
 
 def version_runs(versions: NDArray[np.uint64]) -> list[tuple[int, int]]:
-    """Rows and version of each run of one version per row."""
+    """Return the rows and version of each run of one version per row."""
     if not len(versions):
         return []
     starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])
@@ -623,7 +623,7 @@ class RowSegments:
         return self.start, self.end
 
     def find(self, ids: UInt64s) -> Found:
-        """Rows with these ids, which are ascending and unique; see ``RowIdIndex.candidates``."""
+        """Return rows with these ascending, unique ids; see ``RowIdIndex.candidates``."""
         parts = list(self.find_parts(ids))
         if len(parts) == 1:
             return parts[0]
@@ -654,7 +654,7 @@ class RowSegments:
             at, done = stop, int(ends[stop - 1])
 
     def _found(self, ids: UInt64s, matched: Int64s, low: Int64s, counts: Int64s) -> Found:
-        """Rows with these ids in some segments."""
+        """Return the rows with these ids in some segments."""
         counts = counts[matched]
         segment = np.repeat(matched, counts)
         starts = np.cumsum(counts) - counts
@@ -685,7 +685,7 @@ class RowSegments:
 def read_segments(
     columns: FragmentColumns, where: str, column: Callable[[int], UInt64s] | None = None
 ) -> RowSegments:
-    """Bounds of all segments of a manifest.
+    """Return the bounds of all segments of a manifest.
 
     Parameters
     ----------
@@ -756,7 +756,7 @@ def _segments(
 
 
 def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
-    """Bounds of the sequences that are a single short range; none if they are ambiguous."""
+    """Return bounds of the sequences that are a single short range; none if they are ambiguous."""
     sizes = np.fromiter(map(len, sequences), np.int64, len(sequences))
     # Tag and size of the segment, tag and size of the range.
     joined = b"".join(sequences) + b"\0\0\0\0"

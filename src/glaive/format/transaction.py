@@ -33,10 +33,10 @@ class Operation(Protocol):
         """Name in the transaction message; ``None`` if unknown to this version."""
 
     def to_wire(self) -> Any:
-        """Message of the operation, such as ``Transaction.Append``."""
+        """Return the message of the operation, such as ``Transaction.Append``."""
 
     def encode(self) -> list[bytes]:
-        """Parts of that message in wire format."""
+        """Return the parts of that message in wire format."""
 
 
 @dataclass(frozen=True, slots=True)

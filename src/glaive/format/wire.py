@@ -62,7 +62,7 @@ def parse_bitmap(raw: bytes, subject: str, where: object) -> BitMap:
 
 
 def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
-    """Field numbers that are set in a message of any type."""
+    """Return the field numbers that are set in a message of any type."""
     fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
     return frozenset(field.field_number for field in fields)
 

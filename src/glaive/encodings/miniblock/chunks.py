@@ -152,7 +152,7 @@ class LevelReader:
         return levels[:entries] if kind is block else np.full(entries, levels[0])
 
     def check(self, rep: Levels | None, definition: Levels | None) -> tuple[int, int]:
-        """Row starts and visible entries; no level is above what the layers allow."""
+        """Return row starts and visible entries; no level is above what the layers allow."""
         limits = self._layout.limits
         return count_levels(
             rep,
@@ -185,7 +185,7 @@ def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
 
 
 def empty_leaf(layout: MiniBlockLayout) -> Leaf:
-    """No rows, with levels where the page has them."""
+    """Return a leaf without rows, with levels where the page has them."""
     rep = np.empty(0, np.uint16) if layout.rep is not None else None
     definition = None
     if layout.definition is not None and not layout.nullable_item:
@@ -351,7 +351,7 @@ class ChunkReader:
         slot: Int64s,
         index: Int64s,
     ) -> Block:
-        """Value ``index[i]`` of chunk ``slot[i]`` for every i; ``items`` as for :meth:`decode`."""
+        """Return value ``index[i]`` of chunk ``slot[i]`` per i; ``items`` as for :meth:`decode`."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
         block = self._layout.value.take_mini(chunks, slot, index)
         return block if items is None else self._resolve(block, items.of(slot), None)
@@ -364,7 +364,7 @@ class ChunkReader:
         items: Items | None,
         index: int,
     ) -> Block:
-        """Value ``index`` of the one chunk with these pieces and ``count`` values."""
+        """Return the value ``index`` of the one chunk with these pieces and ``count`` values."""
         layout = self._layout
         values = pieces[layout.level_buffers :]
         block = layout.value.take_one(data, values, count, index, self._where)

@@ -58,7 +58,7 @@ def find_in_chunks(
     predicate: PagePredicate,
     where: Where,
 ) -> RowBits | None:
-    """Which rows of a range pass, in a page without lists; None when only Arrow can tell.
+    """Return which rows of a range pass, in a page without lists; None when only Arrow can tell.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _validity(
 def _evaluate(
     layout: MiniBlockLayout, small: Loaded, predicate: PagePredicate, where: Where
 ) -> Evaluated | None:
-    """Which indices pass; None for indices of no known width."""
+    """Return which indices pass; None for indices of no known width."""
     evaluated, items, bits = small.evaluated, small.items, layout.value.number_bits
     if evaluated is not None and evaluated.predicate.same(predicate):
         return evaluated

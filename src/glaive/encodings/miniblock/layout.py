@@ -57,7 +57,7 @@ class RowIndex(NamedTuple):
     enters: Flags
 
     def chunks_of(self, first: Int64s | int, last: Int64s | int) -> tuple[Int64s, Int64s]:
-        """Chunks that hold rows ``first`` to ``last`` (inclusive): from, and up to (exclusive)."""
+        """Return the chunks of rows ``first`` to ``last`` (inclusive): from, to (exclusive)."""
         begin = self.starts.searchsorted(first, "right") - 1
         end = self.starts.searchsorted(np.add(last, 1), "right") - 1
         # The row after the last one starts in chunk `end`. That chunk is needed only when the last

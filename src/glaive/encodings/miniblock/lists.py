@@ -199,7 +199,7 @@ class ListReader:
     def pick_items(
         self, data: pa.Buffer, starts: Int64s, table: ChunkTable, rows: Int64s, order: Int64s | None
     ) -> RowPick | None:
-        """Ascending rows, where one call of a kernel takes them; ``order`` as for :meth:`pick`.
+        """Return ascending rows, where one kernel call takes them; ``order`` as for :meth:`pick`.
 
         ``starts`` has a place for each chunk of the page.
         """
@@ -242,7 +242,7 @@ class ListReader:
         located: LocatedRows,
         order: Int64s | None,
     ) -> RowPick:
-        """Ascending rows out of the chunks located, which lie at ``starts``.
+        """Return ascending rows out of the chunks located, which lie at ``starts``.
 
         Row i comes to place ``order[i]``, when that is given.
         """

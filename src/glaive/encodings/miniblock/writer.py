@@ -230,7 +230,7 @@ def _add_items(layout: pb.MiniBlockLayout, items: Block, codec: ValueEncoding) -
 def _cut_levels(
     chunks: EncodedChunks, rep: UInt16s | None, definition: UInt16s | None, visible_def: int
 ) -> Int64s:
-    """Entries at which the chunks begin, and the number of all entries as the last."""
+    """Return the entries at which the chunks begin, and the number of all entries as the last."""
     cuts = np.zeros(len(chunks.counts) + 1, np.int64)
     np.cumsum(chunks.counts, out=cuts[1:])
     stream = rep if rep is not None else definition

@@ -90,7 +90,7 @@ class BlobPage(PageReader):
         return BlobPage(self._inner, self._layers, self._where, inline=True)
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``."""
+        """Return the rows ``start`` to ``stop``."""
         return and_then(self._inner.read(start, stop), partial(self._finish, None))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:

@@ -127,7 +127,7 @@ class ConstantPage(PageReader):
         return self
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: a slice of the levels, and one value."""
+        """Return the rows ``start`` to ``stop``: a slice of the levels, and one value."""
         return self._rows(start, stop, fill=True)
 
     def _rows(self, start: int, stop: int, *, fill: bool) -> Fetch[Leaf] | Leaf:
@@ -171,7 +171,7 @@ class ConstantPage(PageReader):
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges:
-        """No further ranges."""
+        """Return no further ranges."""
         return NO_RANGES
 
     @property
@@ -213,7 +213,7 @@ class ConstantPage(PageReader):
         check_decoded(2 * levels + 8 * starts, sum(part.size for part in buffers), self.page.where)
 
     def _row_starts(self, rep: UInt16s | None, definition: UInt16s | None) -> Int64s | None:
-        """Entry at which each row starts, with the number of entries at the end."""
+        """Return the entry at which each row starts, with the number of entries at the end."""
         if rep is None and (self.limits.max_rep == 0 or self.rows == 0):
             if definition is None or len(definition) == self.rows:
                 return None

@@ -97,7 +97,7 @@ class PlainRun(PageReader):
         self.rows = int(self._ends[-1])
 
     def read(self, start: int, stop: int) -> Leaf:
-        """Rows ``start`` to ``stop``; all of them with one copy of each page."""
+        """Return the rows ``start`` to ``stop``; all of them with one copy of each page."""
         if (start, stop) != (0, self.rows):
             return self.take(np.arange(start, stop))
         parts = self._parts
@@ -204,7 +204,7 @@ class FullZipPage(PageReader):
         return self.num_items
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: a view of plain values, else unzipped."""
+        """Return the rows ``start`` to ``stop``: a view of plain values, else unzipped."""
         if not 0 <= start <= stop <= self.rows:
             raise rows_beyond(start, stop, self.rows, self.page.where)
         if start == stop:
@@ -221,7 +221,7 @@ class FullZipPage(PageReader):
         return Fetch([wanted], lambda got: self._equal_rows(got[0], (0, count)))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """Rows by position: a view of one row or of consecutive rows, else a gather."""
+        """Return the rows by position: a view of one row or of consecutive rows, else a gather."""
         count = len(rows)
         if not count:
             return self._empty()
@@ -271,7 +271,7 @@ class FullZipPage(PageReader):
         return self.page.mapped_end
 
     def page_signature(self) -> PageSignature | None:
-        """Values of one width, without levels."""
+        """Return a signature for values of one width, without levels."""
         width, values, layers = self.entry.width, self.values, self.layers
         if self.index_width or self.entry.control or not isinstance(values, Flat | FixedSizeList):
             return None
@@ -303,7 +303,7 @@ class FullZipPage(PageReader):
     # ------------------------------------------------------------------ bytes at hand
 
     def _read(self, buffers: list[pa.Buffer], start: int, stop: int) -> Leaf:
-        """Consecutive rows, out of the whole buffers."""
+        """Return consecutive rows, out of the whole buffers."""
         if not self.index_width:
             return self._equal_rows(buffers[0], (start, stop))
         width, size = self.index_width, buffers[0].size
@@ -328,7 +328,7 @@ class FullZipPage(PageReader):
         return self._leaf(zipped, stop - start)
 
     def _equal_rows(self, data: pa.Buffer, rows: Int64s | tuple[int, int]) -> Leaf:
-        """Rows of equal size, by position or as a range."""
+        """Return the rows of equal size, by position or as a range."""
         entry, where = self.entry, self.page.where
         count = rows[1] - rows[0] if isinstance(rows, tuple) else len(rows)
         if entry.control:

@@ -219,7 +219,7 @@ def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
 
 
 def _symbols(codec: ValueEncoding, pages: int) -> UInt8s | None:
-    """FSST symbols of each page."""
+    """Return the FSST symbols of each page."""
     if isinstance(codec, FsstTables):
         return join_symbols(codec.tables)
     return join_symbols([codec.table] * pages) if isinstance(codec, Fsst) else None
@@ -278,7 +278,7 @@ class MiniBlockReader(PageReader):
         return self.num_items
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
+        """Return rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
         if not 0 <= start <= stop <= self.rows:
             raise RowIndexError(
                 f"rows {start}..{stop} of a page with {self.rows} rows (in {self.page.where})"
@@ -302,7 +302,7 @@ class MiniBlockReader(PageReader):
         return self._with_small(partial(self._take, rows), whole=None)
 
     def row_pages(self) -> RowPages | None:
-        """Mapped pages for takes of several columns at once; None where these do without it."""
+        """Return mapped pages for takes of several columns at once; None where unsupported."""
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
@@ -612,7 +612,7 @@ class PageRun(MiniBlockReader):
         return sum(page.nbytes for page in self._parts.pages)
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``, over any number of pages."""
+        """Return the rows ``start`` to ``stop``, over any number of pages."""
         try:
             return super().read(start, stop)
         except CorruptFileError:
@@ -722,7 +722,7 @@ def _separate(pages: Sequence[PageReader]) -> list[PageReader]:
 
 
 def _parts(pages: Sequence[Any]) -> PageParts[Any]:
-    """Mapped pages, counted from the lowest address of all; any of their buffers keeps a file."""
+    """Return mapped pages, counted from the lowest address; any buffer keeps its file mapped."""
     held = [page.page.at_hand or [] for page in pages]
     starts = np.array([[part.address for part in buffers] for buffers in held], np.int64)
     sizes = np.array([[part.size for part in buffers] for buffers in held], np.int64)
@@ -787,7 +787,7 @@ class MiniBlockPage(MiniBlockReader):
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
     def page_signature(self) -> PageSignature | None:
-        """Equal encodings; with lists also small dictionaries."""
+        """Return a signature for equal encodings; with lists also for small dictionaries."""
         layout, ranges = self.layout, self.page.ranges
         if (
             layout.rep is not None

@@ -164,11 +164,11 @@ class Flat(ValueEncoding):
         return EncodedBlocks(values[: int(sizes.sum())], sizes)
 
     def decode_values(self, block: Block, where: Where) -> FixedWidth:
-        """Values of a full-zip page are plain already."""
+        """Return the values as they are: in a full-zip page they are plain already."""
         return fixed_width(block, self.bits, self.wire_name)
 
     def encode_values(self, block: Block) -> FixedWidth:
-        """Values of a full-zip page are plain."""
+        """Return the values as they are: in a full-zip page they are plain."""
         return fixed_width(block, self.bits, self.wire_name)
 
     def _check(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
@@ -203,7 +203,7 @@ class Flat(ValueEncoding):
 
 
 def _chunk_values(bits: int, chunk_bytes: int) -> int:
-    """Values of a chunk: doubled from 2 while below ``chunk_bytes``, at most 4,096."""
+    """Return the values of a chunk: doubled from 2 while below ``chunk_bytes``, at most 4,096."""
     values = 2
     while 2 * ((values * bits + 7) // 8) < chunk_bytes and 2 * values <= CHUNK_VALUES:
         values *= 2

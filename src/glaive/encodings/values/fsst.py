@@ -110,7 +110,7 @@ class Fsst(ValueEncoding):
         return isinstance(self.values, Variable) and self.table.encoded
 
     def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
-        """Which strings pass, one bit each; decoded chunk by chunk, and not kept.
+        """Return which strings pass, one bit each; decoded chunk by chunk, and not kept.
 
         None when the codes are encoded further.
         """

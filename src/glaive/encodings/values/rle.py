@@ -235,7 +235,7 @@ class NestedRuns(ValueEncoding):
 
 
 def cut_runs(fixed: FixedWidth) -> EncodedChunks:
-    """Values and lengths of runs in chunks of up to 4,096 values and 8,186 bytes."""
+    """Return the values and lengths of runs in chunks of up to 4,096 values and 8,186 bytes."""
     no_limit = (fixed.count + 1) * (fixed.bits // 8 + 1)
     plan = plan_runs(fixed.values, fixed.count, fixed.bits, no_limit)
     if plan is None:
@@ -252,7 +252,7 @@ def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
-    """Runs of each block where the message describes all lengths: as many as add up to it."""
+    """Return the runs per block if the message describes all lengths: as many as add up to it."""
     run_counts = {}
     none = np.zeros(1, np.int64)
     for count in np.unique(counts).tolist():
@@ -274,7 +274,7 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
 
 
 def block_parts(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
-    """Bytes of the values in blocks of runs: the ``u64`` that each begins with."""
+    """Return the bytes of the values in blocks of runs: the ``u64`` that each begins with."""
     short = sizes < HEADER
     heads = np.zeros(len(starts), np.int64)
     if not short.any():

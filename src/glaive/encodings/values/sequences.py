@@ -397,7 +397,7 @@ class Dictionary(ValueEncoding):
         return blocks.Dictionary(FixedWidth(as_buffer(indices), _INDEX_BITS, total), items, total)
 
     def _parts(self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
-        """Bytes of indices and of items in every block."""
+        """Return the bytes of indices and of items in every block."""
         parts = np.zeros((len(starts), 2), np.int64)
         if not self.has_payload:
             return parts

@@ -127,7 +127,7 @@ def _plain_page(
 
 @lru_cache(maxsize=256)
 def whole_bytes(kind: pa.DataType) -> int:
-    """Bytes of a value of a plain type of fixed width; 0 for other types."""
+    """Return the bytes of a value of a plain type of fixed width; 0 for other types."""
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
         return 0
     bits = None if pa.types.is_dictionary(kind) else leaf_bits(kind)
@@ -149,7 +149,7 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
 
 
 def _raw(block: Block, most: int) -> bytes | None:
-    """Bytes of values of a fixed width, or of indices; None where they are many, or no bytes."""
+    """Return the bytes of fixed-width values or of indices; None if they are many, or not bytes."""
     values, each = block, 1
     if isinstance(block, FixedList):
         values, each = block.items, block.dimension
@@ -188,7 +188,7 @@ def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
 
 
 def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
-    """Offsets from the start of the chunk, and bytes; ``None`` when there are too many.
+    """Return the offsets from the start of the chunk, and bytes; ``None`` when there are too many.
 
     Also where a constant page would save more than the space between two buffers.
     """

@@ -78,7 +78,7 @@ class FixedStats:
         return (self.block.count * self.block.bits + 7) // 8
 
     def overhead(self, chunks: int) -> int:
-        """Bytes of ``chunks`` chunks besides their values."""
+        """Return the bytes of ``chunks`` chunks besides their values."""
         return chunks * CHUNK_OVERHEAD
 
     @cached_property

@@ -132,7 +132,7 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
 
 
 def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
-    """Zstandard for values that no other encoding takes, if it saves enough; else plain ones.
+    """Return Zstandard for values that no other encoding takes, if it saves enough; else plain.
 
     Decimals have 16 bytes, and few of these differ. Identifiers of this width do not compress.
     """
@@ -144,7 +144,7 @@ def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
 
 
 def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> ValueEncoding:
-    """Zstandard around packed values or runs, if it saves enough; else these alone."""
+    """Return Zstandard around packed values or runs, if it saves enough; else these alone."""
     if not isinstance(encoding, (InlineBitpacking, RunLength)):
         return encoding
     chunks = encoding.encode_mini(_sample(stats.block, _BALANCED_SAMPLE))
@@ -196,7 +196,7 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
 
 
 def _sample(block: FixedWidth, most: int = _SAMPLE) -> FixedWidth:
-    """Some consecutive values from the middle, or all when they are few."""
+    """Return some consecutive values from the middle, or all when they are few."""
     if block.count <= 2 * most:
         return block
     first = (block.count - most) // 16 * 8  # whole bytes for single bits, too
@@ -285,7 +285,7 @@ def zip_text_encoding(
 def _fsst_or_plain(
     stats: VariableStats, kind: pa.DataType, plain: Plain, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """FSST where it is requested, or where nothing is and it gains; else plain."""
+    """Return FSST where it is requested, or where nothing is and it gains; else plain."""
     if wanted.compression == "none":
         return plain
     if wanted.compression == "fsst":
@@ -410,7 +410,7 @@ def _chosen(
 def _item_encoding(
     items: Block, default: Scheme | None, wanted: EncodingOptions
 ) -> tuple[int, ValueEncoding]:
-    """Bytes and encoding of the items: the smallest that the version allows."""
+    """Return the bytes and encoding of the items: the smallest that the version allows."""
     candidates: list[ValueEncoding]
     if isinstance(items, Variable):
         candidates = [Plain(items.offset_bits)]
@@ -683,7 +683,7 @@ def _level_encoding(levels: UInt16s | None, options: PageOptions) -> ValueEncodi
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bytes of a value of fixed width."""
+    """Return the bytes of a value of fixed width."""
     bits = leaf_bits(kind)
     return 0 if bits is None else (bits + 7) // 8
 
@@ -734,7 +734,7 @@ def _mini_page(
 
 
 def _value_width(levels: Levels, options: PageOptions) -> int | None:
-    """Bytes of sizes in the headers of chunks, if these have nothing but values."""
+    """Return the bytes of sizes in the headers of chunks, if these have nothing but values."""
     if levels.rep is not None or levels.definition is not None:
         return None
     return 4 if options.large_chunks else 2
@@ -831,7 +831,7 @@ def _leaves(array: Any) -> Iterator[Any]:
 
 
 def _extent(array: Any) -> tuple[int, int]:
-    """Position of the first item, and the number of items of all lists."""
+    """Return the position of the first item, and the number of items of all lists."""
     if not len(array):
         return 0, 0
     first = array.offsets[0].as_py()

@@ -116,7 +116,7 @@ def _implied_encoding(words: Words, bits: int) -> ValueEncoding | None:
 
 
 def _candidates(words: Words, bits: int) -> Iterator[tuple[int, ValueEncoding]]:
-    """Encodings with their bytes, the cheapest to read first."""
+    """Yield the encodings with their bytes, the cheapest to read first."""
     yield len(words) * bits // 8, Flat(bits)
     yield _packed(words, bits)
     if (words[1:] >= words[:-1]).all():
@@ -174,7 +174,7 @@ def _distinct(words: Words) -> Words | None:
 
 
 def _runs(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
-    """Runs of equal numbers, if they are at least two long on average."""
+    """Return the runs of equal numbers, if they are at least two long on average."""
     if 2 * np.count_nonzero(words[1:] != words[:-1]) > len(words):
         return None
     values, lengths = runs_of(words)
@@ -259,7 +259,7 @@ def _items(items: Variable, encoding: ValueEncoding) -> EncodedPage:
 
 
 def size_of(buffer: Any) -> int:
-    """Bytes of a buffer of a page (a ``PageBuffer``)."""
+    """Return the bytes of a buffer of a page (a ``PageBuffer``)."""
     parts = buffer if isinstance(buffer, tuple) else (buffer,)
     return sum(memoryview(part).nbytes for part in parts)
 
@@ -353,7 +353,7 @@ def write_structure(
 
 
 def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
-    """Which inner-most slots are valid in all layers; None when all are."""
+    """Return which inner-most slots are valid in all layers; None when all are."""
     flags: Flags | None = None
     for layer in layers:
         if layer.lengths is not None:
@@ -402,7 +402,7 @@ def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> li
 
 
 def _item_flags(definition: UInt16s | None, step: LayerStep) -> Flags | None:
-    """Validity of the slots; those below a null are null as well."""
+    """Return the validity of the slots; slots below a null are null as well."""
     if definition is None or not step.null_level:
         return None
     flags = definition[definition <= step.slot_max] < step.null_level

@@ -194,7 +194,7 @@ def likely_items(block: Variable | FixedWidth) -> int | None:
 
 
 def sample_distinct(block: Variable | FixedWidth) -> tuple[int, int]:
-    """Rows of a sample and its distinct values; of a quarter of the sample if that decides."""
+    """Return a sample's rows and distinct values; of a quarter of it if that decides."""
     rows = spread_rows(block.count)
     if block.count > SAMPLE:
         quarter = rows[:: SAMPLE // MIN_SAMPLE]
@@ -205,7 +205,7 @@ def sample_distinct(block: Variable | FixedWidth) -> tuple[int, int]:
 
 
 def _scaled(block: Variable | FixedWidth, seen: int, once: int) -> int:
-    """Distinct values of a block, estimated from ``seen`` in a sample, ``once`` of them once."""
+    """Estimate a block's distinct values from ``seen`` in a sample, ``once`` of them once."""
     if block.count <= SAMPLE:
         return seen
     return min(block.count, seen - once + int(once * (block.count / SAMPLE) ** 0.5))

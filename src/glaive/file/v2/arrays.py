@@ -130,7 +130,7 @@ def encode_values(
 
 
 def _nullable(array: Any, out: Outlet) -> Nullable:
-    """Fixed-width values and lists of them, with a bitmap when some are null."""
+    """Return fixed-width values and lists of them, with a bitmap when some are null."""
     kind, count = array.type, len(array)
     if pa.types.is_null(kind) or (count == array.null_count and not pa.types.is_nested(kind)):
         return Nullable(kind, None, None)
@@ -178,7 +178,7 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
 
 
 def _items(items: Any, out: Outlet) -> ArrayEncoding:
-    """Items of a dictionary: never a dictionary themselves."""
+    """Return the items of a dictionary: never a dictionary themselves."""
     if offset_bits(items.type) is not None:
         return Binary.write(items, out)
     return _nullable(items, out)
@@ -191,7 +191,7 @@ def _remedy(member: Any) -> str:
 
 
 def _packed(array: Any, out: Outlet) -> PackedStruct:
-    """Members of whole bytes without nulls, row by row."""
+    """Return the members of whole bytes without nulls, row by row."""
     members, values = [], []
     for number, member in enumerate(array.type):
         child = array.field(number)
@@ -246,7 +246,7 @@ class ArrayColumn:
         return self.starts[-1]
 
     def read(self, start: int, stop: int) -> list[tuple[int, Step]]:
-        """Steps that read the parts of a range, each with the number of its page."""
+        """Return the steps that read the parts of a range, each with the number of its page."""
         steps, checked = [], self._checked(stop - start)
         at = bisect_right(self.starts, start) - 1
         while start < stop:
@@ -258,7 +258,7 @@ class ArrayColumn:
         return steps
 
     def take(self, rows: Int64s) -> tuple[list[tuple[int, Step]], Int64s | None]:
-        """Steps that take rows page by page, and the position of each row (None: in order)."""
+        """Return steps that take rows by page, and each row's position (None: in order)."""
         if len(self.pages) == 1:
             page = self.pages[0]
             return [(0, page.encoding.take(page.source, rows))], None
@@ -286,10 +286,10 @@ class NodeReader(Protocol):
     rows: int
 
     def cuts(self) -> set[int]:
-        """Rows at which pages begin, both ends included."""
+        """Return the rows at which pages begin, both ends included."""
 
     def read(self, start: int, stop: int) -> Step:
-        """Rows ``start`` to ``stop`` as one array."""
+        """Return the rows ``start`` to ``stop`` as one array."""
 
     def take(self, rows: Int64s) -> Step:
         """Return the rows at these positions."""
@@ -304,7 +304,7 @@ class LeafReader:
         self.rows = column.rows
 
     def cuts(self) -> set[int]:
-        """Rows at which pages begin."""
+        """Return the rows at which pages begin."""
         return set(self._column.starts)
 
     def read(self, start: int, stop: int) -> Step:
@@ -321,7 +321,7 @@ class LeafReader:
         return join([step for _, step in steps], partial(self._restored, back))
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
-        """Rows that pass, page by page; None when the first page cannot be tested."""
+        """Return the rows that pass, page by page; None when the first page cannot be tested."""
         column = self._column
         parts: list[Int64s] = []
         at = bisect_right(column.starts, start) - 1
@@ -351,15 +351,15 @@ class MissingReader:
         self.rows = rows
 
     def cuts(self) -> set[int]:
-        """Both ends."""
+        """Return both ends."""
         return {0, self.rows}
 
     def read(self, start: int, stop: int) -> Any:
-        """Nulls."""
+        """Return nulls."""
         return all_null(self._kind, stop - start)
 
     def take(self, rows: Int64s) -> Any:
-        """Nulls."""
+        """Return nulls."""
         return all_null(self._kind, len(rows))
 
 
@@ -372,7 +372,7 @@ class StructReader:
         self.rows = rows
 
     def cuts(self) -> set[int]:
-        """Rows at which pages of any member begin."""
+        """Return the rows at which pages of any member begin."""
         return {0, self.rows}.union(*(child.cuts() for child in self._children))
 
     def read(self, start: int, stop: int) -> Step:
@@ -417,7 +417,7 @@ class ListReader:
         self._bases = counts
 
     def cuts(self) -> set[int]:
-        """Rows at which pages of offsets begin."""
+        """Return the rows at which pages of offsets begin."""
         return set(self._column.starts)
 
     def read(self, start: int, stop: int) -> Step:
@@ -548,7 +548,7 @@ class BlobReader:
         self.rows = inner.rows
 
     def cuts(self) -> set[int]:
-        """Rows at which pages of descriptors begin."""
+        """Return the rows at which pages of descriptors begin."""
         return self._inner.cuts()
 
     def read(self, start: int, stop: int) -> Step:
@@ -627,7 +627,7 @@ class ArrayField(BoundField):
         return PAGE_BYTES * len(self._node.cuts())
 
     def cuts(self) -> Int64s:
-        """Row numbers at which pages begin, ascending, both ends included."""
+        """Return row numbers at which pages begin, ascending, both ends included."""
         return np.array(sorted(self._node.cuts()), np.int64)
 
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
@@ -660,7 +660,7 @@ class ArraysFile(FileV2):
         self._arrays = WeakValueDictionary()
 
     def column_numbers(self) -> dict[int, int]:
-        """Column index by field id, in the numbering of the file's own schema."""
+        """Return the column index by field id, in the numbering of the file's own schema."""
         return number_array_columns(self.schema.fields, self._columns_of_leaf)
 
     def _bound(
@@ -786,7 +786,7 @@ class ArraysFile(FileV2):
 
 
 def _columns_of(fields: Sequence[Field], column_of: Mapping[int, int]) -> Iterator[int]:
-    """Columns of the fields and all fields below."""
+    """Yield the columns of the fields and all fields below."""
     for field in fields:
         for below in field.walk():
             if below.id in column_of:
@@ -905,7 +905,7 @@ class ArraysWriter(FileV2Writer):
 
 
 def _struct_columns(node: Node) -> Iterator[int]:
-    """Columns of all structs at or below a node."""
+    """Yield the columns of all structs at or below a node."""
     if node.kind == "struct" and node.column is not None:
         yield node.column
     for child in node.children:
@@ -913,7 +913,7 @@ def _struct_columns(node: Node) -> Iterator[int]:
 
 
 def _blob_columns(node: Node) -> Iterator[int]:
-    """Columns of all blobs at or below a node."""
+    """Yield the columns of all blobs at or below a node."""
     if node.kind == "leaf" and node.column is not None and is_blob(node.field):
         yield node.column
     for child in node.children:
@@ -921,7 +921,7 @@ def _blob_columns(node: Node) -> Iterator[int]:
 
 
 def _ends(array: Any) -> tuple[NullableOffsets, Any]:
-    """Offsets of the valid lists with validity, and their items; null lists become empty."""
+    """Return offsets of the valid lists with validity, and their items; null lists become empty."""
     offsets = np.asarray(array.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     items = array.values.slice(first, last - first)

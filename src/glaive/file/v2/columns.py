@@ -74,7 +74,7 @@ class Node:
         return prod(self.sizes)
 
     def leaves(self) -> Iterator[Node]:
-        """Leaves below this node (or itself), depth first."""
+        """Yield the leaves below this node (or itself), depth first."""
         if not self.children:
             yield self
         for child in self.children:
@@ -82,7 +82,7 @@ class Node:
 
 
 def number_columns(fields: Sequence[Field]) -> dict[int, int]:
-    """Column index by field id when a file numbers the leaves of its own schema."""
+    """Return the column index by field id when a file numbers the leaves of its own schema."""
     leaves = (leaf for field in fields for leaf in field.leaf_columns())
     return {leaf.id: column for column, leaf in enumerate(leaves)}
 
@@ -214,7 +214,7 @@ _LISTS = ("list", "list.struct", "large_list", "large_list.struct")
 
 
 def column_owners(fields: Sequence[Field]) -> Iterator[Field]:
-    """Fields at or below these that own a column, in column order."""
+    """Yield the fields at or below these that own a column, in column order."""
     for field in fields:
         yield field
         if _kind_of_array(field) != "leaf":
@@ -224,7 +224,7 @@ def column_owners(fields: Sequence[Field]) -> Iterator[Field]:
 def number_array_columns(
     fields: Sequence[Field], width: Callable[[Field, int], int] | None = None
 ) -> dict[int, int]:
-    """Column by field id when a file numbers the fields of its own schema.
+    """Return the column by field id when a file numbers the fields of its own schema.
 
     ``width`` returns the number of columns of a field without children, given its first column:
     Lance before 0.14 wrote two for strings.
@@ -353,7 +353,7 @@ class Column:
         return sum(page.entries for page in self.pages)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Fetch[Leaf] | Leaf]]:
-        """Rows ``start`` to ``stop``, page by page, with the number of rows of each."""
+        """Yield the rows ``start`` to ``stop``, page by page, with the number of rows of each."""
         at = bisect_right(self.starts, start) - 1
         while start < stop:
             first, end = self.starts[at], min(stop, self.starts[at + 1])
@@ -701,7 +701,7 @@ def unshred_pages(
 
 
 def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.Array:
-    """Lists of leaves, whose page says where each begins: no layer has to be resolved."""
+    """Return lists of leaves, whose page says where each begins: no layer has to be resolved."""
     if leaf.shape is None or list_layers(leaf.layers) != child.layers:
         raise _layers_mismatch(child, leaf, where)
     items, lists = _from_shape(child, leaf.shape, where)

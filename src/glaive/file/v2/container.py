@@ -48,7 +48,7 @@ _PAIR = 16
 
 
 def tail_bytes(reader: RangeReader) -> int:
-    """Bytes at the end of a file to begin with."""
+    """Return the bytes at the end of a file to begin with."""
     return _MAPPED_TAIL_BYTES if reader.mapped else _TAIL_BYTES
 
 
@@ -88,7 +88,7 @@ class Container:
     # ------------------------------------------------------------------ metadata bytes
 
     def _bytes(self, offset: int, size: int, section: str) -> pa.Buffer:
-        """Bytes of the metadata section; fetches the rest of it when necessary."""
+        """Return the bytes of the metadata section; fetches the rest of it when necessary."""
         self._check_within(offset, size, section)
         end = self._end
         if offset < end.start and (self.reader.mapped or self._is_large(end)):
@@ -139,7 +139,7 @@ class Container:
     # ------------------------------------------------------------------ contents
 
     def global_buffer(self, index: int) -> pa.Buffer:
-        """Bytes of a global buffer; number 0 holds the schema."""
+        """Return the bytes of a global buffer; number 0 holds the schema."""
         footer = self.footer
         if not 0 <= index < footer.global_buffers:
             raise CorruptFileError(

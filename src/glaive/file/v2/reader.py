@@ -151,11 +151,11 @@ class FieldColumns(BoundField):
         return OFFSET_BYTES + size // max(1, self.num_rows)
 
     def cuts(self) -> Int64s:
-        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
+        """Return row numbers at which to divide a read of all rows, ascending, with both ends."""
         return self._preferred_cuts
 
     def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]]:
-        """First rows and pages of each physical column below."""
+        """Return first rows and pages of each physical column below."""
         present = [column for column in self.leaf_columns if column is not None]
         return [(column.starts, column.pages) for column in present]
 
@@ -750,7 +750,7 @@ class FileV2:
         return self._schema
 
     def column_numbers(self) -> dict[int, int]:
-        """Column index by field id, in the numbering of the file's own schema."""
+        """Return the column index by field id, in the numbering of the file's own schema."""
         return number_columns(self.schema.fields)
 
     def bind(

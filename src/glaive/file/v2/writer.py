@@ -217,7 +217,7 @@ def _with_items(array: Any, number: Any, items: Any) -> Any:
 
 
 def decoded_bytes(array: Any) -> int:
-    """Approximate bytes of the plain values of a dictionary array and their offsets."""
+    """Return the approximate bytes of the plain values of a dictionary array and their offsets."""
     items = array.dictionary
     size: int = len(array) * (4 + items.nbytes // max(1, len(items)))
     return size
@@ -281,7 +281,7 @@ _MAX_CHUNK = 32_768
 def column_options(
     schema: LanceSchema, given: GivenOptions | None, profile: FormatProfile
 ) -> Mapping[int, EncodingOptions]:
-    """Options by field id, for each field that owns a column.
+    """Return the options by field id, for each field that owns a column.
 
     Raises
     ------
@@ -350,7 +350,7 @@ def _columns(
 def _members(
     field: Field, path: str, from_caller: dict[str, Any], given_by_id: Mapping[int, dict[str, Any]]
 ) -> tuple[EncodingOptions, ...]:
-    """Options of the members of a packed struct, and of nested structs."""
+    """Return the options of the members of a packed struct, and of nested structs."""
     members = []
     for child in field.children:
         below = f"{path}.{child.name}"
@@ -407,7 +407,7 @@ class ChecksumsOf:
         self._global.append(self.function(data))
 
     def size(self) -> int:
-        """Bytes that they take in the file."""
+        """Return the bytes that they take in the file."""
         return checksums_size(
             len(self._columns), 1 + len(self._global), sum(map(len, self._columns))
         )
@@ -573,7 +573,7 @@ class PageQueue:
             self.arrays, self.waiting = group, size
 
     def _weight(self, array: pa.Array) -> int:
-        """Bytes of an array, at least a bit per row: levels take memory, too."""
+        """Return the bytes of an array, at least a bit per row: levels take memory, too."""
         kind, rows = array.type, len(array)
         wanted: Any = self.node.type
         if kind.equals(wanted):
@@ -587,7 +587,7 @@ class PageQueue:
 
 
 def value_bits(kind: pa.DataType) -> int | None:
-    """Bits of a value of a fixed-width type, None for other types and nulls."""
+    """Return the bits of a value of a fixed-width type, None for other types and nulls."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
@@ -795,7 +795,7 @@ class FileV2Writer:
     # ------------------------------------------------------------------ columns
 
     def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
-        """Column by field id, for all fields that own a column, and the nodes of the fields."""
+        """Return the column by field id, for fields that own one, and the nodes of the fields."""
         return _column_trees(schema)
 
     # ------------------------------------------------------------------ pages
