@@ -171,7 +171,7 @@ class BFloat16Type(pa.ExtensionType):
         super().__init__(pa.binary(2), "lance.bfloat16")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """Nothing: the type has no parameters."""
+        """Return empty bytes: the type has no parameters."""
         return b""
 
     @classmethod

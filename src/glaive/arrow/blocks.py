@@ -191,7 +191,7 @@ def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
 
 
 def align_bits(bitmap: pa.Buffer, begin: int, count: int) -> pa.Buffer:
-    """``count`` bits from bit ``begin`` on as a new bitmap; bits after the last are 0."""
+    """Return ``count`` bits from bit ``begin`` on as a new bitmap; later bits are 0."""
     first, skip = divmod(begin, 8)
     size = (count + 7) // 8
     data = items_of(bitmap, np.uint8, min(bitmap.size - first, size + 1), first)

@@ -73,7 +73,7 @@ def is_stored_as(kind: pa.DataType, bits: int, *, texts: bool) -> bool:
 
 
 def all_null(kind: pa.DataType, count: int) -> pa.Array:
-    """``count`` nulls of a type.
+    """Return ``count`` nulls of a type.
 
     Raises
     ------

@@ -409,7 +409,7 @@ class ImageURIType(pa.ExtensionType):
         super().__init__(kind, "lance.arrow.image_uri")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """Nothing: the type has no parameters but its storage."""
+        """Return empty bytes: the type has no parameters except its storage."""
         return b""
 
     @classmethod
@@ -442,7 +442,7 @@ class EncodedImageType(pa.ExtensionType):
         super().__init__(kind, "lance.arrow.encoded_image")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """Nothing: the type has no parameters but its storage."""
+        """Return empty bytes: the type has no parameters except its storage."""
         return b""
 
     @classmethod

@@ -198,7 +198,7 @@ class _ArrowSchema(ctypes.Structure):
 
 @cache
 def _pointer() -> Any:
-    """``PyCapsule_GetPointer``, with types that nobody else's use of it sees."""
+    """Return ``PyCapsule_GetPointer`` with types that other users of it do not see."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     return kind(("PyCapsule_GetPointer", ctypes.pythonapi))
 

@@ -328,7 +328,7 @@ def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits 
 
 
 def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Which slots of an array pass; None when only the condition's own mask can test them."""
+    """Return which slots of an array pass; None when only the condition's mask can tell."""
     count, nulls = len(array), array.null_count
     validity = None
     if nulls:
@@ -353,7 +353,7 @@ def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits
 
 
 def _dictionary_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Like :func:`array_matches`: indices of nulls are arbitrary, and items may be null."""
+    """Match a dictionary array: indices of nulls are arbitrary, and items may be null."""
     indices, count = array.indices, len(array)
     entries = predicate.test_entries(array.dictionary)
     validity = None

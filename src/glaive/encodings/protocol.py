@@ -590,7 +590,7 @@ class PageReader(ABC):
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """``read`` without deleted rows; None, the default, when dropping them later is quicker."""
+        """Return ``read`` without deleted rows; None, the default, if dropping later is quicker."""
         return None
 
 
@@ -775,7 +775,7 @@ class StructuralPlane(ABC):
 
 
 def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
-    """``count`` buffers of a page as a page of their own.
+    """Return ``count`` buffers of a page as a page of their own.
 
     Raises
     ------

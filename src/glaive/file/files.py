@@ -170,16 +170,16 @@ class ExtensionColumn(BoundColumn):
         return super().prune(condition, start, stop)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Any:
-        """``read`` without deleted rows."""
+        """Return ``read`` without deleted rows."""
         array = self._column.read_live(start, stop, deleted)
         return None if array is None else self._convert(array)
 
     def plan_read(self, start: int, stop: int) -> Any:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         return and_then(self._column.plan_read(start, stop), self._convert)
 
     def plan_take(self, rows: Int64s) -> Any:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         return and_then(self._column.plan_take(rows), self._convert)
 
 
@@ -223,11 +223,11 @@ class ExtensionColumns:
         self._columns.open_pages(most)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         return and_then(self._columns.plan_read(start, stop), self._convert)
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         return and_then(self._columns.plan_take(rows), self._convert)
 
     def _convert(self, arrays: list[pa.Array]) -> list[pa.Array]:

@@ -126,7 +126,7 @@ def _node(message: Any, name: str) -> EncodingNode:
 
 
 def _short(name: str) -> str:
-    """``REPDEF_NULLABLE_ITEM`` → ``nullable_item``."""
+    """Shorten names: ``REPDEF_NULLABLE_ITEM`` → ``nullable_item``."""
     return name.removeprefix("REPDEF_").removeprefix("COMPRESSION_ALGORITHM_").lower()
 
 

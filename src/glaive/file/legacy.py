@@ -102,7 +102,7 @@ class LegacyField(BoundField):
         return self._cuts
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         self._check_range(start, stop)
         if start == stop:
             return all_null(self.field.type, 0)
@@ -145,7 +145,7 @@ class LegacyField(BoundField):
         return list_rows(matches.bits, matches.begin, stop - start, start)
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         if not len(rows):
             return all_null(self.field.type, 0)
         if int(rows.min()) < 0 or int(rows.max()) >= self.num_rows:

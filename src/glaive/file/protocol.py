@@ -117,11 +117,11 @@ class BoundColumn(ABC):
 
     @abstractmethod
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
 
     @abstractmethod
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
 
     @property
     def value_bytes(self) -> int:
@@ -161,7 +161,7 @@ class BoundColumn(ABC):
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """``read`` without deleted rows; the mask and the column number rows alike.
+        """Return ``read`` without deleted rows; the mask and the column number rows alike.
 
         None when dropping them after the read is the quickest way.
         """
@@ -222,10 +222,10 @@ class BoundColumns(Protocol):
         """
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value: for callers that fetch for several files at once."""
+        """Return ``read`` as a value: for callers that fetch for several files at once."""
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
 
 
 class FileReader(Protocol):
@@ -304,7 +304,7 @@ class FileWriter(Protocol):
 
 
 def unfinished(where: str) -> OptionError:
-    """Why a file is not finished that some of its columns lack rows of."""
+    """Return the error for an unfinished file, where some columns lack rows."""
     return OptionError(
         f"{where} is not finished: writing some of its rows ended in an error. Write the file from "
         "the start."
@@ -499,7 +499,7 @@ class BoundField(BoundColumn):
         return self._search(page_predicate(condition, self.field.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value."""
+        """Run ``find`` with a test that is evaluated once per distinct value."""
         from glaive.encodings.predicate import entry_predicate
 
         return self._search(entry_predicate(passing, self.field.type), start, stop)
@@ -571,13 +571,13 @@ class FileColumns:
         return in_proportion(rows, len(self.columns), self._most, [self.reader])
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         checked = self.in_proportion(stop - start)
         steps = [and_then(column.plan_read(start, stop), checked) for column in self.columns]
         return join(steps, list)
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         checked = self.in_proportion(len(rows))
         return join([and_then(column.plan_take(rows), checked) for column in self.columns], list)
 

@@ -218,7 +218,7 @@ def check_primary_key(fields: Iterable[Field]) -> None:
 
 
 def _check_below(field: Field, path: str, outer: str | None) -> None:
-    """``outer`` is the path of what is around the field, and may be null; None if nothing is."""
+    """Check a field; ``outer`` is the path of a nullable struct around it, else None."""
     nullable = outer or (path if field.nullable else None)
     if nullable is not None and is_primary_key(field):
         raise SchemaError(

@@ -240,7 +240,7 @@ class LanceSchema:
 
     @classmethod
     def from_pyarrow(cls, schema: pa.Schema) -> LanceSchema:
-        """Same as :meth:`from_arrow`, under pylance's name, with ids from 0 on."""
+        """Make a schema as :meth:`from_arrow` does, under pylance's name, with ids from 0 on."""
         if not isinstance(schema, pa.Schema):
             raise SchemaError(f"from_pyarrow: expected a pyarrow.Schema, found {schema!r:.60}")
         return cls.from_arrow(schema)

@@ -85,7 +85,7 @@ class InlineBitpacking(ValueEncoding):
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Words, when packing makes them smaller."""
+        """Propose packing for words, when it makes them smaller."""
         if not isinstance(stats, FixedStats) or stats.word_bits is None:
             return None
         if stats.packed_bytes >= stats.raw_bytes:

@@ -90,7 +90,7 @@ class Flat(ValueEncoding):
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Any values of a fixed width."""
+        """Propose plain values for any fixed width."""
         if not isinstance(stats, FixedStats):
             return None
         bits = stats.block.bits

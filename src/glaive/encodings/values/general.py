@@ -101,7 +101,7 @@ class General(ValueEncoding):
         return self.values.take_mini(self._decompressed(chunks), chunk, index)
 
     def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
-        """As of FSST, where that is compressed: all chunks are decompressed, but not decoded."""
+        """Match compressed FSST strings: all chunks are decompressed, but not decoded."""
         from glaive.encodings.values.fsst import Fsst  # not loaded for numbers
 
         if not isinstance(self.values, Fsst):

@@ -344,7 +344,7 @@ class RunLength(ValueEncoding):
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Words, when runs are smaller than plain and not larger than bit-packed values."""
+        """Propose runs for words, when smaller than plain and at most as large as bit-packed."""
         if not isinstance(stats, FixedStats) or stats.word_bits is None:
             return None
         if stats.runs is None or stats.run_bytes is None:

@@ -636,12 +636,12 @@ class ArrayField(BoundField):
         return node.find(predicate, start, stop) if isinstance(node, LeafReader) else None
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         self._check_range(start, stop)
         return self._node.read(start, stop)
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.num_rows:
             raise RowIndexError(
                 f"row {rows.min()} or {rows.max()} of a file with {self.num_rows} rows "

@@ -68,7 +68,7 @@ def shred_slots(node: Node, array: pa.Array) -> Iterator[SlottedLeaf]:
 def _shred_with_slots(
     node: Node, array: Any, outside: tuple[SlotLayer, ...], alive: Flags | None, rows: int
 ) -> Iterator[SlottedLeaf]:
-    """``alive`` flags the slots without a null above them, up to the outer list."""
+    """Shred an array; ``alive`` flags slots without a null above, up to the outer list."""
     flags = validity_flags(array)
     if node.kind == "empty":
         refuse_nulls(node, flags if flags is None or alive is None else flags | ~alive)

@@ -162,7 +162,7 @@ class FieldColumns(BoundField):
     # ------------------------------------------------------------------ ranges
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """``read`` as a value."""
+        """Return ``read`` as a value."""
         self._check_range(start, stop)
         cuts = self._cuts
         first = bisect_right(cuts, start) - 1
@@ -209,7 +209,7 @@ class FieldColumns(BoundField):
         return partial(and_then, then=count), partial(self._finish_counted, rows)
 
     def _finish_counted(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
-        """``_finish``, which makes much more of leaves that are equal, or have a dictionary."""
+        """Run ``_finish``, which expands leaves that are equal, or have a dictionary."""
         resolve = partial(self._resolve_page, proportion=self._proportion(rows), rows=rows)
         resolved = [
             None if leaf is None else resolve(at, leaf=leaf) for at, leaf in enumerate(leaves)
@@ -328,7 +328,7 @@ class FieldColumns(BoundField):
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """``read`` without deleted rows, within one page; see ``BoundColumn``."""
+        """Return ``read`` without deleted rows, within one page; see ``BoundColumn``."""
         self._check_range(start, stop)
         if not self._flat or start == stop:
             return None
@@ -342,7 +342,7 @@ class FieldColumns(BoundField):
     # ------------------------------------------------------------------ positions
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
-        """``take`` as a value."""
+        """Return ``take`` as a value."""
         if len(self._cuts) == 2:  # one segment: the common case
             return self._take_segment(rows, 0) if len(rows) else self._no_rows()
         if len(rows) <= 1:
@@ -360,7 +360,7 @@ class FieldColumns(BoundField):
         return and_then(step, partial(_restore, order))
 
     def take_within(self, segment: int, rows: Int64s) -> pa.Array:
-        """``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
+        """Return ``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
         return run_fetch(self.reader, self._take_segment(rows, segment))
 
     def _take_segment(self, rows: Int64s, segment: int) -> Fetch[pa.Array] | pa.Array:
