@@ -32,7 +32,7 @@ def test_rows_that_name_one_file_take_no_gigabytes(tmp_path: Path, sized: bool) 
     )
     dataset = glaive.dataset(tmp_path / "d")
     assert dataset.read_blobs("b", indices=range(64)) == [(at, b"v" * SIZE) for at in range(64)]
-    with pytest.raises(UnsupportedFeatureError, match="has 1048576 bytes, and 1100 values that"):
+    with pytest.raises(UnsupportedFeatureError, match="has 1048576 bytes, but its 1100 values"):
         dataset.read_blobs("b", indices=range(COUNT))
     # A scan reads some rows at a time, and a file is read when somebody wants to.
     batches = iter(dataset.scanner(["b"], blob_handling="all_binary", batch_size=50).to_batches())

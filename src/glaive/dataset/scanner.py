@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import numpy as np
@@ -20,11 +19,10 @@ from glaive.format.blobs import is_blob
 from glaive.options import shows
 from glaive.scan.options import FragmentScanKeywords, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS
-from glaive.scan.ready import ready_scan
+from glaive.scan.query import Query, ready_scan
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.scan.query import Query
     from glaive.scan.ranked import RankedScan
 
 
@@ -34,22 +32,9 @@ class Scanner:
 
     __class__ = class_for_arrow("Scanner")
 
-    def __init__(self, views: Views, options: ScanOptions | Mapping[str, Any]) -> None:
-        self._views = views
-        self._given = options
-        self._query: Query | RankedScan
-        if isinstance(options, ScanOptions):
-            self._query = ready_scan(views, options)
-        else:
-            from glaive.scan.ready import search_with
-
-            self._query = search_with(views, options)
-
-    @cached_property
-    def _options(self) -> ScanOptions:
-        """Checked options: of a search like one before only where somebody asks for them."""
-        given = self._given
-        return given if isinstance(given, ScanOptions) else ScanOptions.of(**given)
+    def __init__(self, views: Views, options: ScanOptions) -> None:
+        self._views, self._options = views, options
+        self._query: Query | RankedScan = ready_scan(views, options)
 
     @classmethod
     @shows(FragmentScanKeywords, ScanOptions)
@@ -62,16 +47,10 @@ class Scanner:
             computed = columns.values() if isinstance(columns, Mapping) else ()
             check_column_texts(views.snapshot.manifest.schema, condition, *computed, warn=True)
         nearest = options.get("nearest")
-        if nearest is None:
-            return cls(views, ScanOptions.of(**options))
-        if type(nearest) is dict:
-            # A copy, as callers go on with their own for the next search, and with its array.
-            nearest = {**nearest}
-            if nearest.get("q") is not None:
-                from glaive.scan.nearest.options import query_vectors
-
-                nearest["q"] = query_vectors(nearest["q"]).copy()
-        return cls(views, {**options, "nearest": nearest})
+        if type(nearest) is dict and isinstance(nearest.get("q"), np.ndarray):
+            # A copy, as callers may write the next query into their array.
+            options["nearest"] = {**nearest, "q": nearest["q"].copy()}
+        return cls(views, ScanOptions.of(**options))
 
     def __repr__(self) -> str:
         manifest = self._views.snapshot.manifest

@@ -17,11 +17,14 @@ from glaive.errors import (
     SchemaError,
 )
 from glaive.format.blobs import is_blob
-from glaive.format.field import Field
-from glaive.format.fragment import DataFile, Fragment
 from glaive.io.store import ObjectStore, RangeReader
-from glaive.scan.blob_values import BlobHome, BlobLocation, open_location, read_locations
-from glaive.scan.bound import BoundFragment
+from glaive.scan.blob_values import (
+    BlobHome,
+    BlobLocation,
+    find_blob_file,
+    open_location,
+    read_locations,
+)
 from glaive.scan.take import RowLocations, find_rows
 from glaive.scan.views import Views
 from glaive.table.root import plain_store
@@ -79,21 +82,12 @@ def locate_blobs(views: Views, column: str, rows: RowLocations) -> list[BlobLoca
         file = find_blob_file(bound.fragment, chain[-1])
         if file is None:  # the column was added later: all null
             continue
-        descriptions = _take(bound, rows.row[at])
+        bound.expect("random")
+        (descriptions,) = bound.take(rows.row[at])
         home = BlobHome(views.snapshot, file, column)
         for row, location in zip(at.tolist(), home.locations(descriptions), strict=True):
             locations[row] = location
     return locations
-
-
-def _take(bound: BoundFragment, rows: Any) -> Any:
-    bound.expect("random")
-    return bound.take(rows)[0]
-
-
-def find_blob_file(fragment: Fragment, column: Field) -> DataFile | None:
-    """Return the data file of a fragment that has a column; None if missing."""
-    return next((file for file in fragment.files if column.id in file.columns()), None)
 
 
 def read_blob_ranges(

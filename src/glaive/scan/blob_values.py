@@ -219,6 +219,11 @@ def _missing(location: BlobLocation) -> DataFileMissingError:
     )
 
 
+def find_blob_file(fragment: Fragment, column: Field) -> DataFile | None:
+    """Return the data file of a fragment that has a column; None if missing."""
+    return next((file for file in fragment.files if column.id in file.columns()), None)
+
+
 class BlobHome:
     """A data file with blob descriptions of a column, which it resolves to locations."""
 
@@ -518,7 +523,7 @@ class BlobContentsColumn(BoundColumn):
 
     def _home(self, field: Field, path: str) -> BlobHome | None:
         """Return the data file with the descriptions of a blob column; None if missing."""
-        file = next((data for data in self._fragment.files if field.id in data.columns()), None)
+        file = find_blob_file(self._fragment, field)
         return None if file is None else BlobHome(self._snapshot, file, path)
 
 

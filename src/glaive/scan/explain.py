@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from glaive.scan.options import Figures, Meter, ScanOptions, ScanStatistics
+from glaive.scan.options import Meter, ScanOptions, ScanStatistics
 from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
-from glaive.scan.query import Query, Reading, statistics
+from glaive.scan.query import Query, Reading, ready_scan, statistics
 from glaive.scan.ranked import (
     PlanStep,
     filter_text,
@@ -17,7 +18,6 @@ from glaive.scan.ranked import (
     projection_step,
     read_step,
 )
-from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, Reading.of(apart.snapshot))
-    counts = Figures(meter.counts)
+    counts = Counter(meter.counts)
     if isinstance(query, Query) and not query.is_searched:  # all of what is planned was read
         plan = plan_scan(query.source.snapshot, options)
         counts |= {"fragments_scanned": len(plan.ranges), "rows_scanned": plan.rows}
@@ -166,7 +166,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
 
 
 def _figures(
-    rows: int, counts: Figures, meter: Meter, read: ScanStatistics
+    rows: int, counts: Counter[str], meter: Meter, read: ScanStatistics
 ) -> dict[str, dict[str, int]]:
     """What each part of a scan did: the question for indices, a search, the reading of columns."""
     index, search = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -64,22 +65,13 @@ class ScanStatistics:
 _NOTHING: Final = IOStats()
 
 
-class Figures(dict[str, int]):
-    """Numbers by name, by default 0. A ``Counter`` would take longer to create than to use."""
-
-    __slots__ = ()
-
-    def __missing__(self, name: str) -> int:
-        return 0
-
-
 class Meter:
     """A collector of counts and times by name. Thread-safe."""
 
     __slots__ = ("_lock", "counts", "reads", "times")
 
     def __init__(self) -> None:
-        self.counts, self.times = Figures(), Figures()
+        self.counts, self.times = Counter[str](), Counter[str]()
         self.reads: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
@@ -103,7 +95,11 @@ class Meter:
         with self._lock:
             self.counts["fallbacks"] += 1
             self.counts[f"fallbacks, {path}: {reason}"] += 1
-        _log_fallback(path, reason, error)
+        import logging
+
+        logging.getLogger("glaive.scan").debug(
+            "%s: %s; reading the general way", path, reason, exc_info=error
+        )
 
     def step(self, name: str, counters: IoCounters | None = None) -> Step:
         """Return a context manager that adds the time of its block, and the reads of a store."""
@@ -137,52 +133,8 @@ class Step:
         self._meter.spend(self._name, spent, after.read_iops - before.read_iops, size)
 
 
-class _NoStep(Step):
-    """A context manager that measures nothing. Reusable and thread-safe."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_error: object) -> None:
-        pass
-
-
-class UnreadMeter(Meter):
-    """A meter that records nothing, so that all scans may share it."""
-
-    __slots__ = ("_step",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._step = _NoStep(self, "")
-
-    def count(self, name: str, number: int) -> None:
-        """Add nothing."""
-
-    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
-        """Add nothing."""
-
-    def step(self, name: str, counters: IoCounters | None = None) -> Step:
-        """Return a context manager that measures nothing."""
-        return self._step
-
-    def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
-        """Only log a fast path that was tried and abandoned."""
-        _log_fallback(path, reason, error)
-
-
-UNREAD_METER: Final = UnreadMeter()
-"""The meter of scans without statistics."""
-
-
-def _log_fallback(path: str, reason: str, error: Exception | None) -> None:
-    import logging
-
-    logging.getLogger("glaive.scan").debug(
-        "%s: %s; reading the general way", path, reason, exc_info=error
-    )
+UNREAD_METER: Final = Meter()
+"""The meter of scans without statistics: they share it, and nobody reads it."""
 
 
 _ROW_ADDRESSES = "a filter chooses rows by their addresses: filter='_rowaddr IN (0, 7)'"

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 # --- The live rows of a fragment with a deletion file -----------------------------------
 
-_SPARSE = 8
-"""Physical rows per live row above which live rows are looked up one by one."""
-
 _MAX_KEPT_ROWS = 1 << 24
 """Rows of the windows whose masks are cached for other columns and the next scan."""
 
@@ -116,15 +113,6 @@ class LiveRows:
         at = np.searchsorted(self._live_before[1:], live, side="right")
         rows: Int64s = live + self._deleted_before[at]
         return rows
-
-    def physical_run(self, start: int, stop: int) -> Int64s:
-        """Return the physical rows of the live rows ``start`` to ``stop``."""
-        first, end = self.physical_range(start, stop)
-        if end - first > _SPARSE * (stop - start):  # they lie far apart
-            return self.physical(np.arange(start, stop))
-        kept = np.ones(end - first, np.bool_)
-        kept[self.deleted_between(first, end) - first] = False
-        return np.flatnonzero(kept) + first
 
     def physical_range(self, start: int, stop: int) -> tuple[int, int]:
         """Return the physical range that spans the live rows ``start`` to ``stop``."""

@@ -13,7 +13,7 @@ Positions count live rows over the whole dataset. A take first maps them to phys
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -277,56 +277,26 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     OptionError
         A value given is not an integer.
     """
-    wanted = positions(given, int(snapshot.row_starts[-1]) if kind == "indices" else None)
-    return _FINDERS[kind](snapshot, wanted)
-
-
-def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
-    starts = snapshot.row_starts
-    wrong = (wanted < 0) | (wanted >= starts[-1])
-    if wrong.any():
-        raise RowIndexError(
-            f"row position {wanted[wrong][0]} is out of range: the dataset has {starts[-1]} rows. "
-            f"Use positions from 0 to {starts[-1] - 1}."
-        )
-    fragment = np.searchsorted(starts, wanted, side="right") - 1
-    row = _physical(snapshot, fragment, wanted - starts[fragment])
-    return RowLocations(snapshot, fragment, row)
-
-
-def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
-    manifest = snapshot.manifest
-    fragment = np.zeros(len(wanted), np.int64)
-    row = wanted & 0xFFFFFFFF
-    for fragment_id in ascending(wanted >> 32).tolist():
-        here = (wanted >> 32) == fragment_id
-        try:
-            position = manifest.position_of(fragment_id)
-        except NotFoundError:
-            raise _no_row("address", int(wanted[here][0]), "its fragment does not exist") from None
-        entry = manifest.fragment(position)
-        beyond = row[here] >= entry.physical_rows
-        if beyond.any():
-            wrong = int(wanted[here][beyond][0])
-            raise _no_row("address", wrong, f"its fragment has {entry.physical_rows} rows")
-        live = snapshot.live_rows(entry)
-        if live is not None:
-            deleted = live.is_deleted(row[here])
-            if deleted.any():
-                raise DeletedRowError(
-                    "Not supported: A take operation that includes row addresses must not target "
-                    f"deleted rows: row address {wanted[here][deleted][0]}: the row is deleted"
-                )
-        fragment[here] = position
-    return RowLocations(snapshot, fragment, row)
-
-
-def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
-    if not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
-        return _by_address(snapshot, wanted)
-    fragment, row = locate_ids(snapshot, wanted, deleted=False)
-    if (fragment < 0).any():
-        raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
+    starts, manifest = snapshot.row_starts, snapshot.manifest
+    wanted = positions(given, int(starts[-1]) if kind == "indices" else None)
+    if kind == "indices":
+        if len(wanted):
+            check_range(int(wanted.min()), int(wanted.max()), starts)
+        fragment = np.searchsorted(starts, wanted, side="right") - 1
+        row = _physical(snapshot, fragment, wanted - starts[fragment])
+    elif kind == "ids" and manifest.uses(Feature.STABLE_ROW_IDS):
+        fragment, row = locate_ids(snapshot, wanted, deleted=False)
+        if (fragment < 0).any():
+            raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
+    else:
+        fragment, row = _locate_addresses(snapshot, wanted, deleted=False)
+        for address in wanted[fragment < 0][:1].tolist():
+            if address >> 32 not in manifest.fragment_ids:
+                raise _no_row("address", address, "its fragment does not exist")
+            raise DeletedRowError(
+                "Not supported: A take operation that includes row addresses must not target "
+                f"deleted rows: row address {address}: the row is deleted"
+            )
     return RowLocations(snapshot, fragment, row)
 
 
@@ -403,10 +373,3 @@ def _locate_addresses(
 
 def _no_row(what: str, number: int, reason: str) -> RowIndexError:
     return RowIndexError(f"row {what} {number}: {reason}")
-
-
-_FINDERS: dict[str, Callable[[Snapshot, Int64s], RowLocations]] = {
-    "indices": _by_index,
-    "addresses": _by_address,
-    "ids": _by_id,
-}

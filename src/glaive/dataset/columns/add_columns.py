@@ -704,10 +704,7 @@ class _Lookup:
             snapshot.check_rows(fragment)
             check_at_once(fragment.physical_rows, snapshot.manifest.where)
             live = snapshot.live_rows(fragment)
-            if live is None:
-                rows = np.arange(fragment.physical_rows)
-            else:
-                rows = live.physical_run(0, live.count)
+            rows = np.arange(fragment.physical_rows) if live is None else live.among(0, live.rows)
             return [pa.array(SystemColumns(snapshot, position).of(self.left, rows))]
         view = view_of(snapshot, [self.left])
         kept = snapshot.live_rows(fragment)

@@ -344,7 +344,7 @@ def spread_rows(
             last = seen + held.num_rows
             if last > live.count:
                 break
-            offsets = live.physical_run(seen, last)
+            offsets = live.physical(np.arange(seen, last))
             stop = rows if batch is None and last == live.count else int(offsets[-1]) + 1
             begin = 0
             for first in range(reached, stop, WINDOW):  # few rows may precede many deleted ones
