@@ -93,7 +93,7 @@ def null_count(array: Any) -> int:
 
 
 def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
-    """Refuse a column to be written that has wild indices, or nulls that it must not have.
+    """Refuse to write a column that has wild indices, or nulls that it must not have.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def decode_dictionary(array: Any) -> Any:
 
 
 def dictionary_encoded(array: Any) -> Any:
-    """Encode an array by a dictionary, in a time that nobody who chose its values can make long.
+    """Encode an array by a dictionary, in a time that hostile values cannot make long.
 
     As ``array.dictionary_encode()``; see :mod:`glaive.arrow.chunked`.
     """
@@ -238,7 +238,8 @@ def _drop_unused(array: Any) -> Any:
     )
 
 
-# --- Distinct values of an array, in a time that nobody who chose the values can make long
+# --- Distinct values of an array, in a time that hostile values cannot make long --------
+#
 # Arrow's hashes are known. A megabyte of strings or numbers chosen to collide takes minutes,
 # because Arrow compares each value with all before.
 
@@ -799,7 +800,7 @@ class RowSizes:
     Attributes
     ----------
     width
-        What the types say.
+        Bytes by the types alone.
     most
         At most, or infinite.
     """
@@ -809,7 +810,7 @@ class RowSizes:
     def __init__(self, kinds: Iterable[pa.DataType]) -> None:
         kinds = list(kinds)
         self.width, self.most = total_width(kinds), most_bytes(kinds)
-        # All rows that share a dictionary are counted with all of it: no measure of them.
+        # Each row that shares a dictionary counts all of it, so its size would mislead.
         self._seen = {
             at: 0
             for at, kind in enumerate(kinds)
@@ -821,7 +822,7 @@ class RowSizes:
 
     @property
     def are_known(self) -> bool:
-        """Whether the types say it, or all others were seen."""
+        """Whether the types determine it, or all other fields were seen."""
         return all(self._seen.values())
 
     @property

@@ -95,9 +95,8 @@ def _rebuilt(array: Any, kind: Any, children: list[Any], *, buffers: int) -> Any
 
 # --- Columns of geometries: which layout of GeoArrow the metadata of a field says -------
 #
-# Coordinates that are separate are structs ``x``, ``y``; lines, polygons and sets of these are
-# lists
-# of them, one to three deep. A box is a struct of its bounds. WKB and WKT are bytes and texts.
+# Separate coordinates are structs ``x``, ``y``. Lines, polygons and sets of these are lists of
+# coordinates, one to three deep. A box is a struct of its bounds. WKB and WKT are bytes and texts.
 
 BOUNDS: Final = ("xmin", "ymin", "xmax", "ymax")
 """Members of a box."""

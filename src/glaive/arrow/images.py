@@ -269,20 +269,20 @@ class ImageURIArray(ImageArray):
     def read_uris(
         self, storage_type: Any = _BINARY, *, below: str | Sequence[str] | None = None
     ) -> EncodedImageArray:
-        """Read the images, from whatever files they name. Nulls stay null.
+        """Read the images from the files that they name. Nulls stay null.
 
         Parameters
         ----------
         storage_type
             Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
         below
-            Folders or buckets that the images may be read from. Say it where somebody else wrote
-            the addresses: one may name any file that this process may read.
+            Folders or buckets that the images may be read from. Give it for untrusted addresses:
+            an address may name any file that this process may read.
 
         Raises
         ------
         AccessError
-            An address is below none of these places. No image was read.
+            An address is outside of all these places. No image was read.
         SchemaError
             An address is of a scheme that pyarrow does not open, such as ``https``.
         FileNotFoundError, OSError

@@ -37,10 +37,10 @@ def damaged_text(array: Any) -> str | None:
     return None
 
 
-# --- Rows of callers in memory that nobody else writes to -------------------------------
+# --- Rows of callers in memory that no other code writes to -----------------------------
 #
-# Arrays of NumPy become Arrow's without a copy. A generator, or a function, may fill one again for
-# its next rows, while a file being written still holds those before.
+# Arrays of NumPy become Arrow's without a copy. A generator, or a function, may fill an array again
+# for its next rows, while a file being written still holds the rows before.
 
 _MOST: Final = 16 << 20
 """Bytes of rows that are copied at a time."""
@@ -183,7 +183,7 @@ def refuse_half_characters(what: str) -> Iterator[None]:
 
 # --- Metadata as Arrow's C data interface has it, which pyarrow does not show otherwise -
 #
-# That is the parameters of built-in extension types, and keys that are there more than once.
+# These are the parameters of built-in extension types, and keys that occur more than once.
 
 
 class _ArrowSchema(ctypes.Structure):

@@ -171,7 +171,7 @@ class ArrayEncoding(ABC):
 
     @property
     def all_equal(self) -> bool:
-        """Whether any values are as good as others, as all of them are equal, or null."""
+        """Whether all values are equal, or null, so that any value can replace another."""
         return False
 
     structural: ClassVar[bool] = False

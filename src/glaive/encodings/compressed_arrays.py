@@ -253,7 +253,7 @@ class _Items:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Items with an empty one in front, the null that index 0 stands for."""
+    """Items with an empty item in front: index 0 means null."""
 
     strings: Strings
     valid: Any

@@ -1,4 +1,4 @@
-"""Repetition and definition levels, and what stands for them in sparse pages."""
+"""Repetition and definition levels, and their replacement in sparse pages."""
 
 from __future__ import annotations
 

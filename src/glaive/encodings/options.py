@@ -97,18 +97,18 @@ class EncodingOptions:
 
     @property
     def extension(self) -> Any:
-        """The encoding of another package that is asked for by its name, if any."""
+        """The encoding of another package that is requested by its name, if any."""
         name = self.compression
         return None if name is None or name in _COMPRESSIONS else added("encodings")[name]
 
     @property
     def is_balanced(self) -> bool:
-        """Whether zstd goes around what is chosen without options where it saves much."""
+        """Whether zstd compresses the choice made without options, where it saves much."""
         return self.compression == "balanced"
 
     @property
     def chooses_compression(self) -> bool:
-        """Whether the writer may compress where nobody asked for a scheme."""
+        """Whether the writer may compress although no scheme was requested."""
         return self.compression is None or self.is_balanced
 
 

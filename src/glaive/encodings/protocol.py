@@ -227,7 +227,7 @@ class PageBytes:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether all buffers are at hand, or will be when they are asked for."""
+        """Whether all buffers are at hand, or will be when a caller requests them."""
         return self._read is not None or self.at_hand is not None
 
     @property
@@ -533,7 +533,7 @@ class PageReader(ABC):
 
     @property
     def entries(self) -> int:
-        """Entries of all rows, by what the page says of itself; the rows, where it says nothing."""
+        """Entries of all rows, as the page states them; without a statement the rows."""
         return self.rows
 
     @classmethod
@@ -626,8 +626,8 @@ closed pages make room with time.
 class Latest:
     """The values of the page of a column that was read last, where they are in proportion.
 
-    All columns of a scan may have more of them than the process keeps. Without these each batch
-    would decode them again.
+    All columns of a scan may have more such values than the process keeps. Without this class
+    each batch would decode them again.
     """
 
     __slots__ = ("_held", "_page")
@@ -637,14 +637,14 @@ class Latest:
         self._held: list[object] = []
 
     def keep(self, page: object, held: object) -> None:
-        """Keep a value, and others of its page only."""
+        """Keep a value, together with other values of its page only."""
         if self._page is not page:
             self._page, self._held = page, []
         self._held.append(held)
 
 
 class Kept(Generic[T]):
-    """One such value. If others took its place since, its owner decodes it again."""
+    """A kept value. If other values have replaced it since, its owner decodes it again."""
 
     __slots__ = ("_held", "own")
 

@@ -109,8 +109,8 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
     name = message.WhichOneof("compression")
     cls = _VALUES.get(name) or known_class(_VALUES, "values", name, "value encoding", where)
     encoding = cls.from_wire(getattr(message, name), where)
-    # Few bytes for each of a chain could multiply what the inner-most stands for, and what it takes
-    # to decode that. Lists and structs follow the type.
+    # Each encoding of a chain takes few bytes, but could multiply the values of the inner-most one
+    # and the time to decode them. Lists and structs follow the type.
     if encoding.parts and name not in _NESTED and _holds(encoding, name):
         raise UnsupportedFeatureError(
             f"value encoding {name!r} within another {name!r} (in {where}): Lance writes none. "

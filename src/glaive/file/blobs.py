@@ -49,7 +49,7 @@ class BlobOptions:
     bases
         Base URIs by their id; URIs below them are stored as relative paths.
     opener
-        Returns store and path of an object to be copied, by its URI.
+        Returns store and path of an object to copy, by its URI.
     """
 
     pack_file_size: int | None = None

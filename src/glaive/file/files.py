@@ -405,7 +405,7 @@ WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
 
 MOST_BATCHES = 65_536
-"""Batches of a table: a file may stand for so many rows that their batches alone take gigabytes."""
+"""Batches of a table: a file may encode so many rows that their batches alone take gigabytes."""
 
 
 class LanceFileReader:

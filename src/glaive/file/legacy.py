@@ -363,8 +363,7 @@ class LegacyFile:
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> dict[int, Int64s]:
         """Return the rows of a page table; one request for all that are not loaded yet.
 
-        A damaged file may say of two tables, with other numbers of batches, that they are in one
-        place.
+        A damaged file may give one location to two tables with different numbers of batches.
         """
         keys = {number: (table, batches, number) for number in numbers}
         with patiently(self._lock):

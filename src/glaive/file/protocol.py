@@ -88,7 +88,7 @@ class FormatProfile(VersionProfile, PageOptions):
 
 
 Entries = Callable[[pa.Array], pa.BooleanArray]
-"""Which of some values pass; called with distinct values of a column, the last of them null."""
+"""Which values pass; called with distinct values of a column, and a null at the end."""
 
 
 class BoundColumn(ABC):
@@ -313,8 +313,8 @@ def unfinished(where: str) -> OptionError:
 
 # --- Run fetches: read what they need until a result is there ---------------------------
 #
-# Codecs only say which bytes they need. Joining the fetches of all columns of a batch before
-# reading is what makes one request out of many; see :mod:`glaive.encodings.protocol`.
+# Codecs only name the bytes that they need. Joining the fetches of all columns of a batch before
+# reading makes one request out of many; see :mod:`glaive.encodings.protocol`.
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_NUMBERS = 1 << 27
-"""Limit of numbers decoded from a bitmap: a few bytes can stand for billions."""
+"""Limit of numbers decoded from a bitmap: a few bytes can encode billions."""
 
 
 def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[np.uint32]:

@@ -29,7 +29,7 @@ DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())
 """Descriptor of a value of the first kind, in the data file."""
 
 NULL_POSITION: Final = 1
-"""Where a null of format 2.0 is said to lie, with 0 bytes."""
+"""Position that a null of format 2.0 has, with 0 bytes."""
 
 DESCRIPTOR: Final = pa.struct(
     [

@@ -175,11 +175,11 @@ def decode_deletions(
     CorruptFileError
         The file cannot be parsed, has another number of rows, or an offset is out of range.
     UnsupportedFeatureError
-        There are more than :data:`MAX_DELETED_ROWS`.
+        More than :data:`MAX_DELETED_ROWS` are deleted.
 
     Notes
     -----
-    A few bytes can stand for any number of rows: they are counted before they are listed.
+    A few bytes can encode any number of rows, so rows are counted before they are listed.
     """
     found = _decode(data, rows, count, where, bitmap=bitmap)
     if len(found) > MAX_DELETED_ROWS:

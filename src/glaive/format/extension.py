@@ -148,7 +148,7 @@ _TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
 """Types of pandas for texts, which both types of Arrow for these may have."""
 
 _EXTENSIONS: Final = ("period[", "interval[")
-"""Types of pandas that are extension types of Arrow: others would be taken for their storage."""
+"""Types of pandas that are extension types of Arrow: other types would pass for their storage."""
 
 
 _PLAIN: Final[dict[Any, Any]] = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}

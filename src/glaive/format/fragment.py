@@ -103,7 +103,7 @@ class DataFile:
         Raises
         ------
         CorruptFileError
-            There are not as many columns as fields, or two for one field.
+            The numbers of columns and fields differ, or one field has two columns.
         """
         if not self.column_indices and self.version == LEGACY:
             lowest = min((field for field in self.fields if field >= 0), default=0)

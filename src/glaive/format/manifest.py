@@ -55,7 +55,7 @@ _UUID_BYTES: Final = 16
 _LAST_MOMENT: Final = 253_402_300_799_999
 """The end of the year 9999, in milliseconds since 1970: the maximum of ``datetime``."""
 _MAX_COVERED: Final = 1 << 22
-"""Limit of the total coverage of all segments: a bitmap of a few bytes can stand for billions."""
+"""Limit of the total coverage of all segments: a bitmap of a few bytes can encode billions."""
 
 
 def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMetadata]:
@@ -476,7 +476,7 @@ class Manifest:
         """Completes the message with row counts from data files; None if that is not needed."""
         self.opened_bases: dict[int, tuple[ObjectStore, ObjectStore, bool]] = {}
         """Kept for :mod:`glaive.table.root`: by id, root store, base store, whether that is a
-        dataset root. Here, since a store may refer to the manifest: both are let go of together."""
+        dataset root. It is here because a store may refer to the manifest: they go together."""
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.version}, fragments={self.num_fragments})"
@@ -505,7 +505,7 @@ class Manifest:
     def data_format(self) -> FormatVersion:
         """Format version of new data files.
 
-        Manifests of Lance 0.16 may say 0.1 where the files are newer: the files are asked.
+        Manifests of Lance 0.16 may say 0.1 where the files are newer, so the files decide.
         """
         text = self.wire.data_format.version
         stated = known_version(text, self.where) if text else None

@@ -262,8 +262,8 @@ class Part(Protocol):
 class RowValues:
     """A number for each physical row of a fragment: its id, or a version.
 
-    Only :meth:`all` decodes all numbers, as a few bytes can stand for any number of rows; none are
-    kept decoded. Safe to share between threads.
+    Only :meth:`all` decodes all numbers, as a few bytes can encode any number of rows. Decoded
+    numbers are not kept. Safe to share between threads.
     """
 
     __slots__ = ("_base", "_ends", "_other", "_step", "rows")

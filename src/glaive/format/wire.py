@@ -145,7 +145,8 @@ def check_file_name(name: str, subject: str, where: object) -> str:
     Raises
     ------
     CorruptFileError
-        It is absolute, leads upwards, names no file, or has backslashes or control characters.
+        It is absolute, leads upwards, does not name a file, or has backslashes or control
+        characters.
     """
     if is_file_name(name):
         return name
@@ -158,15 +159,15 @@ def check_file_name(name: str, subject: str, where: object) -> str:
 
 
 def check_ending(name: str, ending: str, subject: str, where: object) -> None:
-    """Check that a name ends as those do that writers give to such files.
+    """Check that a name ends as writers name such files.
 
-    A folder of a dataset may be a link to any other one of this machine, whose files have other
+    A folder of a dataset may be a link to any other folder of this machine, whose files have other
     names.
 
     Raises
     ------
     CorruptFileError
-        It does not.
+        It has another ending.
     """
     if not name.endswith(ending):
         raise CorruptFileError(

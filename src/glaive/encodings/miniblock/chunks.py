@@ -45,7 +45,7 @@ LEVEL_BITS = 16
 Levels = UInt16s
 
 _FORMS: Final[Mapping[int, LevelEncoding]] = {1: "flat", 2: "out_of_line", 3: "inline"}
-"""Encodings of levels that are read as bits, by :func:`level_form`; the other one is of runs."""
+"""Encodings of levels that are read as bits, by :func:`level_form`; the other has runs."""
 
 
 class LevelReader:
@@ -257,7 +257,7 @@ class Items(NamedTuple):
         CorruptFileError
             A dictionary is damaged.
         UnsupportedFeatureError
-            They are larger than ``max_decoded_bytes_per_page``, and few bytes stand for them.
+            They are larger than ``max_decoded_bytes_per_page``, and few bytes encode them.
         """
         total = int(counts.sum())
         bits = encoding.number_bits or _LEAST_BITS

@@ -332,7 +332,7 @@ class MiniBlockLayout:
     value, rep, definition, dictionary
         Encodings of values, levels and dictionary items; None where the page has none.
     limits
-        What the layers allow levels to be.
+        Levels that the layers allow.
     nullable_item
         Whether the only layer is a nullable leaf: then validity is a bitmap.
     value_width

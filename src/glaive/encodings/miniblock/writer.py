@@ -1,8 +1,8 @@
 """Write mini-block pages: values and levels into chunks, with the tables that find them.
 
 The value encoding decides how many values a chunk holds. Levels are then cut to match: a
-chunk's levels end with its last visible one, and whatever invisible entries follow begin the
-next chunk.
+chunk's levels end with its last visible entry. Invisible entries that follow begin the next
+chunk.
 
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
 """

@@ -11,8 +11,8 @@ The **control word** (0, 1, 2 or 4 bytes) holds the levels, ``rep << bits_def | 
 of fixed width have no length. Entries that lists leave without a value are a control word
 only; so are nulls of variable width. Numbers in the row index have 1, 2, 4 or 8 bytes.
 
-Pages of fixed width without levels are plain arrays: reading and writing copies nothing. A
-take costs one request for these, and for the others one more, for entries of the row index.
+Pages of fixed width without levels are plain arrays: reading and writing copies nothing. A take
+of these costs one request. For other pages it costs one more, for entries of the row index.
 
 Specification: "Full-zip pages" in ``docs/format/pages.md``.
 """

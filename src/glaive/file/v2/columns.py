@@ -349,7 +349,7 @@ class Column:
 
     @property
     def entries(self) -> int:
-        """Entries of all rows, by what the pages say of themselves."""
+        """Entries of all rows, as the pages state them."""
         return sum(page.entries for page in self.pages)
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Fetch[Leaf] | Leaf]]:
@@ -432,7 +432,7 @@ class Resolved(NamedTuple):
     layers
         Outer-most first; None where other leaves define the shape.
     rows
-        As many as were asked for.
+        Number of requested rows.
     """
 
     values: pa.Array

@@ -481,7 +481,7 @@ _DENSE: Final = 8
 """With so many rows of a chunk, decoding all of it is quicker, unless it holds strings."""
 
 _MOST_PLANS: Final = 256
-"""Combinations of pages that are kept; beyond, all are let go."""
+"""Combinations of pages that are kept; with more, all are dropped."""
 
 
 class _Part(NamedTuple):

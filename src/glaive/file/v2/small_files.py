@@ -76,7 +76,7 @@ _FOOTER = np.dtype(
 
 
 class BulkReadError(Exception):
-    """Files have to be read one by one; the message says why, in one of few ways."""
+    """Files have to be read one by one; the message says why, in one of a few texts."""
 
 
 def suits_bulk_reads(fields: Sequence[Field]) -> bool:

@@ -271,7 +271,7 @@ GivenOptions = Mapping[str, Mapping[str, object]]
 """Path of a column → options without prefix."""
 
 EVERY = "*"
-"""Path that stands for all columns, unless there is one of this name."""
+"""Path that means all columns, unless a column has this name."""
 
 _INHERITED = "structural_encoding"
 _MAX_CHUNK = 32_768
