@@ -103,7 +103,7 @@ def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def distinct(numbers: Int64s) -> Int64s:
-    """Return the numbers ≥ 0 among some, ascending, each once; small numbers take less time."""
+    """Return numbers ≥ 0, ascending, each once: :func:`ascending` for small numbers."""
     if len(numbers) and int(numbers.max()) <= 4 * len(numbers):  # quicker than sorting
         return np.bincount(numbers).nonzero()[0]
     return ascending(numbers)

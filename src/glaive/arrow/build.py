@@ -91,7 +91,7 @@ def _nulls(kind: pa.DataType, count: int) -> pa.Array:
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
     if pa.types.is_fixed_size_list(kind) and not _null_bits(kind.value_type):
-        # The same holds for all items, which nobody looks at below a null.
+        # Likewise without a bitmap of all items, which nobody reads below a null.
         items = _nulls(kind.value_type, count * kind.list_size)
         validity = as_buffer(np.zeros((count + 7) // 8, np.uint8))
         return pa.Array.from_buffers(kind, count, [validity], count, children=[items])

@@ -330,7 +330,7 @@ class IsOneOf(_Maskable):
             return _booleans(np.zeros(len(array), np.bool_))
         valid = pc.is_valid(array)
         if pa.types.is_floating(array.type):
-            # By their bits; those under a null are arbitrary.
+            # By their bits; bits under a null are arbitrary.
             numbers = _integers(values.drop_null())
             mask = pc.and_(pc.is_in(_integers(array), value_set=numbers), valid)
         else:

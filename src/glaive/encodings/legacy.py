@@ -122,7 +122,7 @@ class Spans:
         Raises
         ------
         CapacityError
-            Lists claim more items than can be counted: those without bytes have no other limit.
+            Lists claim more items than can be counted: items without bytes have no other limit.
         """
         return total_of(self.count)
 

@@ -361,7 +361,7 @@ _NONE.setflags(write=False)
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Which of ``count`` slots are valid: those at ``positions``, or all but those."""
+    """Validity of ``count`` slots: the slots at ``positions`` are valid, or all others are."""
 
     count: int
     positions: Int64s = field(default_factory=lambda: _NONE)

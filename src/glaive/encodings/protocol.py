@@ -559,7 +559,7 @@ class PageReader(ABC):
         return None
 
     def page_signature(self) -> PageSignature | None:
-        """Return how pages can join this page; None, the default: it is read alone."""
+        """Return the signature of pages that can join this page; None, the default: read alone."""
         return None
 
     def plan_opening(self) -> Fetch[Any] | None:

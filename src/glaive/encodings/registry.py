@@ -103,8 +103,8 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
     CorruptFileError
         The message names no encoding, or its configuration contradicts itself.
     UnsupportedFeatureError
-        The encoding is one this reader does not know; the message lists those it knows. Or it is
-        within one of its own kind.
+        This reader does not know the encoding; the message lists known encodings. Or it is
+        within an encoding of its own kind.
     """
     name = message.WhichOneof("compression")
     cls = _VALUES.get(name) or known_class(_VALUES, "values", name, "value encoding", where)
@@ -180,7 +180,7 @@ def known_class(
     if name is None:
         expected = f"one of the known {kind.split()[1]}s"
         raise CorruptFileError(kind, expected=expected, found="none", where=where)
-    # No name of a file: it is one of those in the definition of the message.
+    # Not a name from a file: the definition of the message has it.
     parent = import_module(f"glaive.encodings.{folder}")
     home = f"{parent.__name__}.{_MODULES.get(name, name)}"
     if hasattr(parent, "__path__") and find_spec(home) is not None:

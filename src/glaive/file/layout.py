@@ -620,7 +620,7 @@ _ROLES = {
 
 
 def _of_arrays(node: EncodingNode, kind: str, named: dict[int, str]) -> None:
-    """Name the buffers of an array encoding and those inside it."""
+    """Name the buffers of an array encoding and of the encodings inside it."""
     if node.name == "buffer":
         named.setdefault(int(node.settings.get("buffer_index", 0)), kind)
     for role, child in node.children:

@@ -638,7 +638,7 @@ class PageWriter:
         self.table: dict[int, list[Int64s]] = {}
 
     def write(self, field: Field, array: Any, bounds: Int64s) -> None:
-        """Write the pages of a field and those below; ``bounds`` divide its values into batches.
+        """Write the pages of a field and of the fields below; ``bounds`` divide its values.
 
         Raises
         ------

@@ -211,7 +211,7 @@ def profile_of_footer(major: int, minor: int, path: str) -> Profile:
 # --- Which types a format version can hold ----------------------------------------------
 #
 # Most types are common to all versions. The others are *features* with a name; each version's
-# profile lists those it has. A feature is a property of a field and the fields around it.
+# profile lists its own. A feature is a property of a field and the fields around it.
 #
 # Specification: "Types by version" in ``docs/format/schema.md``.
 

@@ -142,7 +142,7 @@ class _Exported:
 # Arrow makes types of pandas from them when a table becomes a frame, also by its own methods.
 
 _OF_ARROW: Final = "[pyarrow]"
-"""The end of a type of pandas that is one of Arrow, to which its values would be converted."""
+"""The end of the name of an Arrow type in pandas, which would convert values to it."""
 
 _TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
 """Types of pandas for texts, which both types of Arrow for these may have."""

@@ -568,7 +568,7 @@ class Manifest:
 
     @cached_property
     def base_paths(self) -> dict[int, table_pb2.BasePath]:
-        """Base paths by their ids, in order; the first of those with the same one."""
+        """Base paths by their ids, in order; the first path of each id."""
         first: dict[int, table_pb2.BasePath] = {}
         for base in self.wire.base_paths:
             first.setdefault(base.id, base)

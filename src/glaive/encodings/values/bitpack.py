@@ -98,7 +98,7 @@ class InlineBitpacking(ValueEncoding):
         return self.decode_blocks(*chunks.first, chunks.where)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
-        """Unpack and compare one chunk after the other; skip those too narrow to pass."""
+        """Unpack and compare one chunk after the other; skip chunks too narrow to pass."""
         from glaive.kernels.match import match_inline
 
         if test.bits != self.bits:

@@ -240,7 +240,7 @@ def encode_indexed(array: pa.Array, wanted: EncodingOptions) -> IndexedValues | 
     """Encode repeating strings or binary as indices and items; None for other values."""
     values = block_from_array(array)
     if not isinstance(values, Variable):
-        return None  # dictionary arrays included: pylance does not read those as indexed values
+        return None  # dictionary arrays included: pylance does not read them as indexed values
     block = build_dictionary(values, divisor=wanted.dict_divisor, size_ratio=wanted.dict_size_ratio)
     if block is None or not isinstance(block.items, Variable):
         return None

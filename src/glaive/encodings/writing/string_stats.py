@@ -36,7 +36,7 @@ WORSE = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """A symbol table, and the share of bytes that remains of values like those in its sample."""
+    """A symbol table, and the share of bytes that remains of values like its sample."""
 
     table: SymbolTable
     share: float

@@ -564,7 +564,7 @@ class BlobReader:
         return and_then(self._inner.take(rows), partial(self._fetch, np.asarray(rows)))
 
     def _fetch(self, rows: Int64s | None, descriptors: Any) -> Step:
-        # No writer makes descriptors null, but a page may: those are nulls, too.
+        # No writer makes descriptors null, but a page may have null ones: these are nulls, too.
         given = np.asarray(descriptors.is_valid())
         positions, sizes = (
             np.where(given, np.asarray(descriptors.field(at).fill_null(0)), np.uint64(0))

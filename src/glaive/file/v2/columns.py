@@ -499,7 +499,7 @@ def _check_below(
     depth: int,
     where: Where,
 ) -> None:
-    """Check below a node; ``ends`` are its slots before the end of each page of each leaf."""
+    """Check below a node; ``ends`` are its slots before each page's end, by leaf."""
     defining = (leaf.layers[depth] for leaf in joined if leaf is not None)
     layer = next((layer for layer in defining if layer is not None), None)
     below: list[Int64s | None] = []

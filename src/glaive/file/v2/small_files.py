@@ -43,7 +43,7 @@ _PROFILES = [
     profile for profile in PROFILES.values() if getattr(profile, "pages", None) == "layouts"
 ]
 BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
-"""Format versions of files that are read in bulk: those whose pages have layouts."""
+"""Format versions of files that are read in bulk: their pages have layouts."""
 
 _FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
 """The same as footers have them."""
