@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
 from multiprocessing.reduction import ForkingPickler
@@ -464,11 +464,11 @@ class Collate:
 
 
 class _Place(NamedTuple):
-    """A tensor of a batch: which of its ranges of memory, and how it lies there."""
+    """A tensor of a batch: its bytes in the block, and how it lies there."""
 
-    span: int
+    start: int
+    size: int
     dtype: Any
-    offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -480,34 +480,21 @@ class _Pieces(NamedTuple):
     lengths: list[int]
 
 
-class _Spans:
-    """The ranges of memory that the tensors of a batch lie in: one for each storage."""
+class _Copies:
+    """The tensors to be copied into a block, each with its place."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {}
-        self.storages: list[Any] = []
-        self.bounds: list[tuple[int, int]] = []
+        self.tensors: list[tuple[Any, _Place]] = []
+        self.end = HEAD
 
-    def add(self, tensor: Any) -> int:
-        """The number of the range, which now holds this tensor, too."""
-        storage = tensor.untyped_storage()
-        size = tensor.element_size()
-        first = tensor.storage_offset() * size
-        lengths = zip(tensor.shape, tensor.stride(), strict=True)
-        stop = first + (1 + sum((count - 1) * step for count, step in lengths)) * size
-        known_by = (storage.data_ptr(), storage.nbytes())
-        number = self._numbers.setdefault(known_by, len(self.storages))
-        if number == len(self.storages):
-            self.storages.append(storage)
-            self.bounds.append((first, stop))
-        else:
-            known = self.bounds[number]
-            self.bounds[number] = (min(first, known[0]), max(stop, known[1]))
-        return number
-
-    def starts(self) -> Iterator[int]:
-        """Where in its storage each range starts: at a multiple of every size of elements."""
-        return (first - first % _ALIGNMENT for first, _ in self.bounds)
+    def add(self, tensor: Any, shape: Sequence[int], strides: Sequence[int]) -> _Place:
+        """Return the place of a tensor with this shape, whose memory begins with the given one."""
+        last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
+        size = (1 + last) * tensor.element_size()
+        place = _Place(self.end, size, tensor.dtype, tuple(shape), tuple(strides))
+        self.tensors.append((tensor, place))
+        self.end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return place
 
 
 def _fits(tensor: Any) -> bool:
@@ -522,23 +509,22 @@ def _fits(tensor: Any) -> bool:
     )
 
 
-def _without_tensors(value: Any, spans: _Spans) -> Any:
+def _without_tensors(value: Any, copies: _Copies) -> Any:
     """The same value with places in place of tensors."""
     kind = type(value)
     if kind is dict or kind is SharedBatch:
-        return {key: _without_tensors(one, spans) for key, one in value.items()}
+        return {key: _without_tensors(one, copies) for key, one in value.items()}
     if kind is list or kind is tuple:
         if _PLAIN.issuperset(map(type, value)):
             return value
-        pieces = _as_pieces(value, spans) if kind is list else None
-        return pieces or kind(_without_tensors(one, spans) for one in value)
+        pieces = _as_pieces(value, copies) if kind is list else None
+        return pieces or kind(_without_tensors(one, copies) for one in value)
     if not isinstance(value, torch.Tensor) or not _fits(value):
         return value
-    span = spans.add(value)
-    return _Place(span, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
+    return copies.add(value, value.shape, value.stride())
 
 
-def _as_pieces(values: list[Any], spans: _Spans) -> _Pieces | None:
+def _as_pieces(values: list[Any], copies: _Copies) -> _Pieces | None:
     """A list column as what it was cut from; None where the tensors lie anywhere.
 
     A place for each of a thousand tensors takes the process that trains longer than all others.
@@ -567,34 +553,30 @@ def _as_pieces(values: list[Any], spans: _Spans) -> _Pieces | None:
             if one.data_ptr() != end:
                 return None
             end += size * one.numel()
-    span = spans.add(first)
-    if spans.add(filled[-1]) != span:
-        return None  # of two storages, which happen to be neighbours
     lengths = [-1 if one is None else len(one) for one in values]
     rows = sum(max(0, length) for length in lengths)
     # Not the strides of the first, which may be anything for a dimension of one.
     strides = tuple(prod(shape[at:]) for at in range(first.dim()))
-    whole = _Place(span, first.dtype, first.storage_offset(), (rows, *shape), strides)
+    whole = copies.add(first, (rows, *shape), strides)
     return _Pieces(whole, lengths)
 
 
-def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
+def _with_tensors(value: Any, block: Any) -> Any:
     kind = type(value)
     if kind is _Place:
-        storage, start = spans[value.span]
-        offset = value.offset - start // value.dtype.itemsize
-        tensor: Any = torch.empty(0, dtype=value.dtype)
-        return tensor.set_(storage, offset, value.shape, value.strides)
+        start, size, dtype, shape, strides = value
+        found: Any = torch.frombuffer(block, dtype=torch.uint8, count=size, offset=start)
+        return found.view(dtype).as_strided(shape, strides)
     if kind is _Pieces:
-        whole, lengths = _with_tensors(value.whole, spans), value.lengths
+        whole, lengths = _with_tensors(value.whole, block), value.lengths
         pieces = iter(cut_apart(whole, [one for one in lengths if one >= 0]))
         return [None if one < 0 else next(pieces) for one in lengths]
     if kind is dict:
-        return {key: _with_tensors(one, spans) for key, one in value.items()}
+        return {key: _with_tensors(one, block) for key, one in value.items()}
     if kind is list or kind is tuple:
         if _PLAIN.issuperset(map(type, value)):
             return value
-        return kind(_with_tensors(one, spans) for one in value)
+        return kind(_with_tensors(one, block) for one in value)
     return value
 
 
@@ -605,34 +587,22 @@ def _lends() -> bool:
 
 def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
     """What is sent: where the tensors are, and the batch without them."""
-    spans = _Spans()
-    rest = _without_tensors(batch, spans)
-    if not spans.storages or not _lends():
-        return dict, (dict(batch),)
-    placed: list[tuple[int, int, int]] = []  # in the block, in the storage, length
-    end = HEAD
-    for start, (_, stop) in zip(spans.starts(), spans.bounds, strict=True):
-        placed.append((end, start, stop - start))
-        end += -(-(stop - start) // _ALIGNMENT) * _ALIGNMENT
-    lent = lend(end - HEAD)
+    copies = _Copies()
+    rest = _without_tensors(batch, copies)
+    lent = lend(copies.end - HEAD) if copies.tensors and _lends() else None
     if lent is None:
         return dict, (dict(batch),)
     memory, address = lent
     # Not by torch: this thread may be stopped when the worker ends, which torch's calls that let go
     # of the interpreter answer by aborting the process.
-    for storage, (at, start, length) in zip(spans.storages, placed, strict=True):
-        ctypes.memmove(memory + at, storage.data_ptr() + start, length)
-    return _received, (address, placed, rest)
+    for tensor, place in copies.tensors:
+        ctypes.memmove(memory + place.start, tensor.data_ptr(), place.size)
+    return _received, (address, rest)
 
 
-def _received(address: BlockAddress, placed: list[tuple[int, int, int]], rest: Any) -> Any:
-    """The batch, with tensors over the block of the process that sent it."""
-    block = MappedBlock.at(address)
-    spans = []
-    for at, start, length in placed:
-        bytes_there = torch.frombuffer(block, dtype=torch.uint8, count=length, offset=at)
-        spans.append((bytes_there.untyped_storage(), start))
-    return _with_tensors(rest, spans)
+def _received(address: BlockAddress, rest: Any) -> Any:
+    """Return the batch, with tensors over the block of the process that sent it."""
+    return _with_tensors(rest, MappedBlock.at(address))
 
 
 # ForkingPickler is what queues between processes use; pickles in files are made without it.
