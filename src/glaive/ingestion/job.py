@@ -99,81 +99,82 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     Parameters
     ----------
     source
-        Files, folders or patterns; local or URIs.
+        Files, folders or patterns; local paths or URIs.
     uri
-        The dataset.
+        Path or URI of the dataset.
     format
         ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``text``, ``images`` or ``binary``;
         default: from the names of the files.
     mode
-        ``create`` fails if there is a dataset; ``append``, ``overwrite``; ``merge`` updates the
-        rows whose ``merge_keys`` are there already, and inserts the others.
+        ``create`` fails if there is a dataset. ``append`` adds rows, ``overwrite`` replaces all
+        rows. ``merge`` updates the rows whose ``merge_keys`` exist, and inserts the others.
     schema
-        Columns and types of a new dataset, also as text such as ``"id bigint, at timestamp"``;
-        files without types are read as these. Rows are added to an existing dataset only if it has
-        the same.
+        Columns and types of a new dataset; an Arrow schema, or a string such as
+        ``"id bigint, at timestamp"``. glaive reads files without types as these types. An
+        existing dataset must have the same columns and types.
     vectors
         Columns with lists that become vectors of a new dataset: ``"embedding:128:float16"``.
     schema_drift
-        What may differ between files, and from the dataset: ``fail``: nothing; ``widen``: types
-        become wide enough for both; ``add``: columns are added, too, and those that are missing
-        are null.
+        How columns may differ between files, and from the dataset. ``fail`` allows no
+        difference. ``widen`` makes types wide enough for both. ``add`` also adds columns, and
+        fills missing columns with null.
     merge_keys
-        Columns, for ``merge``.
+        Columns that identify a row, for ``merge``.
     job_id
-        A name of this job. Run again with the same name, it continues where it was stopped, and
-        returns the version that it made if it was not.
+        A name of this job. If you run a stopped job again with the same name, it continues. If
+        you run a finished job again, it returns the version that it made.
     bad_records
         A dataset for records that cannot be read, with file, line, reason and bytes. By default
-        the first such record is an error.
+        the first such record raises an error.
     expect
-        A condition that all rows have to fulfil, such as ``"price > 0"``, or several by name; in
-        the language of filters. Null is not true.
+        A condition that all rows must meet, such as ``"price > 0"``, or a mapping of several
+        by name. Conditions use the filter language; null counts as a violation.
     on_violation
-        What happens to other rows: ``fail``: the first is an error; ``drop``: they are left out;
-        ``quarantine``: they become bad records.
+        How to treat the other rows: ``fail`` raises an error at the first, ``drop`` leaves them
+        out, ``quarantine`` makes them bad records.
     storage_options, source_options
-        Options of the store of the dataset, and of those of the files.
+        Options of the store of the dataset, and options of the store of the files.
     reader_options
         Options of the format: see the classes in ``glaive.ingestion.formats``.
     write_options
         Further options of the write, such as ``max_rows_per_file``.
     task_bytes
-        Bytes of the sources of a task, about.
+        Approximate number of bytes of the sources that one task reads.
     progress
-        Called with the number of finished tasks, and of all.
+        A function that glaive calls with the number of finished tasks and the number of tasks.
     driver
-        Runs the tasks; by default threads of this process.
+        A function that runs the tasks; default: threads of this process.
     merge_runner
-        Runs the tasks of a merge, once those of ``driver`` have written its rows to files; by
-        default this process.
+        Runs the tasks of a merge, after ``driver`` has written the rows to files; default: this
+        process.
 
     Raises
     ------
     FormatError
-        A file or a record cannot be read; names file, line and reason. No row is visible.
+        A file or a record cannot be read; the message names file, line and reason. The dataset
+        shows no new row.
     SchemaError
         Columns differ in a way that ``schema_drift`` does not allow.
     ExpectationError
-        A row is not as expected. No row is visible.
+        A row violates ``expect``. The dataset shows no new row.
     DatasetExistsError
-        ``create``, and there is a dataset.
+        ``mode`` is ``create``, and there is a dataset.
     OptionError
-        An option is wrong, or a source has no files.
+        An option is wrong, or a source matches no file.
     CommitConflictError
-        Others changed what the commit needs; or, for ``merge``, files were removed while they were
-        read, and no other run of the job made a version. Run it again.
+        Another writer changed data that the commit needs. For ``merge`` also: files were removed
+        while tasks read them, and no other run of the job made a version. Run the job again.
     VersionNotFoundError
-        A run of the job may have made one of the versions that were cleaned up, or its journal
-        names one that there is not.
+        A run of the job may have made a version that clean-up removed, or the journal of the job
+        names a version that does not exist.
     StoreError
         A store failed.
 
     Notes
     -----
-    One listing of each folder and one or two requests for each file on the driver; tasks read
-    about 128 MiB each. ``widen`` and ``add`` change the columns of an existing dataset in commits
-    of their own, before the rows. After an error these changes stay, without rows.
+    The driver lists each folder once and sends one or two requests for each file. By default a
+    task reads about 128 MiB. ``widen`` and ``add`` change the columns of an existing dataset in
+    separate commits, before the rows. After an error, these changes of columns stay.
     """
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)

@@ -1,7 +1,8 @@
 """Datasets as Spark frames and views.
 
 :func:`read` extends ``spark.read.format("lance")`` by named options that are checked before a job
-runs, glaive's own errors, and the size of a frame, so that Spark broadcasts small ones in joins.
+runs, and by glaive's own errors. It also tells Spark which frames are small enough to broadcast in
+joins.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 
 # --- Frames that Spark may broadcast in joins -------------------------------------------
-# The hint says how large a frame is, which Spark does not ask of Python sources. Where such a
-# frame is not part of a join, Spark would warn of a hint without effect, in each query: this one
-# is left out of the log of classic sessions. Other warnings of hints stay.
+# Spark does not ask Python sources for their size, so a hint marks small frames. Spark warns in
+# each query without a join that the hint has no effect. Classic sessions filter this warning out
+# of the log; other warnings of hints stay.
 
 LOGGER: Final = "org.apache.spark.sql.catalyst.analysis.HintErrorLogger"
 """The logger of Spark's warnings of hints."""
@@ -53,7 +54,7 @@ NO_JOIN: Final = r".*\(strategy=broadcast\).* is not part of a join relation.*"
 
 
 def marked_small(frame: DataFrame, *, has_jvm: bool) -> DataFrame:
-    """The frame, as one that joins should broadcast; ``has_jvm``: of a classic session."""
+    """Mark a frame for broadcast in joins; ``has_jvm``: the session is a classic one."""
     session: Any = frame.sparkSession
     if has_jvm:
         _without_warning(session._jvm)  # noqa: SLF001  # no public way to the log
@@ -86,7 +87,7 @@ BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 """Setting of the size up to which Spark sends one side of a join to all executors."""
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
-"""Setting by which Spark tells names apart that differ in case only; off by default."""
+"""Setting that makes Spark distinguish names by case; off by default."""
 
 UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 """Units of sizes in settings of Spark."""
@@ -134,9 +135,9 @@ def read(
         The rows of the frame, in the filter language of glaive: ``"price > 10"``. Pages without
         matching rows are not read.
     push_filters
-        Push down filters from ``where``. Only for frames that are used in one query: Spark 4.3
-        caches the pushed filters of the first query on a frame and reuses them for later
-        queries, which then lack rows. Sets ``spark.sql.python.filterPushdown.enabled`` in the
+        Push down filters from ``where``. Use it only for frames that serve one query. Spark 4.3
+        caches the pushed filters of the first query on a frame. Later queries reuse these filters
+        and then lack rows. Sets ``spark.sql.python.filterPushdown.enabled`` in the
         session.
     version
         Default: the newest version at the time of this call.
@@ -145,29 +146,30 @@ def read(
     tag
         The tag of the version to read.
     asof
-        Read the newest version created before this point in time: a ``datetime`` (local time
-        unless it has a zone) or a string in ISO format.
+        Read the newest version created before this point in time: a ``datetime`` or a string in
+        ISO format. A time without a zone is local time.
     limit
         Only the first rows. With a filter, one task looks for them.
     order_by
         Columns to sort by: names, :class:`glaive.ColumnOrdering`, or mappings such as
-        ``{"column_name": "price", "ascending": False}``. One task reads and sorts, with
-        so many rows in memory as ``limit`` says; to sort large results use ``orderBy`` of Spark.
+        ``{"column_name": "price", "ascending": False}``. One task reads and sorts. It holds
+        ``limit`` rows in memory. To sort large results, use ``orderBy`` of Spark.
     nearest
         The rows nearest to a vector, as for :meth:`glaive.LanceDataset.scanner`:
         ``{"column": "emb", "q": vector, "k": 10}``. Adds ``_distance``. One task searches.
     full_text_query
-        The rows whose text matches: a text, or ``{"query": "red shoes", "columns": ["title"]}``.
+        The rows whose text matches: a string, or ``{"query": "red shoes", "columns": ["title"]}``.
         Adds ``_score``. One task searches.
     with_row_id, with_row_address
         Add the column ``_rowid`` or ``_rowaddr`` at the end, as ``bigint``.
     blobs
-        Columns of blobs as structs that say where each value is, or as ``binary``.
+        How to return columns of blobs: ``descriptor`` gives structs with the location of each
+        value, ``bytes`` gives ``binary``.
     batch_size
         Rows per Arrow batch; default: depends on the row width.
     split_bytes
-        Approximate bytes of the columns that a task reads; default: up to 128 MiB, less if some
-        cores would be idle.
+        Approximate bytes of the columns that a task reads. Default: up to 128 MiB, or less if
+        some cores would be idle.
     parallelism
         Number of tasks that keeps the cluster busy; default: as reported by Spark.
     allow_truncation
@@ -177,9 +179,9 @@ def read(
     base_store_params
         Settings for base paths of the dataset, by path or URI, as for :func:`glaive.dataset`.
     allow_external_blobs
-        Whether values of blobs may be read from outside of the dataset, or from where, as for
-        :func:`glaive.dataset`. Other functions and methods for Spark have ``storage_options``,
-        which may contain this and ``base_store_params``.
+        Whether glaive may read values of blobs from outside the dataset, or a list of allowed
+        locations, as for :func:`glaive.dataset`. For other functions and methods for Spark, put
+        this option and ``base_store_params`` into ``storage_options``.
 
     Raises
     ------
@@ -188,10 +190,10 @@ def read(
 
     Notes
     -----
-    Also opens the dataset in this process (two requests) to pin the version: with Spark Connect,
-    the client needs access to the dataset. A frame that is estimated to be smaller than
-    ``spark.sql.autoBroadcastJoinThreshold`` is marked for broadcast joins, because Spark knows no
-    sizes of Python sources.
+    This process opens the dataset, too (two requests), to pin the version. With Spark Connect,
+    the client therefore needs access to the dataset. glaive marks a frame for broadcast joins if
+    its estimated size is below ``spark.sql.autoBroadcastJoinThreshold``, because Spark does not
+    know the sizes of Python sources.
 
     Examples
     --------
@@ -216,7 +218,7 @@ def read(
 def _pinned_texts(
     uri: str, options: Mapping[str, object]
 ) -> tuple[dict[str, str], Options, LanceDataset]:
-    """Options as texts that name the version which is there now; parsed; and that version."""
+    """Return the options as strings that pin a version, the parsed options, and that version."""
     texts = spark_texts(options)
     checked = from_spark(texts | {"path": uri})
     dataset = open_dataset(checked)
@@ -233,8 +235,8 @@ def register_view(
 ) -> None:
     """Register a dataset for SQL, as a temporary view of this session.
 
-    The view has the given version, or the newest one at the time of this call; register it again
-    to see later ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset;
+    The view has the given version, or the newest one at the time of this call. Register it again
+    to see later versions. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
     ``INSERT OVERWRITE`` is a conflict if the dataset has a newer version than the view.
 
     Parameters
@@ -242,12 +244,13 @@ def register_view(
     name
         Name of the view; an existing one is replaced.
     **options
-        Of reading, and of writing for inserts; ``storage_options`` are those of its store.
+        Options for reading, and options for writing that inserts use. ``storage_options`` are
+        settings of the object store.
 
     Raises
     ------
     OptionError
-        The name has ``${`` or is no text of Java, or an option is wrong.
+        The name contains ``${``, the name is not a valid Java string, or an option is wrong.
 
     Examples
     --------
@@ -267,12 +270,12 @@ def register_view(
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session uses a Spark Connect server, and so has no ``sparkContext``."""
+    """Return whether a session uses Spark Connect; such a session lacks ``sparkContext``."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_set(spark: SparkSession, setting: str, default: str = "false") -> bool:
-    """Whether a setting of a session is true, however Spark lets it be written."""
+    """Return whether a setting of a session is true, in any spelling that Spark accepts."""
     return (spark.conf.get(setting, default) or "").strip().lower() == "true"
 
 
@@ -283,7 +286,7 @@ def _quoted(text: str) -> str:
 
 
 def cluster_cores(spark: SparkSession) -> int | None:
-    """Tasks that run at a time, as far as the session tells."""
+    """Return how many tasks run at a time; ``None`` if the session does not tell."""
     if not is_connect(spark):
         return spark.sparkContext.defaultParallelism
     executors = spark.conf.get("spark.executor.instances", "") or ""
@@ -292,7 +295,7 @@ def cluster_cores(spark: SparkSession) -> int | None:
 
 
 def _broadcast_bytes(spark: SparkSession) -> int:
-    """Size up to which Spark broadcasts frames whose size it knows; -1 for none."""
+    """Return the largest size in bytes that Spark broadcasts; -1 if it broadcasts nothing."""
     text = (spark.conf.get(BROADCAST, "10MB") or "").strip().lower()
     size = re.fullmatch(r"(\d+)([a-z]*)", text)
     return int(size[1]) * UNITS[size[2]] if size and size[2] in UNITS else -1
@@ -318,14 +321,15 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
     Parameters
     ----------
     start_version, end_version
-        The first and the last version whose changes are read, both included; default for the
-        last: the newest one at the time of this call.
+        The first and the last version whose changes are read, both included. The default of
+        ``end_version`` is the newest version at the time of this call.
     columns
         Columns of the dataset, also ``_rowid`` and other system columns; default: all.
     preimages
-        Whether updated rows are also read as they were before.
+        Whether to return updated rows also as they were before the update.
     net
-        The difference of the two ends, instead of the changes of every version in between.
+        Return the difference between the first and the last state, instead of the changes of
+        every version in between.
     branch
         The branch whose versions are compared; default: the main branch.
     storage_options
@@ -343,7 +347,7 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
 
     Notes
     -----
-    Compares the versions in this process, which reads the manifest of each; tasks read the rows.
+    This process reads the manifest of each version and compares them. Tasks read the rows.
 
     Examples
     --------
@@ -384,14 +388,14 @@ _PAGE = 1000
 def catalog(
     spark: SparkSession, namespace_client: Any, namespace: Sequence[str] = ()
 ) -> SparkCatalogue:
-    """The tables of a namespace in a session.
+    """Return the tables of a namespace, for use in a session.
 
     Parameters
     ----------
     namespace_client
         A catalogue, such as ``glaive.namespace.connect("dir", {"root": "shop"})``.
     namespace
-        Names of the namespace; by default the root.
+        Path of the namespace, one name per level; default: the root.
 
     Examples
     --------
@@ -412,20 +416,27 @@ class SparkCatalogue:
     namespace: tuple[str, ...] = ()
 
     def list_tables(self) -> list[str]:
-        """Names of the tables, in order. One request per thousand."""
+        """Return the names of the tables, sorted. Cost: one request per thousand tables."""
         return sorted(self._pages("list_tables", "ListTablesRequest", "tables"))
 
     def list_namespaces(self) -> list[str]:
-        """Names of the namespaces below this one, in order. One request per thousand."""
+        """Return the names of the child namespaces, sorted. Cost: one request per thousand."""
         return sorted(self._pages("list_namespaces", "ListNamespacesRequest", "namespaces"))
 
     def read(self, table: str, **options: Any) -> DataFrame:
-        """A frame over a table; options as for :func:`glaive.spark.read`.
+        """Return a frame over a table.
+
+        Parameters
+        ----------
+        table
+            Name of the table.
+        **options
+            Options of :func:`glaive.spark.read`.
 
         Raises
         ------
         DatasetNotFoundError
-            There is no such table.
+            The table does not exist.
         """
         uri, storage = self._find(table)
         return read(self.spark, uri, storage_options=storage, **options)
@@ -433,28 +444,30 @@ class SparkCatalogue:
     def register_views(
         self, tables: Sequence[str] | None = None, prefix: str = "", **options: object
     ) -> list[str]:
-        """Register tables as temporary views of the session; returns the names of the views.
+        """Register tables as temporary views of the session, and return the names of the views.
 
         Parameters
         ----------
         tables
-            By default all that have rows: tables that are only declared are left out.
+            Names of tables; default: all tables that are written. Tables that are only declared
+            are left out.
         prefix
-            Before the name of each view.
+            String to put before the name of each view.
         **options
-            Of each view, as for :func:`glaive.spark.read`, such as ``allow_external_blobs``.
+            Options of each view, as for :func:`glaive.spark.read`, such as
+            ``allow_external_blobs``.
 
         Raises
         ------
         OptionError
-            Spark would take the names of two tables for one.
+            Two tables have the same name for Spark.
         DatasetNotFoundError
             One of ``tables`` does not exist.
 
         Notes
         -----
-        Each table is opened once. Views keep the version and the credentials of this call. They
-        replace temporary views of the same names: where somebody else names the tables of the
+        glaive opens each table once. Views keep the version and the credentials of this call.
+        They replace temporary views of the same names. If somebody else names the tables of the
         catalogue, give a ``prefix``, or ``tables``.
         """
         views: list[str] = []
@@ -473,7 +486,7 @@ class SparkCatalogue:
         return views
 
     def _refuse_equal(self, tables: Sequence[str]) -> None:
-        """Refuse names that are one view, of which the last table would have all queries."""
+        """Refuse names that share a view: the last table would answer the queries of all."""
         if is_set(self.spark, "spark.sql.caseSensitive"):
             return
         first: dict[str, str] = {}
@@ -506,11 +519,11 @@ class SparkCatalogue:
             asked = bool(token)
 
 
-# --- What all methods of ``LanceTable`` need: the session, the dataset, frames of its versions
+# --- The base of all methods of ``LanceTable``: the session, the dataset, frames of its versions
 
 
 class TableHandle:
-    """A dataset, and the session in which its tasks run.
+    """A dataset, and the session that runs its tasks.
 
     Every method works on the newest version at the time of its call.
     """
@@ -521,23 +534,23 @@ class TableHandle:
         self._name: str | None = None
 
     def alias(self, name: str) -> Self:
-        """The same table under a name, by which conditions of merges refer to its columns."""
+        """Return this table under a name, which conditions of merges put before its columns."""
         renamed = type(self)(self._spark, self._dataset)
         renamed._name = name  # noqa: SLF001  # of this class
         return renamed
 
     def _latest(self) -> LanceDataset:
-        """The dataset at its newest version. One or two requests."""
+        """Check out the newest version of the dataset, in one or two requests, and return it."""
         self._dataset.checkout_latest()
         return self._dataset
 
     def _refuse_same_names(self, method: str, names: Iterable[str]) -> None:
-        """Refuse new columns that differ in case only, where the session takes them for one."""
+        """Refuse new columns that differ in case only, if the session ignores case."""
         if not is_set(self._spark, CASE_SENSITIVE):
             refuse_same_without_case(names, self._latest().lance_schema.names, method)
 
     def _frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
-        """A frame of the version that the dataset is at."""
+        """Return a frame of the current version of the dataset."""
         dataset = self._dataset
         storage = dataset.storage_options
         return read(
@@ -551,12 +564,12 @@ class TableHandle:
         )
 
     def _described(self, table: pa.Table) -> DataFrame:
-        """A frame of facts about the dataset."""
+        """Return a frame with facts about the dataset."""
         return self._spark.createDataFrame(table)
 
 
 def located(uri: str | os.PathLike[str]) -> str:
-    """The URI as all processes of a cluster read it: local paths are absolute.
+    """Return the URI for all processes of a cluster: local paths become absolute.
 
     Raises
     ------

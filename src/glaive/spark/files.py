@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUFFIXES = {suffix: kind.name for kind in (Csv, Json, Parquet) for suffix in kind.suffixes}
 
 _OF_PYTHON: Final = ": pythonuserdefined"
-"""What Spark calls types that a class of Python defines, after the name of a column."""
+"""The name that Spark prints after a column whose type is a class of Python."""
 
 
 def read_files(
@@ -59,24 +59,24 @@ def read_files(
     format
         ``csv``, ``json`` or ``parquet``; default: from the file names.
     schema
-        Columns and types in Spark's syntax, ``"id bigint, at timestamp"``. Reads the files once;
-        rows that do not match are an error.
+        Columns and types in Spark's syntax, ``"id bigint, at timestamp"``. With a schema, Spark
+        reads the files once. Rows that do not match raise an error.
     infer
-        Without a schema: infer the types of CSV columns by reading the files; otherwise all are
-        strings.
+        Without a schema: infer the types of CSV columns, which reads the files once more. If
+        false, all CSV columns are strings.
     null
         CSV: the string for null, such as ``NA``; the empty string always means null.
     options
-        Further options of Spark's reader, which have precedence. By default a CSV record with too
-        many or too few fields, or a JSON record that cannot be parsed, is an error when it is read;
+        Further options of Spark's reader, which have precedence. By default, reading a CSV record
+        with too many or too few fields raises an error, and so does an invalid JSON record.
         ``{"mode": "DROPMALFORMED"}`` leaves such records out.
 
     Raises
     ------
     OptionError
-        There are no sources, or the format is ambiguous.
+        ``sources`` is empty, or the format is ambiguous.
     SchemaError
-        A Parquet file has a column whose type is a class of Python that the file names.
+        A Parquet file names a class of Python as the type of a column.
     """
     if not sources:
         raise OptionError("no sources given")
@@ -106,7 +106,7 @@ def read_files(
 
 
 def _tree(spark: SparkSession, frame: DataFrame) -> str:
-    """The columns of a frame as Spark prints them: to name them, Python would make their types."""
+    """Return the columns of a frame as Spark prints them, because Python would make their types."""
     plan: Any = frame
     if not is_connect(spark):
         return str(plan._jdf.schema().treeString())  # noqa: SLF001  # no public way
@@ -116,7 +116,7 @@ def _tree(spark: SparkSession, frame: DataFrame) -> str:
 
 
 def format_of(sources: Sequence[str]) -> str:
-    """The common format of the sources, from their names."""
+    """Return the common format of the sources, from their names."""
     formats = {source: SUFFIXES.get(_suffix(source)) for source in sources}
     distinct = set(formats.values())
     if len(distinct) == 1 and (common := distinct.pop()) is not None:
@@ -136,7 +136,7 @@ def _suffix(source: str) -> str:
 
 
 class IngestKeywords(TypedDict, total=False):
-    """Options of :func:`glaive.ingest` that are those of :func:`glaive.spark.ingest`, too."""
+    """Options that :func:`glaive.ingest` and :func:`glaive.spark.ingest` share."""
 
     format: str | None
     mode: IngestMode
@@ -165,20 +165,20 @@ def ingest(
 ) -> IngestResult:
     """Write the rows of files as one new version of a dataset, with tasks on a cluster.
 
-    Rows neither pass through the driver nor through the JVM: workers read the files and write the
-    data files. To merge them, other tasks look for their keys in the dataset, a million at a time;
-    what the driver gets are sets of rows, of up to 4 bytes for each row that is replaced.
+    Workers read the files and write the data files, so rows bypass the driver and the JVM. For a
+    merge, further tasks look for the keys in the dataset, a million at a time. They send sets of
+    rows to the driver: up to 4 bytes for each replaced row.
 
     Parameters
     ----------
     spark
         The session.
     source
-        Files, folders or patterns, at places that the workers reach, too.
+        Files, folders or patterns; paths or URIs that the workers can read, too.
     uri
-        The dataset, likewise.
+        Path or URI of the dataset. Workers need access to it.
     **keywords
-        As for :func:`glaive.ingest`.
+        Options of :func:`glaive.ingest`.
 
     Raises
     ------
@@ -207,17 +207,17 @@ def ingest(
 
 @dataclass(frozen=True, slots=True)
 class IngestPieces:
-    """What the tasks of an ingest do not share: the pieces of files; can be pickled."""
+    """The pieces of files of one task of an ingest; can be pickled."""
 
     pieces: tuple[Piece, ...]
 
     def execute(self, dataset: OpenDataset | None, shared: IngestTask) -> IngestedPieces:
-        """Read and write; ``shared`` is the task without pieces."""
+        """Read the pieces and write their rows; ``shared`` is the task without pieces."""
         return replace(shared, pieces=self.pieces).execute(dataset)
 
 
 def divided(tasks: Sequence[IngestTask]) -> tuple[list[IngestPieces], IngestTask]:
-    """What each task of an ingest has of its own, and what all share; there is at least one."""
+    """Divide at least one task of an ingest into its own part and the part that all share."""
     return [IngestPieces(task.pieces) for task in tasks], replace(tasks[0], pieces=())
 
 

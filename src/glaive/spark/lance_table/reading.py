@@ -98,20 +98,20 @@ class TableDescription(TableHandle):
 
     @property
     def version(self) -> int:
-        """Number of the newest version. One or two requests."""
+        """Return the number of the newest version. Cost: one or two requests."""
         return self._latest().version
 
     def toDF(self) -> DataFrame:
-        """A frame over the newest version at the time of this call.
+        """Return a frame over the newest version at the time of this call.
 
-        :func:`glaive.spark.read` reads some columns only, or another version.
+        To read some columns only, or another version, use :func:`glaive.spark.read`.
         """
         self._latest()
         frame = self._frame()
         return frame if self._name is None else frame.alias(self._name)
 
     def detail(self) -> DataFrame:
-        """One row about the newest version: its size, format and configuration."""
+        """Return one row about the newest version: its size, format and configuration."""
         dataset = self._latest()
         manifest, snapshot = dataset.manifest, dataset.snapshot
         physical = int(manifest.physical_rows.sum())
@@ -133,19 +133,19 @@ class TableDescription(TableHandle):
         return self._described(pa.Table.from_pylist([row], _DETAIL))
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """The versions, the newest first.
+        """Return one row for each version, the newest first.
 
-        Columns: ``version``, ``timestamp``, ``operation``, ``read_version``, and of those that
-        jobs made ``job_id``, ``counts`` (such as ``num_deleted_rows``), ``properties``.
+        Columns: ``version``, ``timestamp``, ``operation``, ``read_version``. Versions that jobs
+        made also have ``job_id``, ``counts`` (such as ``num_deleted_rows``), ``properties``.
 
         Parameters
         ----------
         limit
-            Versions at most; default: all.
+            Maximum number of versions; default: all.
 
         Notes
         -----
-        One request for each version, two if its transaction is in a file of its own.
+        One request for each version, two if its transaction has a separate file.
         """
         if limit is not None:
             integer(1).check("limit", limit)
@@ -153,18 +153,18 @@ class TableDescription(TableHandle):
         return self._described(pa.Table.from_pylist(rows, _HISTORY))
 
     def fragments(self) -> DataFrame:
-        """The fragments: ``fragment_id``, ``num_rows`` (live), ``num_deleted_rows``."""
+        """Return the fragments: ``fragment_id``, ``num_rows`` (live), ``num_deleted_rows``."""
         dataset = self._latest()
         live = dataset.snapshot.live_counts.astype(np.int64)
         ids, physical = dataset.manifest.fragment_ids, dataset.manifest.physical_rows
         return self._described(pa.table([ids, live, physical - live], schema=_FRAGMENTS))
 
     def files(self) -> DataFrame:
-        """The data and deletion files of the newest version, with fragment and size."""
+        """Return the data and deletion files of the newest version, with fragment and size."""
         return self._described(files_table(self._latest().manifest))
 
     def indices(self) -> DataFrame:
-        """The indices: ``name``, ``kind``, ``columns``, and how many rows they cover."""
+        """Return the indices: ``name``, ``kind``, ``columns``, and how many rows they cover."""
         dataset = self._latest()
         total = dataset.snapshot.num_rows
         rows = [
@@ -182,10 +182,10 @@ class TableDescription(TableHandle):
         return self._described(pa.Table.from_pylist(rows, _INDICES))
 
     def refs(self) -> DataFrame:
-        """Tags and branches: ``name``, ``kind`` (``tag`` or ``branch``), ``version``, ``branch``.
+        """Return the tags and branches: ``name``, ``kind``, ``version``, ``branch``.
 
-        A tag has its version and the branch that it is on; a branch has the version and branch
-        that it started from.
+        ``kind`` is ``tag`` or ``branch``. For a tag, the version and branch are its target; for a
+        branch, they are where it started.
         """
         dataset = self._latest()
         rows: list[dict[str, Any]] = [
@@ -275,14 +275,15 @@ class TableChanges(TableHandle):
         Parameters
         ----------
         startVersion, endVersion
-            The first and the last version whose changes are read, both included; default for the
-            last: the newest.
+            The first and the last version whose changes are read, both included. The default of
+            ``endVersion`` is the newest version.
         columns
             Columns of the dataset; default: all.
         preimages
-            Whether updated rows are also returned as they were before.
+            Whether to return updated rows also as they were before the update.
         net
-            The difference of the two ends, instead of the changes of every version in between.
+            Return the difference between the first and the last state, instead of the changes of
+            every version in between.
 
         Returns
         -------
@@ -476,30 +477,30 @@ class TableSearch(TableHandle):
         Parameters
         ----------
         query
-            A vector, or a frame with a column of vectors: its columns stay in the result. Rows
-            without a vector find nothing.
+            A vector, or a frame with a column of vectors. The result keeps the columns of the
+            frame. Rows without a vector find nothing.
         column
-            The column to search, with its index if there is one.
+            The column to search. The search uses an index of the column if there is one.
         k
-            Rows for each query.
+            Number of rows for each query.
         query_column
-            The column of the frame; default: the one named as ``column``.
+            The column of the frame with the vectors; default: the same name as ``column``.
         select
-            Columns of the table in the result; default: all but ``column``.
+            Columns of the table in the result; default: all except ``column``.
         filter
-            Which rows may be found, in the language of filters.
+            Condition in the filter language that found rows meet; default: all rows.
         **parameters
-            Of the search.
+            Parameters of the search, such as ``nprobes``.
 
         Returns
         -------
         DataFrame
-            Columns of the queries, of the table, and ``_distance``.
+            Columns of the queries, columns of the table, and ``_distance``.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError, FilterError
-            A column does not exist; or a name is in both the queries and the result.
+            A column does not exist, or the queries and the result have a name in common.
 
         Notes
         -----
@@ -549,11 +550,11 @@ class TableSearch(TableHandle):
         Parameters
         ----------
         query
-            Words, or a frame with a column of them.
+            Words, or a frame with a column of strings of words.
         columns
-            The columns to search.
+            One or several columns to search.
         query_column
-            The column of the frame.
+            The column of the frame with the words.
         select
             Columns of the table in the result; default: all.
         k, filter
@@ -562,7 +563,7 @@ class TableSearch(TableHandle):
         Returns
         -------
         DataFrame
-            Columns of the queries, of the table, and ``_score``.
+            Columns of the queries, columns of the table, and ``_score``.
 
         Raises
         ------
@@ -584,14 +585,14 @@ class TableSearch(TableHandle):
     def sample(
         self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None
     ) -> DataFrame:
-        """So many random rows, each at most once; only these are read.
+        """Return random rows, each at most once. Tasks read only these rows.
 
         Parameters
         ----------
         rows
-            At most; all rows if there are fewer.
+            Number of rows; a smaller table returns all its rows.
         columns
-            Default: all.
+            Columns of the result; default: all.
         seed
             The same seed and version give the same rows.
 
@@ -683,46 +684,47 @@ class TableExport(TableHandle):
         ----------
         format
             ``parquet``, ``csv``, ``json``, ``arrow`` or ``feather``: tasks read the dataset and
-            write the files, with exactly its types. Else one of Spark's sources, such as ``orc``.
+            write the files, with exactly its types. Or a source of Spark, such as ``orc``.
         path
-            The folder.
+            The folder; a path or URI.
         mode
-            If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
-            ``overwrite`` removes those of other exports, once the new ones are there. Spark's
-            sources remove them first, and in a bucket all that is below the path.
+            What to do if the folder has files. ``errorifexists`` raises an error, ``ignore`` does
+            nothing, ``append`` adds more. ``overwrite`` removes the files of other exports after
+            the new files are complete. Sources of Spark remove them first, and in a bucket they
+            remove everything below the path.
         columns, filter
             As for :func:`glaive.spark.read`; default: all.
         storage_options
-            Of the store of the folder; default: those of the table.
+            Settings of the object store of the folder; default: the settings of the table.
         job_id
-            Names this export: running it again with the same id returns what it did, or takes the
-            place of a run that has not ended. Not for Spark's sources.
+            Name of this export. A second run with the same name returns the result of the first,
+            or replaces a run that has not ended. Unavailable for sources of Spark.
         **options
-            Of the format: ``compression="zstd"`` of Parquet, ``header=False`` and ``sep=";"`` of
-            CSV; those of Spark's source.
+            Options of the format, such as ``compression="zstd"`` for Parquet, ``header=False``
+            and ``sep=";"`` for CSV; or options of the source of Spark.
 
         Returns
         -------
         dict
-            ``num_files``, ``num_rows`` and ``bytes``; of Spark's sources ``num_rows``.
+            ``num_files``, ``num_rows`` and ``bytes``; for sources of Spark only ``num_rows``.
 
         Raises
         ------
         DatasetExistsError
-            There are files, and ``mode`` is ``errorifexists``.
+            The folder has files, and ``mode`` is ``errorifexists``.
         OptionError
-            The format, the mode or an option is wrong; or ``overwrite`` would remove files that
-            no export wrote.
+            The format, the mode or an option is wrong, or ``overwrite`` would remove files of
+            other programs.
         SchemaError
-            The format has no values for a column; no task ran.
+            The format cannot store a column; no task ran.
         CommitConflictError
-            Another export to the folder, which began later, took the place of this one.
+            Another export to the folder, which began later, replaced this export.
         JobError
             The cluster lost processes of the job.
 
         Notes
         -----
-        The file ``_SUCCESS`` is written when all files are there, and names them. Blobs are written
+        After all files, the job writes the file ``_SUCCESS``, which names them. Blobs are written
         as bytes.
         """
         check_mode(mode)

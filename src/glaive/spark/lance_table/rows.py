@@ -120,9 +120,9 @@ class TableRows(TableHandle):
         Parameters
         ----------
         condition
-            In the language of filters: ``"day < 3 and name like 'a%'"``; default: all rows.
+            Condition in the filter language: ``"day < 3 and name like 'a%'"``; default: all rows.
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
 
         Returns
         -------
@@ -159,9 +159,9 @@ class TableRows(TableHandle):
         Parameters
         ----------
         condition
-            In the language of filters; default: all rows.
+            Condition in the filter language; default: all rows.
         set
-            Expressions over the old values, by column: ``{"price": "price * 2"}``.
+            Expressions by column: ``{"price": "price * 2"}``. They see the old values.
         job_id
             As for :meth:`delete`.
 
@@ -180,8 +180,7 @@ class TableRows(TableHandle):
 
         Notes
         -----
-        The rows are written again with all columns, at the end of the dataset; no row passes
-        through Spark.
+        Tasks write the rows again with all columns, at the end of the dataset. Rows bypass Spark.
         """
         values = {} if set is None else set
         _refuse_columns("update", condition, *values.values())
@@ -199,10 +198,10 @@ class TableRows(TableHandle):
         Parameters
         ----------
         source
-            The rows; give it a name to refer to its columns: ``changes.alias("s")``.
+            The rows. Give the frame a name to refer to its columns: ``changes.alias("s")``.
         condition
-            Which rows match, in Spark SQL or as a column: ``"t.id = s.id"``, where ``t`` is
-            the name given by :meth:`alias`.
+            The condition under which rows match, in Spark SQL or as a column: ``"t.id = s.id"``.
+            Here ``t`` is the name that :meth:`alias` gave to the table.
 
         Examples
         --------
@@ -225,12 +224,12 @@ class TableRows(TableHandle):
         Parameters
         ----------
         columns
-            The columns to compare, or one; default: all.
+            One or several columns to compare; default: all.
         keep
-            Which row stays, by ``order_by``.
+            Keep the first or the last row in the order of ``order_by``.
         order_by
-            A column or expression of Spark SQL, as in ``ORDER BY``: ``"time desc"``, too; default:
-            the order of the table.
+            A column or expression of Spark SQL, as in ``ORDER BY``, such as ``"time desc"``.
+            Default: the order of the table.
         job_id
             As for :meth:`delete`.
 
@@ -242,13 +241,13 @@ class TableRows(TableHandle):
         Raises
         ------
         ColumnNotFoundError, OptionError
-            A column does not exist, ``keep`` is neither "first" nor "last", or ``order_by`` means
-            all columns by ``*``.
+            A column does not exist, ``keep`` differs from "first" and "last", or ``order_by``
+            means all columns by ``*``.
 
         Notes
         -----
-        Spark shuffles these columns only, and of binary values and those of blobs, which tasks
-        read, their hashes; rows are deleted, not written again.
+        Spark shuffles only the compared columns. For binary values and blobs, tasks read the
+        values and Spark shuffles their hashes. The rows are deleted, and no row is written again.
         """
         one_of("first", "last").check("keep", keep)
         compared = [columns] if isinstance(columns, str) else columns
@@ -284,9 +283,9 @@ class TableBuilder(Generic[T]):
     Parameters
     ----------
     find
-        Returns the table at a location, given settings of the object store.
+        A function that returns the table at a location, given settings of the object store.
     if_not_exists
-        Whether a table that exists is used as it is.
+        Keep an existing table as it is, instead of raising an error.
     """
 
     def __init__(self, find: Callable[[str, Mapping[str, str]], T], *, if_not_exists: bool) -> None:
@@ -298,7 +297,7 @@ class TableBuilder(Generic[T]):
         self._options: dict[str, Any] = {}
 
     def location(self, uri: str | os.PathLike[str], **storage: str) -> Self:
-        """Where the table is to be, and settings of the object store."""
+        """Set the path or URI of the table, and settings of the object store."""
         self._uri, self._storage = located(uri), storage
         return self
 
@@ -317,12 +316,12 @@ class TableBuilder(Generic[T]):
             A type of Spark, as an object or as SQL (``"array<float>"``), or of Arrow, such as
             ``pa.list_(pa.float32(), 128)`` for vectors.
         comment
-            Kept in the metadata of the column.
+            Text to store in the metadata of the column.
 
         Raises
         ------
         OptionError
-            It is no type.
+            ``dataType`` is not a type.
         """
         metadata = {} if comment is None else {"comment": comment}
         self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
@@ -350,9 +349,9 @@ class TableBuilder(Generic[T]):
         Raises
         ------
         DatasetExistsError
-            There is one, and it was to be created.
+            The table exists, and :meth:`LanceTable.create` began the builder.
         SchemaError, OptionError
-            There is no location or no column, or a name or an option is invalid.
+            The location or the columns are missing, or a name or an option is invalid.
         """
         if self._uri is None or not self._fields:
             missing = "location(uri)" if self._uri is None else "addColumn(name, type)"
@@ -480,46 +479,50 @@ class TableColumns(TableHandle):
     """The methods of ``LanceTable`` that change columns."""
 
     def dropColumns(self, *names: str) -> int:
-        """Drop columns, or members of structs (``"s.x"``); returns the new version.
+        """Drop columns, or members of structs (``"s.x"``), and return the new version.
 
         The values stay in the files until compaction and clean-up.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            There is no such column, or no column would be left.
+            A column does not exist, or the table would lose its last column.
         """
         dataset = self._latest()
         dataset.drop_columns(list(names))
         return dataset.version
 
     def renameColumn(self, name: str, new_name: str) -> int:
-        """Rename a column; returns the new version. No file is rewritten.
+        """Rename a column, and return the new version. The data files stay as they are.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            There is no such column, or the name is taken.
+            The column does not exist, or the name is taken.
         """
         return self.alterColumn(name, name=new_name)
 
     def alterColumn(
         self, column: str, *, name: str | None = None, data_type: Any = None, nullable: Any = None
     ) -> int:
-        """Change name, type or nullability of a column; returns the new version.
+        """Change name, type or nullability of a column, and return the new version.
 
         Parameters
         ----------
         column
             Path of the column.
+        name
+            New name; default: unchanged.
         data_type
-            A type of Arrow or of Spark (``"bigint"``, too) to which the values are cast; its files
-            are written again, by this process.
+            A type of Arrow or of Spark, also as a string (``"bigint"``). This process casts the
+            values and writes the files of the column again. Default: unchanged.
+        nullable
+            Whether the column may have nulls; default: unchanged.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            There is no such column, a value cannot be cast, or nothing is to be changed.
+            The column does not exist, a value cannot be cast, or all changes are missing.
         """
         arrow = None if data_type is None else arrow_type("alterColumn", data_type)
         change = {"path": column, "name": name, "data_type": arrow, "nullable": nullable}
@@ -537,26 +540,26 @@ class TableColumns(TableHandle):
         *,
         job_id: str | None = None,
     ) -> dict[str, int]:
-        """Add columns that tasks of the cluster compute; no row passes through Spark.
+        """Add columns that tasks of the cluster compute; rows bypass Spark.
 
         Parameters
         ----------
         columns
-            Expressions by name, in the language of filters: ``{"total": "price * amount"}``; a
-            function of a record batch that returns one with as many rows; or a schema, for
-            columns of nulls, which writes no file.
+            Expressions by name, in the filter language: ``{"total": "price * amount"}``; or a
+            function that takes a record batch and returns a batch with as many rows; or a schema,
+            which adds columns of nulls without writing a file.
         schema
-            What the function returns; default: what it returns for the first row.
+            Schema of the result of the function; default: its result for the first row tells.
         read_columns
             Columns that the function gets; default: all.
         batch_size
-            Rows of a call of the function, at most; default: 8192.
+            Maximum number of rows in a call of the function; default: 8192.
         checkpoint
-            A folder that all workers share, outside of the table. Each fragment that a function
-            has finished is noted there: run the same call again after a failure, and those are
-            not computed again. It is emptied when the columns are committed.
+            A folder outside the table that all workers share. glaive records each finished
+            fragment there. Run the same call again after a failure to compute only the other
+            fragments. The commit empties the folder.
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
 
         Returns
         -------
@@ -566,7 +569,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         SchemaError
-            A name is taken; or the function returned other columns or another number of rows.
+            A name is taken, or the function returned other columns or another number of rows.
         FilterError, ColumnNotFoundError, OptionError
             An expression is invalid, or a column does not exist.
         CommitContentionError
@@ -574,9 +577,10 @@ class TableColumns(TableHandle):
 
         Notes
         -----
-        Writes one file for each fragment, with the new columns only. A function is sent to the
-        workers with what it refers to; load a model within it, once for each worker: through
-        ``functools.cache`` in a module that the workers can import.
+        Tasks write one file for each fragment, with the new columns only. Spark sends a function
+        to the workers together with the objects that it refers to. Load a model inside the
+        function. To load it once for each worker, use ``functools.cache`` in a module that the
+        workers can import.
         """
         if not isinstance(columns, Mapping | pa.Schema):
             if not callable(columns):
@@ -613,8 +617,10 @@ class TableColumns(TableHandle):
 
         Parameters
         ----------
+        frame
+            Key columns, and the columns to add.
         on
-            Columns of both the table and the frame.
+            Key columns, which the table and the frame have in common.
         vector_columns
             Columns to store as fixed-size lists, such as ``"emb:128:float16"``.
         job_id
@@ -634,8 +640,8 @@ class TableColumns(TableHandle):
 
         Notes
         -----
-        Spark joins the keys with the frame and shuffles the new values. A task holds those of
-        one fragment in memory.
+        Spark joins the keys with the frame and shuffles the new values. A task holds the new
+        values of one fragment in memory.
         """
         keys = [on] if isinstance(on, str) else list(on)
         self._refuse_same_names("addColumnsFrom", set(frame.columns) - set(keys))
@@ -654,7 +660,7 @@ class TableColumns(TableHandle):
         frame
             Key columns, and columns of the table with new values.
         on
-            Columns of both.
+            Key columns, which the table and the frame have in common.
         job_id
             As for :meth:`addColumns`.
 
@@ -672,8 +678,8 @@ class TableColumns(TableHandle):
 
         Notes
         -----
-        The columns of every fragment with a matching row are written again, whole: for few rows,
-        :meth:`merge` writes less.
+        Tasks write these columns of every fragment with a matching row again, for all its rows.
+        For few rows, :meth:`merge` writes less.
         """
         keys = [on] if isinstance(on, str) else list(on)
         return SparkJob.of(self._spark, job_id).change(

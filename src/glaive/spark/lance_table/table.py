@@ -1,4 +1,4 @@
-"""``LanceTable``, and how one is found or created."""
+"""``LanceTable``: find, create and convert tables."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class LanceTable(
     """A dataset whose changes run as jobs of a Spark cluster.
 
     Get one with :meth:`forPath`. Each method works on the newest version at the time of its call.
-    What changes rows is planned by this process, done by tasks in the cluster, and committed by
-    this process as one version: all of it or nothing.
+    To change rows, this process plans the change, tasks in the cluster write files, and this
+    process commits all files as one version, or nothing.
 
     Examples
     --------
@@ -56,10 +56,14 @@ class LanceTable(
         branch: str | None = None,
         **storage: str,
     ) -> Self:
-        """The table at a path or URI.
+        """Open the table at a path or URI.
 
         Parameters
         ----------
+        spark
+            The session whose cluster runs the jobs of the table.
+        uri
+            Path or URI of the dataset; workers need access to it.
         branch
             The branch to work on; default: the main one.
         **storage
@@ -68,7 +72,7 @@ class LanceTable(
         Raises
         ------
         DatasetNotFoundError, RefNotFoundError
-            There is no dataset, or no such branch.
+            The dataset or the branch does not exist.
         """
         from glaive.dataset.open import dataset
 
@@ -82,7 +86,7 @@ class LanceTable(
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, uri: str | os.PathLike[str], **storage: str) -> bool:
-        """Whether there is a dataset at a path or URI."""
+        """Return whether a dataset is at a path or URI; ``storage`` as for :meth:`forPath`."""
         try:
             cls.forPath(spark, uri, **storage)
         except DatasetNotFoundError:
@@ -91,7 +95,7 @@ class LanceTable(
 
     @classmethod
     def create(cls, spark: SparkSession) -> TableBuilder[Self]:
-        """Begin to create a table; it is an error if there is one.
+        """Begin to create a table; ``execute`` raises an error if the table exists.
 
         Examples
         --------
@@ -101,7 +105,7 @@ class LanceTable(
 
     @classmethod
     def createIfNotExists(cls, spark: SparkSession) -> TableBuilder[Self]:
-        """Begin to create a table; one that exists is used as it is."""
+        """Begin to create a table; ``execute`` keeps an existing table as it is."""
         return TableBuilder(cls._found_in(spark), if_not_exists=True)
 
     @classmethod
@@ -121,18 +125,18 @@ class LanceTable(
         Parameters
         ----------
         format
-            ``parquet``.
+            Format of the files; only ``parquet``.
         path
-            The folder; the columns are those of the first file, with their Arrow types, and those
-            in names of folders (``day=3/a.parquet``), with the types that Spark infers.
+            The folder. The first file gives the columns and their Arrow types. Names of folders
+            (``day=3/a.parquet``) give further columns, with the types that Spark infers.
         uri
-            Where the table is to be.
+            Path or URI of the new table.
         job_id
-            Names this job: running it again with the same id returns the table that it made.
+            Name of this job: a second run with the same name returns the table of the first run.
         storage_options
-            Settings of the object store of both.
+            Settings of the object store, for the files and the table.
         **options
-            Of :class:`glaive.dataset.writing.plan.WriteOptions`, such as
+            Options of :class:`glaive.dataset.writing.plan.WriteOptions`, such as
             ``enable_stable_row_ids`` or ``max_rows_per_file``.
 
         Raises
@@ -142,11 +146,11 @@ class LanceTable(
         SchemaError, FormatError
             The files differ, or are damaged.
         OptionError
-            There is no such file, or the format is another one.
+            The folder has no Parquet file, or ``format`` is not ``parquet``.
 
         Notes
         -----
-        An ingest of the files, whose tasks read and write them; no row passes through Spark.
+        This ingests the files: tasks read and write them, and rows bypass Spark.
         """
         if format != "parquet":
             raise OptionError(
