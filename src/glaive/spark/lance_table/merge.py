@@ -562,10 +562,10 @@ class MergeBuilder:
         Parameters
         ----------
         condition
-            Over both sides; default: all matched rows.
+            Condition over both sides; default: all matched rows.
         set
-            ``{"price": "s.price", "seen": "t.seen + 1"}``, or ``"t.price"`` for the column; other
-            columns stay as they are.
+            Expressions by column: ``{"price": "s.price", "seen": "t.seen + 1"}``. ``"t.price"`` may
+            name the column, too. Other columns stay as they are.
         """
         return self._with("matched", "update", condition, _given(set, "set"))
 
@@ -580,11 +580,11 @@ class MergeBuilder:
     def whenNotMatchedInsert(
         self, condition: str | Column | None = None, values: Values | None = None
     ) -> MergeBuilder:
-        """Insert rows of the source that match none; columns without a value are null."""
+        """Insert unmatched rows of the source; columns without a value are null."""
         return self._with("not matched", "insert", condition, _given(values, "values"))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> MergeBuilder:
-        """Insert rows of the source that match none, with all its columns."""
+        """Insert unmatched rows of the source, with all its columns."""
         return self._with("not matched", "insert", condition, None)
 
     def whenNotMatchedBySourceUpdate(
@@ -600,20 +600,20 @@ class MergeBuilder:
     def withSchemaEvolution(self) -> MergeBuilder:
         """Add columns that only the source has, if a clause takes all its columns.
 
-        They are added as a version of their own, with nulls, before the merge.
+        A separate version adds them, with nulls, before the merge.
         """
         return replace(self, evolves=True)
 
     def onDuplicateSource(self, keep: Literal["first", "last"], by: str) -> MergeBuilder:
-        """Of several source rows with the same keys, use the first or last by a column.
+        """Use the first or last, by a column, of several source rows with the same keys.
 
-        Without it, several source rows that change the same row are an error. Rows that have a
-        null in their keys match none, and are all used.
+        Without this call, several source rows that change the same row raise an error. Source rows
+        with a null in their keys match nothing; the merge uses all of them.
 
         Raises
         ------
         OptionError
-            ``keep`` is neither "first" nor "last".
+            ``keep`` differs from "first" and "last".
         """
         one_of("first", "last").check("onDuplicateSource", keep)
         return replace(self, duplicates=(keep, by))
@@ -626,25 +626,25 @@ class MergeBuilder:
         Parameters
         ----------
         job_id
-            Names this job: running it again with the same id returns what it did.
+            Name of this job: a second run with the same name returns the result of the first.
         txn
-            An application and the number of its transaction, such as ``("my stream", 7)``: if the
-            table has this number of the application or a higher one, nothing is done.
+            An application and the number of its transaction, such as ``("my stream", 7)``. If the
+            table has this number of the application or a higher one, the merge does nothing.
 
         Returns
         -------
         dict
-            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``; of a
-            transaction that was applied before, ``version`` alone.
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``. For a
+            transaction that was applied before, only ``version``.
 
         Raises
         ------
         OptionError
-            There is no clause, or one gives no values; a text means all columns by ``*``; or
-            ``txn`` is no transaction.
+            The merge has no clause, a clause has no values, a string means all columns by ``*``,
+            or ``txn`` is not a transaction.
         ColumnNotFoundError, SchemaError
-            A column does not exist, a value does not fit its column; or several rows of the
-            source change the same row: the message names it. Nothing was changed.
+            A column does not exist, or a value does not fit its column. Or several rows of the
+            source change the same row; the message names it. Nothing was changed.
         UnsupportedFeatureError
             The condition compares a blob column.
         CommitContentionError
@@ -652,17 +652,22 @@ class MergeBuilder:
 
         Notes
         -----
-        If the condition is a text that requires nothing but equal columns, all clauses take whole
-        rows of the source without a condition, and source and table are small (16 MiB in the plan
-        of Spark, 32 million rows), one task gets the source and does all of it. With Spark Connect,
-        which tells no sizes, it is as for other merges: if the condition requires columns of both
-        sides to be equal, and the source has up to a million keys, tasks look for rows with these
-        keys, by statistics and indices, and Spark joins the source with what they find. Otherwise,
-        and for rows that no source row matches, Spark reads and joins all rows, of the columns that
-        the condition and the clauses
-        name. Tasks read the other columns of updated rows by address, and write updated and
-        inserted rows to new files. The source is evaluated once per attempt; where executors are
-        lost with its rows, and it gives others then, once more, with all rows of the table.
+        The merge runs in one of three ways:
+
+        - One task does everything, if the merge is small. The condition is a string that only
+          requires equal columns. All clauses take whole rows of the source without a condition.
+          The source has up to 16 MiB in the plan of Spark, and the table up to 32 million rows.
+          Spark Connect does not tell sizes, so its merges never run this way.
+        - Tasks look for rows with the keys of the source, by statistics and indices, and Spark
+          joins the source with these rows. The condition requires columns of both sides to be
+          equal, and the source has up to a million keys.
+        - Otherwise, and for rows that no source row matches, Spark reads and joins all rows. It
+          reads only the columns that the condition and the clauses name.
+
+        Tasks read the other columns of updated rows by address, and write updated and inserted
+        rows to new files. Spark evaluates the source once per attempt. If lost executors held its
+        rows, and it then gives other rows, Spark evaluates it once more, with all rows of the
+        table.
         """
         if not self.clauses:
             raise OptionError("the merge has no clauses: add some, such as whenMatchedUpdateAll()")
