@@ -509,8 +509,7 @@ class _Commit:
             marks.record(draft.wire)
             no_files = draft.wire.writer_feature_flags & int(Feature.NO_TRANSACTION_FILES)
             if written != name and not no_files:
-                # Its name has the uuid, so nobody reads it before the manifest refers to it.
-                self.store.put_new(transaction_path(name), [encoded])
+                self.store.put(transaction_path(name), [encoded])
             written = name
             version = draft.wire.version
             refusal: CommitConflictError | None = None
