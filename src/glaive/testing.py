@@ -45,6 +45,13 @@ __all__ = [
 # from here is never mapped, so that only requested ranges are fetched.
 
 
+Kind = Literal["fail", "lie", "delay", "repeat"]
+KINDS: tuple[Kind, ...] = ("fail", "lie", "delay", "repeat")
+"""All kinds of faults."""
+
+_REPEATED = StoreError("this request is executed twice")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request: method, path, first byte (0 unless a range) and size in bytes."""
@@ -65,13 +72,14 @@ class Fault:
         Number of the matching request; later ones are not affected unless ``forever``.
     kind
         ``"fail"``: raise and do nothing. ``"lie"``: do it, then raise, as if the response was
-        lost. ``"delay"``: do it ``seconds`` later.
+        lost. ``"delay"``: do it ``seconds`` later. ``"repeat"``: do it twice if it puts or deletes,
+        as a client that repeats a request whose response was lost.
     method, path
         Only requests of this method, with this text in their path; any when None.
     """
 
     at: int
-    kind: Literal["fail", "lie", "delay"] = "fail"
+    kind: Kind = "fail"
     method: str | None = None
     path: str | None = None
     seconds: float = 0.0
@@ -147,7 +155,7 @@ class CountingStore(WrappedStore):
                 )
                 if fault.kind == "fail":
                     raise error
-                late = error
+                late = _REPEATED if fault.kind == "repeat" else error
         if wait:
             time.sleep(wait)
         return late
@@ -165,7 +173,8 @@ class CountingStore(WrappedStore):
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Count the request and its bytes."""
         late = self.note("put", path, 0, _size(data))
-        self.inner.put(path, data, mode=mode)
+        for _ in range(2 if late is _REPEATED else 1):
+            self.inner.put(path, data, mode=mode)
         _raise(late)
 
     def create(self, path: str) -> CountingSink:
@@ -207,7 +216,8 @@ class CountingStore(WrappedStore):
 
     def _delete(self, paths: Sequence[str], delete: Callable[[Sequence[str]], None]) -> None:
         late = [self.note("delete", path) for path in paths]
-        delete(paths)
+        for _ in range(2 if _REPEATED in late else 1):
+            delete(paths)
         for error in late:
             _raise(error)
 
@@ -281,7 +291,7 @@ def _size(data: Sequence[BytesLike]) -> int:
 
 
 def _raise(error: Exception | None) -> None:
-    if error is not None:
+    if error is not None and error is not _REPEATED:
         raise error
 
 
@@ -290,56 +300,19 @@ def _raise(error: Exception | None) -> None:
 # client that retries after a lost response. In all cases the dataset must be at the version before
 # or after the operation, and repeating the operation must have the same result.
 
-Kind = Literal["fail", "lie", "delay", "repeat"]
-KINDS: tuple[Kind, ...] = ("fail", "lie", "delay", "repeat")
-"""All kinds of faults."""
-
 Operation = Callable[[LanceDataset], object]
 
 
 class FaultyStore(CountingStore):
     """Counts requests and applies a fault to one of them, after a call of :meth:`arm`."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        super().__init__(store)
-        self._repeat = 0
-
     def arm(self, at: int, kind: Kind) -> None:
         """Apply a fault to the ``at``-th request from now on, counted from 1.
 
-        ``"repeat"`` executes a request that changes the store twice, and returns the outcome of
-        the second execution. For the other kinds see :class:`glaive.testing.Fault`.
+        See :class:`glaive.testing.Fault` for the kinds.
         """
         self.reset()
-        if kind == "repeat":
-            self._repeat = at
-        else:
-            self.inject(Fault(at=at, kind=kind, seconds=0.005))
-
-    def reset(self) -> None:
-        """Reset the counters and remove the fault."""
-        super().reset()
-        self._repeat = 0
-
-    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Count the request; execute it twice if it is to be repeated."""
-        super().put(path, data, mode=mode)
-        if self.requests == self._repeat:
-            self.inner.put(path, data, mode=mode)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Count the requests; execute them twice if one is to be repeated."""
-        before = self.requests
-        super().delete(paths)
-        if before < self._repeat <= self.requests:
-            self.inner.delete(paths)
-
-    def delete_written(self, paths: Sequence[str]) -> None:
-        """Count the requests; execute them twice if one is to be repeated."""
-        before = self.requests
-        super().delete_written(paths)
-        if before < self._repeat <= self.requests:
-            self.inner.delete_written(paths)
+        self.inject(Fault(at=at, kind=kind, seconds=0.005))
 
 
 @dataclass(frozen=True, slots=True)

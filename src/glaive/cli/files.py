@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -551,20 +550,9 @@ def _on_spark(
     keywords: dict[str, Any],
 ) -> IngestResult:
     """Run the tasks on Spark, without its log."""
-    from rich.console import Console
-
-    from glaive.cli.progress import Steps, start_spark
-    from glaive.io.failures import spilling
+    from glaive.cli.progress import steps_of_spark
     from glaive.spark import ingest
 
-    steps = Steps(Console(stderr=True))
-    settings = {"spark.log.level": "ERROR"} | conf
-    with spilling("the log of Spark"):
-        handle, log = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")  # of this user alone
-    os.close(handle)
-    spark = start_spark(steps, master, "glaive ingest", Path(log), settings)
-    try:
+    with steps_of_spark(to_stderr=True) as steps:
+        spark = steps.start_spark(master, "glaive ingest", conf)
         return steps.run(f"Write {dataset}", lambda: ingest(spark, sources, dataset, **keywords))
-    finally:
-        spark.stop()
-        Path(log).unlink(missing_ok=True)

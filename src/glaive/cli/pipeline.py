@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 import shlex
 import shutil
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import pairs_of
+from glaive.cli.options import json_option, pairs_of
 from glaive.cli.output import (
     examples,
     human_bytes,
@@ -66,7 +64,6 @@ _set = click.option(
     "--set", "given", multiple=True, metavar="NAME=VALUE", help="A parameter; may be repeated."
 )
 _run = click.option("--run-id", help="The run; default: the one that was written last.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @pipeline.command("run", epilog=examples("glaive pipeline run shop.toml --master 'local[4]'"))
@@ -76,7 +73,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--resume", is_flag=True, help="Go on with the run that was written last.")
 @click.option("--dry-run", is_flag=True, help="Print the plan only.")
 @click.option("--master", help="Where Spark runs; default: as the file says, else here.")
-@_json
+@json_option
 def run_command(
     file: str,
     *,
@@ -106,9 +103,9 @@ def run_command(
     try:
         finished = run_with_progress(pipeline, run_id, record, master, to_stderr=as_json)
     except ExpectationError as error:
-        _failed(pipeline, error, UNEXPECTED)
+        raise _located_error(pipeline, error, UNEXPECTED) from error
     except OptionError as error:
-        _failed(pipeline, error, WRONG_FILE)
+        raise _located_error(pipeline, error, WRONG_FILE) from error
     except Exception as error:
         raise _located_error(pipeline, error) from error
     if as_json:
@@ -121,7 +118,7 @@ def run_command(
 @pipeline.command("plan", epilog=examples("glaive pipeline plan shop.toml"))
 @_file
 @_set
-@_json
+@json_option
 def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
     """Check FILE and print what a new run would do; nothing is changed, Spark is not started."""
     _print_plan(_loaded(file, pairs_of("--set", given, "NAME=VALUE")), None, as_json=as_json)
@@ -130,7 +127,7 @@ def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
 @pipeline.command("status", epilog=examples("glaive pipeline status shop.toml"))
 @_file
 @_run
-@_json
+@json_option
 def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
     """Print how far a run of FILE came; the exit code is that of the run."""
     record = _record(_loaded(file, {}), run_id)
@@ -150,7 +147,7 @@ def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
 @_file
 @_run
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
-@_json
+@json_option
 def report_command(file: str, *, run_id: str | None, html: Path | None, as_json: bool) -> None:
     """Print the report of a run of FILE, or write it as one HTML page."""
     from glaive.pipeline import render_report
@@ -177,36 +174,24 @@ def run_with_progress(
     to_stderr: bool = False,
 ) -> RunRecord:
     """Run a pipeline with a progress bar for each step; Spark is stopped at the end."""
-    from rich.console import Console
-
-    from glaive.cli.progress import Steps, start_spark
-    from glaive.io.failures import spilling
+    from glaive.cli.progress import steps_of_spark
     from glaive.pipeline import run
-
-    steps = Steps(Console(stderr=to_stderr))
-    with spilling("the log of Spark"):
-        handle, log = tempfile.mkstemp(prefix="glaive-pipeline-", suffix=".log")
-    os.close(handle)
 
     def session() -> Any:
         if pipeline.remote is not None and master is None:
             from glaive.spark import session as connect
 
             return connect(f"glaive {pipeline.name}", remote=pipeline.remote, **pipeline.conf)
-        settings = {"spark.log.level": "ERROR"} | dict(pipeline.conf)
-        place = master or pipeline.master
-        return start_spark(steps, place, f"glaive {pipeline.name}", Path(log), settings)
+        return steps.start_spark(
+            master or pipeline.master, f"glaive {pipeline.name}", pipeline.conf
+        )
 
     def observed(name: str, work: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
         step = pipeline.steps[name]
         return steps.run(f"{name}: {step.description or step.shown:.60}", work)
 
-    try:
+    with steps_of_spark(to_stderr=to_stderr) as steps:
         return run(pipeline, session, run_id=run_id, record=record, observer=observed)
-    finally:
-        if steps.spark is not None:
-            steps.spark.stop()
-        Path(log).unlink(missing_ok=True)
 
 
 class _Failure(click.ClickException):
@@ -236,10 +221,6 @@ def _loaded(file: str, parameters: Mapping[str, Any]) -> Pipeline:
 
 def _wrong(error: Exception) -> _Failure:
     return _Failure(str(error), WRONG_FILE)
-
-
-def _failed(pipeline: Pipeline, error: Exception, code: int) -> NoReturn:
-    raise _located_error(pipeline, error, code) from error
 
 
 def _located_error(pipeline: Pipeline, error: Exception, code: int = FAILED) -> _Failure:

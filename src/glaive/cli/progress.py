@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +17,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from glaive.cli.output import public, visible
-from glaive.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,26 +27,19 @@ POLL_SECONDS = 0.2
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A finished step."""
-
-    label: str
-    seconds: float
-
-
 class Steps:
-    """Runs steps one after the other and records their durations.
+    """Runs steps one after the other.
 
     Parameters
     ----------
     console
         Displays a progress bar during each step, if it is a terminal.
+    log
+        File for the log of Spark.
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.done: list[Step] = []
+    def __init__(self, console: Console, log: Path) -> None:
+        self.console, self.log = console, log
         self.spark: SparkSession | None = None
 
     def run(self, label: str, work: Callable[[], Result]) -> Result:
@@ -78,9 +71,8 @@ class Steps:
                     self.spark.sparkContext.cancelAllJobs()
                 raise
             result = future.result()
-        step = Step(label, time.perf_counter() - start)
-        self.done.append(step)
-        self.console.print(f"[green]✓[/] {shown} [dim]{step.seconds:.1f} s[/]", highlight=False)
+        seconds = time.perf_counter() - start
+        self.console.print(f"[green]✓[/] {shown} [dim]{seconds:.1f} s[/]", highlight=False)
         return result
 
     def _tasks(self) -> tuple[int, int]:
@@ -94,25 +86,37 @@ class Steps:
             sum(stage.numTasks for stage in running),
         )
 
+    def start_spark(
+        self, master: str | None, app_name: str, settings: Mapping[str, str]
+    ) -> SparkSession:
+        """Start Spark as a step; its log has errors only, and is in a file.
 
-def start_spark(
-    steps: Steps, master: str | None, app_name: str, log: Path | None, settings: dict[str, str]
-) -> SparkSession:
-    """Start Spark as a step.
+        Workers compile the kernels that they need, each once for all of them: all kernels would
+        take a minute of two cores before the first step.
+        """
+        from glaive.spark import session
 
-    Workers compile the kernels that they need, each once for all of them: all kernels would take
-    a minute of two cores before the first step.
+        settings = {"spark.log.level": "ERROR", **settings}
+        with _log_to(self.log):
+            self.spark = self.run("Start Spark", lambda: session(app_name, master, **settings))
+        return self.spark
 
-    Parameters
-    ----------
-    log
-        File for the log of Spark; standard error when None.
-    """
-    from glaive.spark import session
 
-    with nullcontext() if log is None else _log_to(log):
-        steps.spark = steps.run("Start Spark", lambda: session(app_name, master, **settings))
-    return steps.spark
+@contextmanager
+def steps_of_spark(*, to_stderr: bool) -> Iterator[Steps]:
+    """Steps whose Spark ends with the block, as the file with its log does."""
+    from glaive.io.failures import spilling
+
+    with spilling("the log of Spark"):
+        handle, name = tempfile.mkstemp(prefix="glaive-", suffix=".log")  # of this user alone
+    os.close(handle)
+    steps = Steps(Console(stderr=to_stderr), Path(name))
+    try:
+        yield steps
+    finally:
+        if steps.spark is not None:
+            steps.spark.stop()
+        Path(name).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -122,7 +126,6 @@ def _log_to(path: Path) -> Iterator[None]:
     Spark logs to the standard error that it inherits, which would mix with the progress bars and
     tables. The redirection is permanent for that process; for this one it ends with the block.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     original = os.dup(2)
     with path.open("ab") as log:

@@ -12,18 +12,17 @@ from typing import Any, Final
 from uuid import uuid4
 
 from glaive.dataset.cleanup import drop_dataset
-from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.errors import ObjectExistsError, StoreError
 from glaive.format.paths import VERSIONS
 from glaive.format.wire import is_file_name
 from glaive.io.access import open_store
 from glaive.io.location import Location
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectStore, find_object
 from glaive.namespace.errors import (
     InternalError,
     InvalidInputError,
     PermissionDeniedError,
     TableAlreadyExistsError,
-    UnsupportedOperationError,
 )
 from glaive.table.versions import unlisted
 
@@ -145,9 +144,6 @@ _CONTENT = b"reserved"
 _LONGEST_ID = 200
 """Bytes of an id in the name of a folder."""
 
-_MOST = 100_000
-"""Folders that a listing names at most."""
-
 _ENDS_OF_PATHS: Final = re.compile(r"::|[?#]")
 """What ends a path in URIs that fsspec opens."""
 
@@ -218,7 +214,6 @@ def listed_tables(store: ObjectStore) -> list[str]:
     names = store.names("")
     if names is not None:
         found = {name for name in names if name.endswith(SUFFIX) and name != SUFFIX}
-        _check_number(found, store)
         removed = {name for name in found if _is_hidden(store, name)}
         return _tables(store, found - removed)
     found, removed = set(), set()
@@ -228,7 +223,6 @@ def listed_tables(store: ObjectStore) -> list[str]:
             found.add(folder)
             if rest == DEREGISTERED:
                 removed.add(folder)
-            _check_number(found, store)
     return _tables(store, found - removed)
 
 
@@ -236,14 +230,6 @@ def _tables(store: ObjectStore, found: set[str]) -> list[str]:
     """Names of the tables in folders; not those that no request can name."""
     names = (folder.removesuffix(SUFFIX) for folder in found)
     return sorted(name for name in names if listed_folder(store, [name]) is not None)
-
-
-def _check_number(found: set[str], store: ObjectStore) -> None:
-    if len(found) > _MOST:
-        raise UnsupportedOperationError(
-            f"{store.uri}: more than {_MOST} tables are not listed. Set manifest_enabled=true and "
-            "dir_listing_enabled=false, and register them"
-        )
 
 
 def _is_hidden(store: ObjectStore, folder: str) -> bool:
@@ -274,27 +260,14 @@ def is_written(store: ObjectStore, folder: str) -> bool:
     return store.is_remote and unlisted(open_folder(store, folder)) is not None
 
 
-def is_declared(store: ObjectStore, folder: str) -> bool:
-    """Whether a folder has the marker of a declared table."""
-    return _has(store, f"{folder}/{DECLARED}")
-
-
 def is_there(store: ObjectStore, folder: str) -> bool:
     """Whether a folder is declared, or has a version."""
-    return is_declared(store, folder) or is_written(store, folder)
+    return find_object(store, f"{folder}/{DECLARED}") is not None or is_written(store, folder)
 
 
 def is_deregistered(store: ObjectStore, folder: str) -> bool:
     """Whether a folder has the marker of a table that was taken out."""
-    return _has(store, f"{folder}/{DEREGISTERED}")
-
-
-def _has(store: ObjectStore, path: str) -> bool:
-    try:
-        store.head(path)
-    except ObjectNotFoundError:
-        return False
-    return True
+    return find_object(store, f"{folder}/{DEREGISTERED}") is not None
 
 
 def mark_declared(store: ObjectStore, folder: str) -> None:

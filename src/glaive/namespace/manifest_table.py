@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
+from sys import intern
 from typing import Any
 
 import lance_namespace as interface
@@ -421,16 +422,13 @@ def _rows_of(opened: LanceDataset) -> Rows:
     wanted = [name for name in names if name in found.names]
     batches = opened.to_batches(columns=wanted, batch_size=_BATCH, batch_size_bytes=_BATCH_BYTES)
     rows: Rows = {}
-    # A file tells in some bytes that a million rows are equal: each text is held once.
-    shared: dict[object, str] = {}
-    properties: dict[object, Mapping[str, str] | None] = {}
     for batch in batches:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             damaged = damaged_text(column)
             if damaged is not None:
                 raise InternalError(f"{opened.uri}: a text in {name} is not UTF-8: {damaged}")
         for given in batch.to_pylist():
-            row = _row_of(given, shared, properties)
+            row = _row_of(given)
             if row.id in rows:
                 raise InternalError(
                     f"{opened.uri}: the object {row.id!r:.200} has two rows, expected one. Delete "
@@ -440,25 +438,19 @@ def _rows_of(opened: LanceDataset) -> Rows:
     return rows
 
 
-def _row_of(
-    row: Mapping[str, object],
-    texts: dict[object, str],
-    properties: dict[object, Mapping[str, str] | None],
-) -> CatalogueRow:
-    """A row; ``texts`` and ``properties`` are those of the rows before it."""
-    location, bases, said = row.get("location"), row.get("base_objects"), row.get("metadata")
-    if said not in properties:
-        properties[said] = _properties_of(said)
-    kind = str(row["object_type"])
+def _row_of(row: Mapping[str, object]) -> CatalogueRow:
+    """A row. A file tells in some bytes that a million rows are equal: each text is held once."""
+    location, bases = row.get("location"), row.get("base_objects")
     return CatalogueRow(
         str(row["object_id"]),
-        texts.setdefault(kind, kind),
-        None if location is None else texts.setdefault(location, str(location)),
-        properties[said],
+        intern(str(row["object_type"])),
+        None if location is None else intern(str(location)),
+        _properties_of(row.get("metadata")),
         bases if isinstance(bases, list) else None,
     )
 
 
+@lru_cache(maxsize=1024)
 def _properties_of(text: object) -> Mapping[str, str] | None:
     if not text:
         return None
