@@ -1,7 +1,7 @@
-"""Pipelines as files: named steps over datasets, which Spark runs and which go on after a failure.
+"""Pipelines as files: named steps over datasets that Spark runs and continues after a failure.
 
 :func:`load` reads and checks a file, :func:`run` runs its steps, :class:`Runs` knows earlier runs.
-Nothing here loads Spark before a step runs.
+Spark is loaded when the first step runs.
 """
 
 from glaive.pipeline.document import load

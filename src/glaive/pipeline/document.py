@@ -1,4 +1,4 @@
-"""Read the file of a pipeline; everything in it is checked before anything runs."""
+"""Read the file of a pipeline, and check all of it before a step runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def chosen_parameters(
     where: str,
     credentials: Container[str] = (),
 ) -> dict[str, Any]:
-    """The defaults of a file with the values of a run; texts become the type of the default.
+    """Return the defaults of a file, replaced by the values of a run.
+
+    Strings become the type of the default.
 
     Messages do not show the values of ``credentials``.
 
     Raises
     ------
     OptionError
-        The file has no such parameter, or the value is of another type.
+        The file lacks the parameter, or the value has another type.
     """
     chosen = dict(defaults)
     for name, default in defaults.items():
@@ -73,14 +75,14 @@ def _typed(value: Any, default: Any, where: str, *, hidden: bool) -> Any:
 
 
 def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
-    """A value of a file with parameters filled in, at any depth; ``$$`` is a dollar sign.
+    """Fill parameters into a value of a file, at any depth; ``$$`` is a dollar sign.
 
-    A text that is nothing but ``${name}`` becomes the value with its type.
+    A string that consists of ``${name}`` becomes the value with its type.
 
     Raises
     ------
     OptionError
-        There is no such parameter.
+        A parameter does not exist.
     """
     if isinstance(value, dict):
         return {
@@ -101,12 +103,12 @@ def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
 
 
 def parameters_in(value: Any) -> frozenset[str]:
-    """Names of the parameters in a value of a file, at any depth."""
+    """Return the names of the parameters in a value of a file, at any depth."""
     return frozenset[str]().union(*map(_names_in, _texts_in(value)))
 
 
 def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None) -> frozenset[str]:
-    """Names of the parameters that are part of a password or a key of a URL, at any depth.
+    """Return the parameters that are part of a password or a key of a URL, at any depth.
 
     With ``parameters``, their values, also of those that bring such a part along: one may be a URL.
     """
@@ -118,7 +120,7 @@ def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None
 
 
 def _hidden_in(text: str) -> frozenset[str]:
-    """Names in a text whose places are not shown, whatever the values."""
+    """Return names in a string at positions that are always hidden."""
     return _names_in(text) - _names_in(GlaiveError.without_secrets(text))
 
 
@@ -195,14 +197,14 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     Parameters
     ----------
     file
-        A TOML file.
+        Path of a TOML file.
     parameters
-        Values for the parameters of the file, by name.
+        Values for the parameters of the file, by name; default: the values in the file.
 
     Raises
     ------
     OptionError
-        The file is none, or wrong; names file, step and key, and what to write.
+        The file is missing or wrong. The message names file, step and key, and a valid value.
     """
     path = Path(file).absolute()
     where = os.fspath(file)
@@ -343,7 +345,7 @@ def _checked_name(name: str, where: str) -> str:
 
 
 def _located(folder: Path, text: str) -> str:
-    """A path or URI; relative paths count from the folder of the file."""
+    """Return a path or URI; relative paths count from the folder of the file."""
     if "://" in text:
         return text
     return str(folder / Path(text).expanduser())

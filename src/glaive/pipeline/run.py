@@ -1,4 +1,4 @@
-"""Plan and run the steps of a pipeline; a run that failed goes on at the step that failed."""
+"""Plan and run the steps of a pipeline; a failed run continues at the failed step."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ SAMPLE_COLUMNS: Final = 12
 def dataset_facts(
     uri: str, storage: Mapping[str, str], branch: str | None = None
 ) -> dict[str, int] | None:
-    """``version``, ``rows`` and ``bytes`` of the newest version; None if there is no dataset.
+    """Return ``version``, ``rows`` and ``bytes`` of the newest version.
 
-    One or two requests.
+    Return ``None`` if the dataset does not exist. Cost: one or two requests.
     """
     opened = _opened(uri, storage, branch)
     if opened is None:
@@ -72,7 +72,7 @@ def dataset_facts(
 def sample_of(
     uri: str, storage: Mapping[str, str], branch: str | None = None
 ) -> dict[str, list[Any]] | None:
-    """``columns`` and ``rows`` with a few values, as short texts; None if there is no dataset."""
+    """Return ``columns`` and a few ``rows`` as short strings; ``None`` without a dataset."""
     opened = _opened(uri, storage, branch)
     if opened is None:
         return None
@@ -97,13 +97,13 @@ class PlannedStep:
     Parameters
     ----------
     name, kind, summary
-        Of the step.
+        Name, kind and description of the step.
     after
-        Steps that have to be done before.
+        Steps that must run before.
     reads, writes
-        Datasets by name, with their present version; None where there is none yet.
+        Datasets by name, with their present version; ``None`` if a dataset does not exist yet.
     done
-        The run that goes on has done it.
+        Whether the run to continue has done the step.
     """
 
     name: str
@@ -116,17 +116,17 @@ class PlannedStep:
 
 
 def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedStep]:
-    """The steps in the order in which they would run.
+    """Return the steps in the order in which they would run.
 
     Parameters
     ----------
     record
-        A run that would go on.
+        The run to continue; default: a new run.
 
     Raises
     ------
     OptionError
-        A dataset that a step reads neither exists nor is written by a step before.
+        A step reads a dataset that does not exist and that earlier steps do not write.
 
     Notes
     -----
@@ -148,7 +148,7 @@ def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedSte
 
 
 def check_inputs(pipeline: Pipeline) -> dict[str, int | None]:
-    """The newest version of each dataset, by name.
+    """Return the newest version of each dataset, by name.
 
     Raises
     ------
@@ -178,18 +178,19 @@ _VIOLATED: Final = re.compile(r"glaive expectation \((.+?)\) row (\{.*?\}?) end"
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectingStep(Step):
-    """A step that writes rows, and the keys that say which rows it expects.
+    """A step that writes rows, with the keys for expected rows.
 
     Parameters
     ----------
     target
         The dataset.
     expect
-        A condition that every row has to fulfil, or several by name; null does not fulfil it.
+        A condition that every row must meet, or several by name; null counts as a violation.
     on_violation
         ``fail``, ``drop`` or ``quarantine``.
     quarantine
-        The dataset for other rows: ``file``, ``line``, ``reason``, ``record`` (JSON), ``job_id``.
+        The dataset for violating rows, with the columns ``file``, ``line``, ``reason``, ``record``
+        (JSON), ``job_id``.
     """
 
     target: DatasetName
@@ -198,24 +199,24 @@ class ExpectingStep(Step):
     quarantine: DatasetName | None = None
 
     def check(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse keys that exclude each other."""
         self.expectations()
         if self.quarantine == self.target:
             raise OptionError("quarantine: name another dataset than the one that the step writes")
 
     def expectations(self) -> Expectations | None:
-        """The conditions, if there are any."""
+        """Return the conditions, if there are any."""
         return Expectations.of(
             self.expect, self.on_violation, has_quarantine=self.quarantine is not None
         )
 
     def writes(self) -> tuple[str, ...]:
-        """The dataset, and that of other rows."""
+        """Return the dataset, and the dataset of violating rows."""
         return (self.target,) if self.quarantine is None else (self.target, self.quarantine)
 
     @contextmanager
     def expected(self, frame: DataFrame, context: StepContext) -> Iterator[ExpectedRows]:
-        """The rows of a frame that are as expected.
+        """Provide the rows of a frame that meet the conditions.
 
         Raises
         ------
@@ -226,10 +227,10 @@ class ExpectingStep(Step):
         Notes
         -----
         For ``fail`` the conditions are part of the query. Otherwise Spark keeps the frame until
-        the block ends, and counts the other rows before. On a cluster, which may lose what it
-        keeps, the work fails then: computed once more, a row might be as expected that was not
-        before, or the other way around. Once the job of the step has made its version, the frame
-        is not computed: the query may give other rows since.
+        the block ends, and counts the violating rows before. If a cluster loses the kept frame,
+        the step fails: after a second computation, other rows might meet the conditions. If the
+        job of the step has already made its version, the frame is not computed, because the query
+        may give other rows by now.
         """
         from glaive.spark.frame_writing import checkpointed
         from glaive.spark.lance_table.merge import may_be_lost
@@ -286,12 +287,12 @@ class ExpectingStep(Step):
     def _put_aside(
         self, rows: DataFrame, count: int, quarantine: DatasetName, context: StepContext
     ) -> None:
-        """Commit the other rows, unless an earlier run of the step did before it was stopped.
+        """Commit the violating rows, unless an earlier, stopped run of the step did.
 
         Raises
         ------
         OptionError
-            That run had others.
+            The earlier run had other rows.
         """
         from glaive.spark import write
 
@@ -310,7 +311,7 @@ class ExpectingStep(Step):
             )
 
     def _has_committed(self, context: StepContext) -> bool:
-        """Whether the job of the step has made its version, also where no record says so."""
+        """Return whether the job of the step has made its version, even if the record lacks it."""
         target = DatasetName(self.writes()[0])
         return context.made_by(context.job_id, target, self.branch_written) is not None
 
@@ -323,7 +324,7 @@ def _expect_same(
     Raises
     ------
     OptionError
-        It has others.
+        The version has other rows.
     """
     from glaive.spark import read
 
@@ -349,20 +350,20 @@ def _expect_same(
 
 
 def quarantine_job(job: str) -> str:
-    """The id by which a job puts rows aside."""
+    """Return the id of the job that quarantines rows."""
     return f"{job}.quarantine"
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRows:
-    """The rows that are as expected, and how many others there are."""
+    """The rows that meet the conditions, and the number of violating rows."""
 
     frame: DataFrame
     counts: Mapping[str, int]
 
 
 def _failing(frame: DataFrame, expectations: Expectations) -> DataFrame:
-    """The frame, whose computation fails at the first row that violates a condition."""
+    """Return the frame; computing it fails at the first row that violates a condition."""
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     shown = F.substring(_row_text(frame), 1, 300)
@@ -387,11 +388,11 @@ def _row_text(frame: DataFrame) -> Column:
 
 
 REPORT = "report.html"
-"""The page of a run, beside its record."""
+"""The page of a run, in the folder of its record."""
 
 Work: TypeAlias = Callable[[], Mapping[str, int]]
 Observer: TypeAlias = Callable[[str, Work], Mapping[str, int]]
-"""Given the name of a step and its work; calls it, and may display its progress."""
+"""A function that gets the name and the work of a step, calls it, and may show progress."""
 
 
 def run(
@@ -402,18 +403,19 @@ def run(
     record: RunRecord | None = None,
     observer: Observer | None = None,
 ) -> RunRecord:
-    """Run all steps that are not done, one after the other; each is a job of the cluster.
+    """Run all unfinished steps one after the other, each as a job of the cluster.
 
     Parameters
     ----------
     session
-        Returns the Spark session, when the first step needs one. Default: as the file says.
+        A function that returns the Spark session. ``run`` calls it when the first step needs a
+        session. Default: the session that the file describes.
     run_id
-        Of a new run, or of one that goes on; default: a new id.
+        Id of a new run, or of a run to continue; default: a new id.
     record
-        A run that goes on.
+        The run to continue.
     observer
-        Displays progress.
+        A function that gets the name and the work of each step, and displays progress.
 
     Returns
     -------
@@ -423,15 +425,15 @@ def run(
     Raises
     ------
     OptionError
-        A dataset is missing, or a finished step of the run has other keys or parameters now.
+        A dataset is missing, or the keys or parameters of a finished step have changed.
     GlaiveError
-        A step failed; the record says which. Running it again goes on there: what its job
-        committed is not repeated.
+        A step failed; the record names it. A second call continues at this step, and does not
+        repeat the commits of its job.
 
     Notes
     -----
-    Two processes must not run the same run at a time: each would do the steps that are not done,
-    and commit them once.
+    Run a run in one process at a time. Two processes would both do the unfinished steps, though
+    each step commits once.
     """
     runs = Runs.of(pipeline)
     if record is None and run_id is not None:
@@ -468,7 +470,7 @@ def run(
 
 
 def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
-    """Refuse to go on with steps that were done otherwise."""
+    """Refuse to continue if finished steps had other keys or parameters."""
     kept = record.parameters.items()  # older records have credentials, too
     recorded = {name: value for name, value in kept if name not in pipeline.credentials}
     if recorded != pipeline.shown_parameters:
@@ -486,7 +488,7 @@ def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
 
 
 def _has_committed(pipeline: Pipeline, record: RunRecord, name: str) -> bool:
-    """Whether a job of a step made a version, though the record does not say so.
+    """Return whether a job of a step made a version, even if the record lacks it.
 
     Also one of bad records alone: the job would not put others aside. One or two requests for each
     dataset.
@@ -507,7 +509,7 @@ def _job_id(pipeline: Pipeline, record: RunRecord, name: str) -> str:
 
 
 def _prepare(pipeline: Pipeline, record: RunRecord) -> None:
-    """A record for each step, in the order of the pipeline."""
+    """Return a record for each step, in the order of the pipeline."""
     earlier = record.steps
     record.steps = {}
     for name, step in pipeline.steps.items():

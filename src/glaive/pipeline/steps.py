@@ -1,4 +1,4 @@
-"""Kinds of steps: what a pipeline does with its datasets."""
+"""The kinds of steps of a pipeline."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class IngestStep(ExpectingStep):
     mode, format, schema, vectors, schema_drift, merge_keys
         As for :func:`glaive.ingest`.
     options
-        Of the format.
+        Options of the format.
     write_options
-        Of the write, such as ``max_rows_per_file``.
+        Options of the write, such as ``max_rows_per_file``.
     """
 
     source: tuple[str, ...] = field(repr=False)  # URLs may have passwords
@@ -69,7 +69,7 @@ class IngestStep(ExpectingStep):
             raise OptionError("merge_keys: name the columns for mode = 'merge', and only for it")
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         return f"{self.mode} {self.target} from {', '.join(self.source)}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
@@ -119,15 +119,15 @@ class SqlStep(ExpectingStep):
     Parameters
     ----------
     query
-        In Spark's SQL; datasets by their names.
+        A query in Spark's SQL, which refers to datasets by their names.
     target
         The dataset to write.
     mode
         ``create``, ``append`` or ``overwrite``.
     branch
-        The branch to write to; one that does not exist is started.
+        The branch to write to. The step starts a missing branch.
     cluster_by
-        Columns by which the rows are sorted and divided.
+        Columns to sort and divide the rows by.
     vectors
         Arrays to store as vectors: ``"features:32"``.
     write_options
@@ -142,17 +142,17 @@ class SqlStep(ExpectingStep):
     write_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
-        """Refuse what is no query."""
+        """Refuse a statement that is not a query."""
         super().check()
         datasets_of(self.query, {})
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The datasets of the query, and that of the branch."""
+        """Return the datasets of the query, and the dataset of the branch."""
         on_branch = () if self.branch is None else (self.target,)
         return tuple(dict.fromkeys((*datasets_of(self.query, datasets), *on_branch)))
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         branch = "" if self.branch is None else f" (branch {self.branch})"
         return f"{self.mode} {self.target}{branch}: {' '.join(self.query.split())}"
 
@@ -185,17 +185,17 @@ class MergeStep(ExpectingStep):
     Parameters
     ----------
     query
-        The rows, in Spark's SQL; or
+        A query in Spark's SQL that gives the rows. Excludes ``source``.
     source
-        a dataset with them.
+        A dataset with the rows. Excludes ``query``.
     target, branch
-        The dataset.
+        The dataset to change, and its branch.
     on
-        Columns whose values are equal in rows that match.
+        Columns that must be equal for rows to match.
     when_matched, when_not_matched, when_not_matched_by_source
-        What becomes of the rows.
+        The action for the rows of each kind.
     latest_by
-        A column: of several rows with the same key, the one where it is largest is used.
+        A column. Of several rows with the same key, the step uses the row with its largest value.
     add_columns
         Add columns that only the rows have.
     """
@@ -211,7 +211,7 @@ class MergeStep(ExpectingStep):
     add_columns: bool = False
 
     def check(self) -> None:
-        """Refuse a step with both a query and a dataset, or neither."""
+        """Refuse a step unless it has either a query or a dataset."""
         super().check()
         if (self.query is None) == (self.source is None):
             raise OptionError("source: give either the key source or the key query")
@@ -221,13 +221,13 @@ class MergeStep(ExpectingStep):
             datasets_of(self.query, {})
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset, and those of the rows."""
+        """Return the dataset, and the datasets of the rows."""
         rows = () if self.query is None else datasets_of(self.query, datasets)
         rows += () if self.source is None else (self.source,)
         return tuple(dict.fromkeys((*rows, self.target)))
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         rows = self.source or " ".join((self.query or "").split())
         return f"merge into {self.target} on {', '.join(self.on)}: {rows}"
 
@@ -261,12 +261,12 @@ class AddColumnsStep(TableStep):
     Parameters
     ----------
     columns
-        Expressions by name, in the language of filters; or
+        Expressions by name, in the filter language. Excludes ``function``.
     function
-        ``module:function`` of record batches. Finished fragments are noted: a run that goes on
-        computes only the others.
+        ``module:function`` of record batches. The step records finished fragments, so a continued
+        run computes only the others.
     read_columns, batch_size
-        What the function gets.
+        Columns that the function gets, and the maximum number of rows in a call.
     """
 
     columns: Mapping[str, str] | None = None
@@ -275,7 +275,7 @@ class AddColumnsStep(TableStep):
     batch_size: int | None = None
 
     def check(self) -> None:
-        """Refuse a step with both expressions and a function, or neither."""
+        """Refuse a step unless it has either expressions or a function."""
         if (self.columns is None) == (self.function is None):
             raise OptionError("columns: give either the key columns or the key function")
         if self.function is not None:
@@ -284,7 +284,7 @@ class AddColumnsStep(TableStep):
             raise OptionError("read_columns: only with the key function, as batch_size is")
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         if self.function is not None:
             return f"add columns to {self.target} by {self.function}"
         return f"add {', '.join(self.columns or ())} to {self.target}"
@@ -312,7 +312,7 @@ class DedupeStep(TableStep):
     columns
         The columns to compare; default: all.
     keep
-        ``first`` or ``last``, by ``order_by``.
+        Keep the ``first`` or the ``last`` row in the order of ``order_by``.
     order_by
         A column or expression; default: the order of the dataset.
     """
@@ -322,12 +322,12 @@ class DedupeStep(TableStep):
     order_by: str | None = None
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         compared = ", ".join(self.columns) or "all columns"
         return f"delete duplicates of {compared} from {self.target}, keep the {self.keep}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Find them by a shuffle of the columns, and delete them."""
+        """Find duplicates by a shuffle of the columns, and delete them."""
         return context.table(self.target, self.branch).dropDuplicates(
             self.columns or None, self.keep, self.order_by, job_id=context.job_id
         )
@@ -340,15 +340,15 @@ class IndexStep(TableStep):
     Parameters
     ----------
     column, index_type
-        What to index, and how: ``btree``, ``inverted``, ``ivf_pq``, …
+        The column, and the type of index: ``btree``, ``inverted``, ``ivf_pq``, …
     name
-        Of the index.
+        Name of the index.
     metric
-        Of vectors.
+        Distance of vectors.
     update
-        Instead: bring all indices up to date with new rows.
+        Add new rows to all indices, instead of building an index.
     options
-        Of the type, such as ``num_partitions``.
+        Parameters of the type, such as ``num_partitions``.
     """
 
     column: str | None = None
@@ -359,14 +359,14 @@ class IndexStep(TableStep):
     options: Mapping[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse a step that neither builds nor updates, or does both."""
+        """Refuse a step unless it either builds or updates."""
         if self.update and (self.column is not None or self.index_type is not None):
             raise OptionError("update: leave out column and index_type")
         if not self.update and (self.column is None or self.index_type is None):
             raise OptionError("column: give column and index_type, or update = true")
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         if self.update:
             return f"bring the indices of {self.target} up to date"
         return f"index {self.column} of {self.target} ({self.index_type})"
@@ -394,13 +394,13 @@ class OptimizeStep(TableStep):
     Parameters
     ----------
     where
-        Only fragments with a row that passes this filter.
+        Compact only fragments with a row that meets this condition.
     cluster_by
         Sort by these columns, along a curve if there are several.
     curve
         ``hilbert`` or ``zorder``.
     options
-        Of the compaction, such as ``target_rows_per_fragment``.
+        Options of the compaction, such as ``target_rows_per_fragment``.
     """
 
     where: str | None = None
@@ -418,7 +418,7 @@ class OptimizeStep(TableStep):
             )
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         if self.cluster_by:
             return f"cluster {self.target} by {', '.join(self.cluster_by)}"
         return f"compact {self.target}"
@@ -445,7 +445,7 @@ class VacuumStep(TargetStep):
     target
         The dataset.
     retention_hours
-        Age of the versions to delete; default: two weeks.
+        Age of the versions to delete, in hours; default: two weeks.
     """
 
     retention_hours: float | None = None
@@ -456,12 +456,12 @@ class VacuumStep(TargetStep):
             age_of("retention_hours", self.retention_hours, timedelta(hours=1))
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         age = "two weeks" if self.retention_hours is None else f"{self.retention_hours:g} hours"
         return f"delete versions of {self.target} older than {age}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Delete them."""
+        """Delete old versions and unused files."""
         return context.table(self.target).vacuum(self.retention_hours)
 
 
@@ -476,7 +476,7 @@ class PublishStep(TargetStep):
     branch
         The branch.
     expect
-        Conditions that all rows of the branch have to fulfil, in the language of filters.
+        Conditions in the filter language that all rows of the branch must meet.
     """
 
     branch: str
@@ -484,15 +484,15 @@ class PublishStep(TargetStep):
 
     @property
     def branch_written(self) -> str | None:
-        """None: the main branch."""
+        """Return ``None``, which is the main branch."""
         return None
 
     def check(self) -> None:
-        """Refuse what is no condition."""
+        """Refuse an invalid condition."""
         self._expectations()
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         return f"publish branch {self.branch} of {self.target}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
@@ -534,12 +534,14 @@ class ExportStep(Step):
     path
         The folder to write.
     format
-        ``parquet``, ``csv``, ``json``, ``arrow``, ``feather``; or one of Spark's, such as ``orc``.
+        ``parquet``, ``csv``, ``json``, ``arrow``, ``feather``, or a format of Spark, such as
+        ``orc``.
     mode
-        What becomes of files that are there. Default: replaced, as by a run that goes on. One of
-        Spark's formats is not appended by a run that goes on: it may have been.
+        How to treat existing files. By default the step replaces them, also in a continued run. A
+        continued run refuses to append a format of Spark, because the earlier attempt may have
+        appended it.
     options
-        Of the format.
+        Options of the format.
     """
 
     source: DatasetName
@@ -554,7 +556,7 @@ class ExportStep(Step):
         return (self.source,)
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         return f"export {self.source} as {self.format} to {self.path}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
@@ -563,7 +565,7 @@ class ExportStep(Step):
         Raises
         ------
         OptionError
-            An earlier attempt may have appended them, and it cannot be seen whether it did.
+            An earlier attempt may have appended the files; glaive cannot tell.
         """
         table = context.table(self.source, self.branch)
         folder = Path(context.folder, Path(self.path).expanduser())
@@ -590,12 +592,12 @@ class PythonStep(Step):
     Parameters
     ----------
     function
-        ``module:function``; returns counts by name, or nothing. Give jobs the ``job_id`` of the
-        context, so that a run that goes on does not repeat them.
+        ``module:function``; the function returns counts by name, or ``None``. Give its jobs the
+        ``job_id`` of the context, so that a continued run does not repeat them.
     inputs, outputs
-        Datasets that it reads and writes.
+        Datasets that the function reads and writes.
     arguments
-        Keyword arguments.
+        Keyword arguments of the function.
     """
 
     function: str
@@ -604,7 +606,7 @@ class PythonStep(Step):
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
-        """Refuse what names no function."""
+        """Refuse a string that does not name a function."""
         check_function(self.function)
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
@@ -616,16 +618,16 @@ class PythonStep(Step):
         return self.outputs
 
     def summary(self) -> str:
-        """What it will do."""
+        """Return a description of the work."""
         return f"call {self.function}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Call it in this process.
+        """Call the function in this process.
 
         Raises
         ------
         OptionError
-            There is no such function, or it returned something else.
+            The function does not exist, or it returned another type.
         """
         returned: Any = function_named(self.function)(context, **(self.arguments or {}))
         if returned is None:
