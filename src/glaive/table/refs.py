@@ -60,15 +60,15 @@ _logger = logging.getLogger(__name__)
 
 
 def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """The root of the dataset, which has the refs; ``store`` is that of a branch.
+    """Return the root of the dataset, which has the refs; ``store`` may belong to a branch.
 
-    A copied branch is its own root. That a manifest names a branch does not make the folders above
-    it a dataset: whoever copied ``tree/dev`` into a home directory has no dataset there.
+    A copied branch is its own root. The branch name in its manifest does not make the folders above
+    it a dataset: a user may have copied ``tree/dev`` into a home directory.
 
     Notes
     -----
-    One listing for a branch. One request more where that shows no version, as it may be stale; that
-    one alone on a web server.
+    One listing for a branch. If the listing shows no version, it may be stale, which costs one more
+    request. A web server gets only this request.
     """
     uri = store.uri.removesuffix(f"/{TREE}/{branch}") if branch else store.uri
     place = uri.rpartition("://")[2]
@@ -79,7 +79,7 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
 
 
 def _has_branch(root: ObjectStore, branch: str) -> bool:
-    """Whether there is a dataset; few web servers list anything, so they are asked for one file."""
+    """Return whether there is a dataset. Few web servers list files, so ask them for one file."""
     listed = not Location.parse(root.uri).is_http
     if listed and next(iter(root.list(VERSIONS)), None) is not None:
         return True
@@ -87,17 +87,17 @@ def _has_branch(root: ObjectStore, branch: str) -> bool:
 
 
 def name_in(root: ObjectStore, store: ObjectStore, branch: str | None) -> str | None:
-    """What the refs of a root call a branch: one that was copied is the main branch of its own."""
+    """Return the name of a branch in the refs of a root; a copied branch is its own main branch."""
     return None if store.uri == root.uri else branch
 
 
 def branch_file(branch: str) -> str:
-    """Path of the file of a branch."""
+    """Return the path of the file of a branch."""
     return f"{BRANCHES}/{branch.replace('/', '%2F')}.json"
 
 
 def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
-    """The directory of a branch."""
+    """Return the directory of a branch."""
     if branch is None:
         return root
     return open_beside(root, f"{root.uri}/{TREE}/{branch}")
@@ -107,12 +107,12 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
 
 
 def is_branch_name(name: object) -> bool:
-    """Whether this is a valid name for a branch other than the main one."""
+    """Return whether this is a valid name for a branch other than the main branch."""
     return wrong_in_branch(name) is None
 
 
 def wrong_in_branch(name: object) -> str | None:
-    """What a name breaks of the rules for branches, in pylance's words."""
+    """Return the rule for branch names that a name breaks, in pylance's words."""
     if not isinstance(name, str):
         return "the name of a branch is a text"
     parts = name.split("/")
@@ -131,7 +131,7 @@ def wrong_in_branch(name: object) -> str | None:
 
 
 def ref_files(root: ObjectStore, folder: str) -> dict[str, ObjectMeta]:
-    """The files of all tags or branches by name, in order. One listing.
+    """Return the files of all tags or branches by name, in order. Cost: one listing.
 
     Interrupted writers leave empty files.
     """
@@ -151,12 +151,12 @@ def read_refs(
 ) -> dict[str, R]:
     """Read all refs of a folder, by name; empty files are skipped and logged.
 
-    One that is deleted while they are read is left out. So is the one of the name ``without``.
+    A ref that is deleted during the call is left out. So is the ref of the name ``without``.
 
     Raises
     ------
     CommitContentionError
-        One was deleted meanwhile, and ``complete`` is set: it might be put back.
+        A ref was deleted meanwhile, and ``complete`` is set: the ref might be put back.
     """
     files = ref_files(root, folder)
     for name, meta in files.items():
@@ -186,7 +186,7 @@ def read_refs(
 
 
 def _read_listed(root: ObjectStore, read: Callable[[ObjectStore, str], R], name: str) -> R | None:
-    """A ref that was listed; None if it was deleted since."""
+    """Read a listed ref; ``None`` if it was deleted since."""
     try:
         return read(root, name)
     except RefNotFoundError:
@@ -194,7 +194,7 @@ def _read_listed(root: ObjectStore, read: Callable[[ObjectStore, str], R], name:
 
 
 def is_unfinished(root: ObjectStore, path: str) -> bool:
-    """Whether a ref has an empty file. One request."""
+    """Return whether a ref has an empty file. Cost: one request."""
     there = find_object(root, path)
     return there is not None and not there.size
 
@@ -207,7 +207,7 @@ def _unfinished(where: str) -> str:
 
 
 def can_be_deleted(store: ObjectStore, path: str) -> bool:
-    """Whether a store can name a file; logs which one stays."""
+    """Return whether a store can name a file; log a file that stays."""
     known = store.can_name(path)
     if not known:
         _logger.warning("a file was kept: no object can be called %.200r", path)
@@ -229,7 +229,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     Raises
     ------
     RefNotFoundError
-        There is no such file in ``folder``, or it is empty; the message suggests similar names.
+        The file is missing in ``folder``, or it is empty; the message suggests similar names.
     CorruptFileError
         It is not a JSON object.
     """
@@ -270,7 +270,7 @@ def _no_ref(kind: str, expected: str, data: bytes, where: str) -> CorruptFileErr
 
 
 def required_integer(content: Mapping[str, Any], key: str, where: str) -> int:
-    """A required integer below 2^64."""
+    """Return a required integer below 2^64."""
     value = content.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
         raise damaged(f"{key} of a reference", "an integer below 2^64", value, where)
@@ -278,7 +278,7 @@ def required_integer(content: Mapping[str, Any], key: str, where: str) -> int:
 
 
 def metadata_of(content: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The metadata entries; empty if missing."""
+    """Return the metadata entries; empty if missing."""
     metadata = content.get("metadata") or {}
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise damaged("metadata of a reference", "an object of strings", metadata, where)
@@ -286,12 +286,12 @@ def metadata_of(content: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def damaged(subject: str, expected: str, found: object, where: str) -> CorruptFileError:
-    """The error for a damaged ref; without its values, for the reason that ``_no_ref`` gives."""
+    """Return the error for a damaged ref, without its values, for the reason in ``_no_ref``."""
     return CorruptFileError(subject, expected=expected, found=_kind_of(found), where=where)
 
 
 def _kind_of(value: object) -> str:
-    """What a value of JSON is, in words that do not tell the value."""
+    """Describe the kind of a JSON value, in words that do not tell the value."""
     match value:
         case None:
             return "null, or nothing"
@@ -308,7 +308,7 @@ def _kind_of(value: object) -> str:
 
 
 def stem(path: str) -> str:
-    """Name of a file without its directory and ``.json``."""
+    """Return the name of a file without its directory and ``.json``."""
     return path.rpartition("/")[2].removesuffix(".json")
 
 
@@ -316,7 +316,7 @@ def stem(path: str) -> str:
 
 
 def time_text(moment: int | None) -> str | None:
-    """RFC 3339 with nanoseconds, UTC."""
+    """Format a time as RFC 3339 with nanoseconds, UTC."""
     if moment is None:
         return None
     seconds, nanos = divmod(moment, 1_000_000_000)
@@ -324,7 +324,7 @@ def time_text(moment: int | None) -> str | None:
 
 
 def time_of(text: object, where: str) -> int | None:
-    """Nanoseconds since 1970 UTC of an RFC 3339 time; ``None`` if it is missing."""
+    """Return an RFC 3339 time as nanoseconds since 1970 UTC; ``None`` if it is missing."""
     if text is None:
         return None
     match = re.fullmatch(r"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", str(text))
@@ -370,7 +370,7 @@ class Tag:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> bytes:
-        """Contents of the tag's file."""
+        """Return the contents of the tag's file."""
         content = {
             "branch": self.branch,
             "version": self.version,
@@ -383,7 +383,7 @@ class Tag:
 
 
 def list_tags(root: ObjectStore) -> dict[str, Tag]:
-    """All tags by name. One listing and one request per tag.
+    """Return all tags by name. Cost: one listing and one request per tag.
 
     Raises
     ------
@@ -399,7 +399,7 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
     Raises
     ------
     RefNotFoundError
-        There is no such tag; the message suggests similar names.
+        The tag does not exist; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -420,7 +420,7 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
 
 
 def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
-    """Write a new tag. One request, and another one if there is a tag with this name.
+    """Write a new tag. Cost: one request, and one more if the name is taken.
 
     Raises
     ------
@@ -447,7 +447,7 @@ def delete_tag(root: ObjectStore, name: str) -> None:
     Raises
     ------
     RefNotFoundError
-        There is no such tag.
+        The tag does not exist.
     """
     path = _tag_path(name)
     if not is_unfinished(root, path):
@@ -467,7 +467,7 @@ def _is_tag_name(name: object) -> bool:
 
 
 def _wrong_in(name: object) -> str | None:
-    """What a name breaks of the rules for tags, in pylance's words."""
+    """Return the rule for tag names that a name breaks, in pylance's words."""
     if name == "":
         return "Ref cannot be empty"
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -494,7 +494,7 @@ class Branch:
     Parameters
     ----------
     parent_branch
-        The branch it starts from; ``None`` for the main branch.
+        The branch that it starts from; ``None`` for the main branch.
     parent_version
         The version it starts from; its own first version has the same number.
     identifier
@@ -515,7 +515,7 @@ class Branch:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> bytes:
-        """Contents of the branch's file."""
+        """Return the contents of the branch's file."""
         content = {
             "parentBranch": self.parent_branch,
             "identifier": {"version_mapping": [list(step) for step in self.identifier]},
@@ -530,11 +530,12 @@ class Branch:
 def list_branches(
     root: ObjectStore, *, complete: bool = False, without: str | None = None
 ) -> dict[str, Branch]:
-    """All branches by name, except the main one. One listing and one request per branch.
+    """Return all branches by name, except the main branch.
 
-    One that is deleted meanwhile is left out; not with ``complete``, for those who then delete what
-    no branch needs: a deletion puts the branch back if a tag or another one was made of it. The one
-    ``without`` is not looked at: listings may still show one that the caller has just deleted.
+    Cost: one listing and one request per branch. A branch that is deleted meanwhile is left out.
+    ``complete`` raises an error instead, for callers that then delete unneeded files: a deletion
+    puts a branch back if a tag or a branch was made of it. The branch ``without`` is skipped,
+    because listings may still show a branch that the caller has just deleted.
 
     Raises
     ------
@@ -554,7 +555,7 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
     Raises
     ------
     RefNotFoundError
-        There is no such branch; the message suggests similar names.
+        The branch does not exist; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -575,12 +576,12 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
 
 
 def check_branch_name(name: object) -> str:
-    """The name, if it is a valid branch name.
+    """Return the name, if it is a valid branch name.
 
     Raises
     ------
     OptionError
-        It is invalid.
+        The name is invalid.
     """
     wrong = wrong_in_branch(name)
     if wrong is not None:
@@ -591,7 +592,7 @@ def check_branch_name(name: object) -> str:
 def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
     """Write the file of a new branch, whose directory exists already.
 
-    One request, and another one if there is a branch with this name.
+    Cost: one request, and one more if the name is taken.
 
     Raises
     ------
@@ -603,7 +604,7 @@ def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
 
 
 def branch_exists(root: ObjectStore, name: str) -> RefExistsError:
-    """The error for a new branch whose name is taken."""
+    """Return the error for a new branch whose name is taken."""
     return RefExistsError(
         f"branch {name} already exists: {root.uri} has it. Check it out, delete it, or choose "
         "another name."
@@ -616,7 +617,7 @@ def replace_branch(root: ObjectStore, name: str, branch: Branch) -> None:
 
 
 def is_branch_begun(root: ObjectStore, name: str) -> bool:
-    """Whether a branch has an empty file, left by an interrupted writer. One request."""
+    """Return whether an interrupted writer left the file of a branch empty. One request."""
     return is_unfinished(root, _branch_path(name))
 
 
@@ -662,7 +663,7 @@ class Referenced:
 
 
 def branch_of(manifest: Manifest) -> str | None:
-    """The branch of a version; ``None`` for the main branch."""
+    """Return the branch of a version; ``None`` for the main branch."""
     return manifest.wire.branch or None
 
 
@@ -677,9 +678,9 @@ def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Refere
     Raises
     ------
     VersionNotFoundError, RefNotFoundError
-        There is no such version, tag or branch.
+        The version, tag or branch does not exist.
     OptionError
-        The argument is no reference.
+        The argument is not a reference.
     CorruptFileError
         The version in the directory of a branch is not of this branch.
     """
@@ -699,16 +700,16 @@ def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Refere
 
 
 def resolve_again(store: ObjectStore, manifest: Manifest, reference: object) -> Referenced:
-    """Resolve a reference that others will rely on, and so to a version that is still there.
+    """Resolve a reference that others will rely on to a version that still exists.
 
-    As :func:`resolve`; one request more for the opened version.
+    As :func:`resolve`, with one more request for the opened version.
 
     Raises
     ------
     VersionNotFoundError
-        The opened version was cleaned up since.
+        Clean-up removed the opened version.
     CommitConflictError
-        Another dataset was made in the place of its own.
+        Another dataset replaced the dataset of the opened version.
     """
     found = resolve(store, manifest, reference)
     if found.manifest is manifest:

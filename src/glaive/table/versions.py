@@ -46,13 +46,13 @@ _PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,17})\}'
 
 
 def read_hint(store: ObjectStore) -> int | None:
-    """The version in the hint; ``None`` if it is missing or says nothing. One request.
+    """Return the version in the hint; ``None`` if it is missing or invalid. One request.
 
     Raises
     ------
     StoreError
-        The store failed. It may be the hint alone that knows the newest version: a listing may be
-        stale, and versions before the newest one may have been cleaned up.
+        The store failed. Only the hint may know the newest version: a listing may be stale, and
+        clean-up may have removed the versions before it.
     """
     import json
 
@@ -78,7 +78,7 @@ def read_hint(store: ObjectStore) -> int | None:
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Update the hint after a commit. One request; failures are logged: the version exists."""
+    """Update the hint after a commit, in one request. Log failures, as the version exists."""
     try:
         _put_hint(store, version)
     except StoreError as error:
@@ -92,8 +92,8 @@ def write_hint(store: ObjectStore, version: int) -> None:
 def _put_hint(store: ObjectStore, version: int) -> None:
     """Write the hint.
 
-    In a local directory it is overwritten in place if its length is unchanged: replacing a file
-    costs as much as the rest of the commit, and misreading the hint does no harm there.
+    In a local directory, a hint of the same length is overwritten in place. Replacing the file
+    would cost as much as the rest of the commit. Misreading the hint does no harm there.
     """
     content = b'{"version":%d}' % version
     if not store.rewrite(HINT, content):
@@ -101,10 +101,10 @@ def _put_hint(store: ObjectStore, version: int) -> None:
 
 
 def advance_hint(store: ObjectStore, version: int) -> None:
-    """Have the hint name a version or a later one. One or two requests.
+    """Advance the hint to a version, unless it names a later version. One or two requests.
 
-    Before versions are deleted: their writers may have ended before they updated it, and a commit
-    that is made for an old version looks for those after it only if the hint is later.
+    Call it before you delete versions, because their writers may have ended before they updated
+    the hint. A commit for an old version looks for newer versions only if the hint is later.
 
     Raises
     ------
@@ -136,15 +136,15 @@ class ManifestLocation:
 
     @property
     def is_detached(self) -> bool:
-        """Whether the version is outside of the history."""
+        """Whether the version is outside the history."""
         return bool(self.version & DETACHED)
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """The newest complete version. A listing, and one request for the file.
+    """Return the newest complete version. Cost: a listing, and one request for the file.
 
-    Empty manifests of active or interrupted writers are skipped and logged. Errors as for
-    :func:`newest_name`.
+    ``latest`` skips and logs empty manifests of active or interrupted writers. It raises the
+    errors of :func:`newest_name`.
     """
     newest = newest_name(store)
     if is_finished(store, newest):
@@ -169,7 +169,7 @@ def latest(store: ObjectStore) -> ManifestLocation:
 
 
 def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
-    """Whether a manifest is not empty; True if it is missing. One request unless its size is known.
+    """Return whether a manifest has bytes, or is missing. One request if its size is unknown.
 
     Registered manifests are always complete.
     """
@@ -180,16 +180,17 @@ def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
 
 
 def newest_name(store: ObjectStore) -> ManifestLocation:
-    """The newest version by the names of manifests; its manifest may be empty.
+    """Return the newest version by the names of manifests; its manifest may be empty.
 
-    One listing, or one query of the register of manifests if there is one; of a listing in order
-    the first page will do. Web servers have no listings: there the search starts at the hint, as it
-    does over a network where a listing shows no version, since it may be stale.
+    Cost: one listing, or one query of the register of manifests if there is one. If the listing is
+    sorted, its first page is enough. Web servers lack listings, so there the search starts at the
+    hint. It also starts at the hint if a listing over a network shows no version, because the
+    listing may be stale.
 
     Raises
     ------
     DatasetNotFoundError
-        There is no manifest.
+        The dataset has no manifest.
     CorruptFileError
         Both naming schemes are used, V1 for the newest version.
     """
@@ -220,9 +221,9 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 
 
 def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
-    """Location of the manifest of a version, which may not exist.
+    """Return the location of the manifest of a version, which may not exist.
 
-    No request without a register of manifests, which may know a name of another scheme.
+    It sends a request only to a register of manifests, which may know a name of another scheme.
     """
     path = manifest_path(version, scheme)
     register = register_of(store)
@@ -237,16 +238,16 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
 def was_made(
     store: ObjectStore, version: int, scheme: NamingScheme, hint: int, last: int | None
 ) -> bool:
-    """Whether a missing version was made and deleted since. One or two requests, no listing.
+    """Return whether a missing version was made and deleted since. One or two requests.
 
-    False is no answer: it may have been.
+    ``False`` leaves it open: the version may have been made.
 
     Parameters
     ----------
     hint
-        A version that is believed to exist, ``version`` or a later one.
+        A version that the caller believes to exist: ``version`` or a later version.
     last
-        The newest version that is known to have been made.
+        The newest version that the caller knows to have been made.
     """
     if _exists(store, hint, scheme):
         return True
@@ -255,14 +256,14 @@ def was_made(
 
 
 def _exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
-    """Whether there is a manifest of a version. One request."""
+    """Return whether a version has a manifest. One request."""
     return is_filled(store, locate(store, version, scheme).path)
 
 
 def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
-    """Whether a manifest has the name by which it was read, and was not renamed since.
+    """Return whether a manifest still has the name that it was read by.
 
-    No request for V2 names, which stay; one for V1.
+    V1 names cost one request. V2 names stay, and cost nothing.
     """
     if manifest.scheme == "V2":
         return True
@@ -272,7 +273,7 @@ def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
 
 
 def _registered(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version in the register of manifests."""
+    """Return the newest version in the register of manifests."""
     register = register_of(store)
     if register is None:
         return None
@@ -285,15 +286,15 @@ def _registered(store: ObjectStore) -> ManifestLocation | None:
 
 
 def _scheme_of(version: int, path: str) -> NamingScheme:
-    """The naming scheme of a path, which may be that of a staged manifest."""
+    """Return the naming scheme of the path of a manifest, which may be staged."""
     return "V2" if path.startswith(manifest_path(version, "V2")) else "V1"
 
 
 def unlisted(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version without a listing: that of the hint, or a later one.
+    """Find the newest version without a listing: the version of the hint, or a later version.
 
-    Later ones are searched in steps that double, then halve: at most 128 requests, even if a
-    server responds to every name.
+    The search takes steps that double, then halve. It sends at most 128 requests, even if a server
+    responds to every name.
     """
     version = read_hint(store)
     if version is None:
@@ -315,13 +316,13 @@ def unlisted(store: ObjectStore) -> ManifestLocation | None:
 
 
 def is_filled(store: ObjectStore, path: str) -> bool:
-    """Whether there is a file that is not empty. One request."""
+    """Return whether a file exists and has bytes. One request."""
     there = find_object(store, path)
     return there is not None and there.size > 0
 
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version of a local directory with V2 names, without sorting or file sizes."""
+    """Return the newest version of a local directory with V2 names, without sorting or sizes."""
     # With a register, the listing needs sizes to detect incomplete manifests.
     names = store.names(VERSIONS) if register_of(store) is None else None
     if names is None:
@@ -337,10 +338,10 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """All complete versions, oldest first. One listing.
+    """Return all complete versions, oldest first. Cost: one listing.
 
-    With a register of manifests it finishes versions whose writers ended before they did, and asks
-    once for the newest, and once for each manifest that was left staged.
+    With a register of manifests, it finishes versions of writers that ended too early. It then asks
+    the register once for the newest version, and once for each manifest that is still staged.
     """
     register = register_of(store)
     if register is None:
@@ -369,9 +370,9 @@ def _complete(metas: Iterable[ObjectMeta]) -> list[ManifestLocation]:
 
 
 def newest_known(store: ObjectStore, base: Manifest) -> int:
-    """The newest version that the hint knows; that of a listing where the hint may be late.
+    """Return the newest version of the hint, or of a listing if the hint may be late.
 
-    One request. One more if the hint names no version after ``base``, and may be late.
+    Cost: one request. One more if the hint may be late and names no version after ``base``.
     """
     hint = read_hint(store)
     if hint is None or (hint <= base.version and may_have_later(base)):
@@ -380,33 +381,35 @@ def newest_known(store: ObjectStore, base: Manifest) -> int:
 
 
 def may_have_later(last: Manifest) -> bool:
-    """Whether there may be later versions than the last one of which a hint tells.
+    """Return whether versions may exist after the version that a hint names.
 
-    They may if it is older than a minute: a request to write the hint may have taken effect late,
-    when the versions after its own were cleaned up already, so that their numbers are free.
+    They may exist if that version is older than a minute: the write of the hint may have taken
+    effect late. Clean-up may then have removed the next versions, so that their numbers are free.
     """
     return now_ns() / 1e9 - last.wire.timestamp.seconds > _LATE_SECONDS
 
 
 def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]:
-    """All complete versions, oldest first, also those that a stale listing does not show.
+    """Return all complete versions, oldest first, including versions that a listing lacks.
 
-    A listing that is some seconds old lacks the newest versions. So each number after the newest
-    that is listed is asked for by name: up to ``known``, and further until one is missing. That one
-    may have been made, and cleaned up since: a clean-up has the hint name a later version before.
-    One listing, one request for each of these numbers, and the hint: three requests in all where
-    nothing is stale.
+    A listing that is some seconds old lacks the newest versions. This function therefore asks for
+    each number after the newest listed version by name: up to ``known``, and further until a number
+    is missing. Clean-up may have removed the missing version. In this case clean-up has advanced
+    the hint to a later version before.
+
+    Cost: one listing, one request for each of these numbers, and the hint. These are three requests
+    if nothing is stale.
 
     Parameters
     ----------
     known
-        A version that is known to have been made; one outside of the history says nothing.
+        A version that the caller knows to have been made. A detached version has no effect.
 
     Raises
     ------
     CleanupError
-        The listing lacks ``known``, which is not there by its name either, so that it says nothing
-        about later versions; or so many versions that it cannot be some seconds old.
+        The listing lacks ``known``, and its file is missing, too, so later versions are unknown.
+        Or the listing lacks more versions than a delay of some seconds explains.
     """
     locations = list_versions(store)
     newest = locations[-1].version if locations else 0
@@ -442,7 +445,7 @@ def _name(path: str) -> str:
 
 
 def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
-    """All manifests, including detached and empty ones, sorted by name. One listing."""
+    """Return all manifests, also detached and empty ones, sorted by name. One listing."""
     return _manifests(store.list(VERSIONS))
 
 

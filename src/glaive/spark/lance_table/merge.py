@@ -69,10 +69,9 @@ if TYPE_CHECKING:
     from glaive.format.manifest import Manifest
 
 
-# --- The keys of a merge: equalities in its condition, and the values that the source has there
-# Rows of the table without a key of the source take part in no clause but those for rows that no
-# source row matches. So where there is no such clause, tasks look for the source's keys, and Spark
-# joins what they find.
+# --- The keys of a merge: equalities in its condition, and their values in the source ----
+# Only clauses for rows that no source row matches need table rows without a key of the source.
+# Without such a clause, tasks look for the source's keys, and Spark joins the found rows.
 
 MAX_KEYS: Final = 1 << 20
 """Keys of a source that this process holds; with more, Spark joins all rows of the table."""
@@ -85,7 +84,7 @@ _UNREAD: Final = ("--", "/*", "${", "\\", '"')
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Two columns that have to be equal: of the table, and of the source with its alias."""
+    """Two columns that must be equal: one of the table, one of the source with its alias."""
 
     column: str
     alias: str
@@ -93,14 +92,14 @@ class Equality:
 
 
 def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality], bool]:
-    """Columns that a condition requires to be equal, and whether it requires nothing else.
+    """Return columns that a condition requires to be equal, and whether it only requires this.
 
     Parameters
     ----------
     condition
-        Of a merge. None are found in a column, only in a text.
+        The condition of a merge. Only a string shows its columns; a Spark column does not.
     name
-        The alias of the table; without one it is not known whose columns are named.
+        The alias of the table. Without an alias, the owner of a named column is unknown.
     """
     if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
         return [], False
@@ -132,17 +131,17 @@ def _equality(term: Any, name: str) -> Equality | None:
 def source_keys(
     source: DataFrame, pairs: Iterable[Equality], stored: LanceSchema
 ) -> pa.Table | None:
-    """The keys that a source has, with the names and types of the table's columns.
+    """Return the keys of a source, with the names and types of the table's columns.
 
     Returns
     -------
     pyarrow.Table or None
-        At most :data:`MAX_KEYS` keys, none with a null; ``None`` if there are more, or columns do
-        not have the same values on both sides.
+        At most :data:`MAX_KEYS` keys, all without nulls. ``None`` if there are more keys, or
+        columns do not have the same values on both sides.
 
     Notes
     -----
-    Runs the source once. Keys that no value of the column can equal are left out.
+    This runs the source once. Keys that no value of the column can equal are left out.
     """
     known = _columns(stored)
     found = key_columns(source, [pair for pair in pairs if pair.column.lower() in known], stored)
@@ -157,7 +156,7 @@ def source_keys(
 
 
 def _possible(field: Any, column: Column) -> Column:
-    """Whether a value of the source may be one of the column."""
+    """Return whether the column may contain a value of the source."""
     bounds = ordered(field.type) if pa.types.is_integer(field.type) else None
     if bounds is None:
         return column.isNotNull()
@@ -167,12 +166,12 @@ def _possible(field: Any, column: Column) -> Column:
 def key_columns(
     source: DataFrame, pairs: Sequence[Equality], stored: LanceSchema
 ) -> list[tuple[pa.Field[Any], Column]] | None:
-    """The columns of the table that a source has keys for, with these columns of the source.
+    """Return the columns of the table for which a source has keys, with the source columns.
 
     Returns
     -------
     list or None
-        ``None`` if there are none, or columns do not have the same values on both sides.
+        ``None`` without such columns, or if columns do not have the same values on both sides.
     """
     columns = _columns(stored)
     if not pairs or any(pair.column.lower() not in columns for pair in pairs):
@@ -199,9 +198,9 @@ def one_row_per_key(
     keep: Literal["first", "last"],
     by: str,
 ) -> DataFrame:
-    """A source with the first or last row of each key by a column.
+    """Return a source with the first or last row of each key by a column.
 
-    Rows that have a null in their key match nothing, and are all kept.
+    Rows with a null in their key match nothing, and are all kept.
 
     Raises
     ------
@@ -225,7 +224,7 @@ def one_row_per_key(
 
 @contextmanager
 def evaluated_once(source: DataFrame) -> Iterator[None]:
-    """Keep the rows of a source in the cluster: it is read twice, and has to be the same."""
+    """Keep the rows of a source in the cluster, so that two reads give the same rows."""
     level = source.storageLevel
     if level.useMemory or level.useDisk:  # its user keeps it
         yield
@@ -238,16 +237,16 @@ def evaluated_once(source: DataFrame) -> Iterator[None]:
 
 
 def may_be_lost(spark: SparkSession) -> bool:
-    """Whether rows that are kept in the cluster may be lost: not those in the driver's process.
+    """Return whether kept rows may be lost; rows in the driver's process cannot be lost.
 
-    Spark makes them again then, and a source that is not the same each time gives others.
+    Spark computes lost rows again, and a source that varies then gives other rows.
     """
     master = spark.conf.get("spark.master", None) or ""
     return re.fullmatch(r"local(?:\[.*\])?", master) is None
 
 
 def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
-    """Whether the keys of a source are the same, in any order."""
+    """Return whether the keys of a source are the same, in any order."""
     if second is None or first.num_rows != second.num_rows:
         return False
     by: Any = [(name, "ascending") for name in first.column_names]
@@ -255,7 +254,7 @@ def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
 
 
 def _of_source(pairs: Iterable[Equality]) -> list[Column]:
-    """The sides of the source, as the condition names them: ``s.id`` may be a member of ``s``."""
+    """Return the source sides as the condition names them: ``s.id`` may be a member of ``s``."""
     return [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
 
 
@@ -268,7 +267,7 @@ def _columns(stored: LanceSchema) -> Mapping[str, Any]:
 
 
 def _is_same(field: pa.Field, sent: pa.DataType, schema: Any) -> bool:
-    """Whether values of the column equal those of the source in Spark if they do in Arrow."""
+    """Return whether values that are equal in Arrow are equal in Spark, too."""
     types = pa.types
     mine = field.type
     if types.is_integer(mine):
@@ -305,11 +304,11 @@ class Clause:
     Parameters
     ----------
     rows
-        The rows it is for.
+        The kind of rows that the clause is for.
     action
-        What it does with them.
+        The action for these rows.
     condition
-        Which of them, in Spark SQL or as a column; ``None`` for all.
+        A condition on these rows, in Spark SQL or as a column; ``None`` for all.
     values
         Expressions by column; ``None`` for all columns of the source.
     """
@@ -327,14 +326,14 @@ def joined_rows(
     condition: str | Column,
     clauses: tuple[Clause, ...],
 ) -> tuple[DataFrame, tuple[RowClause, ...]]:
-    """One row for each change: number of the clause, address, id, and values.
+    """Return one row for each change: number of the clause, address, id, and values.
 
     Returns
     -------
     DataFrame
         The rows.
     tuple
-        What each clause does with its rows, and in which columns its values are.
+        For each clause, its action and the columns with its values.
     """
     joined = target.join(
         source.withColumn(_SOURCE, F.lit(True)), _column(condition), _kind(clauses)
@@ -367,8 +366,8 @@ def _values(
 ) -> tuple[dict[str, tuple[str | Column, list[int]]], tuple[RowClause, ...]]:
     """Values by the columns that they are sent in, with the numbers of their clauses.
 
-    Each value of a column is sent in one of its own: Spark would give several one type, by which
-    numbers lose digits.
+    Each value of a column gets a separate column: Spark would give several values one type, and
+    numbers would lose digits.
     """
     values: dict[str, tuple[str | Column, list[int]]] = {}
     sent: list[dict[str, str]] = [{} for _ in clauses]
@@ -409,7 +408,7 @@ def target_frame(
     Raises
     ------
     SchemaError
-        One has a name like these.
+        A column has the name of one of these.
     """
     columns = list(columns)
     refuse_reserved(columns, opened.uri)
@@ -442,7 +441,7 @@ def matching_frame(
     Parameters
     ----------
     keys
-        In columns with the names and types of those of the table.
+        The keys, in columns with the names and types of the table's columns.
     """
     runner = SparkRunner(spark)
     options = Options(uri=opened.uri, columns=tuple(columns))
@@ -462,7 +461,7 @@ def matching_frame(
 def _columns_named(
     opened: OpenedVersion, name: str | None, condition: str | Column, clauses: Iterable[Clause]
 ) -> list[str]:
-    """Columns of the table that are named: at least those that are used."""
+    """Return the columns of the table that are named, which include all used columns."""
     texts = [str(condition)]
     for clause in clauses:
         texts.append(str(clause.condition))
@@ -501,7 +500,7 @@ def _holds(condition: str | Column | None) -> Column:
 
 
 def _first_true(cases: Iterable[tuple[Column, Column]]) -> Column:
-    """The value of the first case that holds, else null."""
+    """Return the value of the first case that holds, else null."""
     first, *others = cases
     chain: Any = reduce(lambda made, case: made.when(*case), others, F.when(*first))
     value: Column = chain.otherwise(None)
@@ -518,13 +517,13 @@ _MAX_ROWS: Final = 1 << 25
 
 
 def takes_whole_rows(clause: Clause) -> bool:
-    """Whether a clause, as its user gave it, takes all columns of all source rows it is for."""
+    """Return whether a clause, as its user gave it, takes all columns of all its source rows."""
     whole = clause.values is None or clause.action.action == "delete"
     return whole and clause.condition is None and clause.rows != "not matched by source"
 
 
 def is_for_one_task(opened: OpenedVersion, source: DataFrame) -> bool:
-    """Whether a table and a source are small, as far as Spark knows sizes."""
+    """Return whether a table and a source are small, as far as Spark knows sizes."""
     if opened.snapshot.num_rows > _MAX_ROWS:
         return False
     size = planned_bytes(source)
@@ -541,7 +540,7 @@ Values = Mapping[str, "str | Column"]
 class MergeBuilder:
     """Collects the clauses of a merge; made by ``LanceTable.merge``.
 
-    Of the clauses for a kind of row, the first one whose condition holds applies. Each method
+    For each row, the first clause of its kind whose condition holds applies. Each method
     returns a new builder.
     """
 
@@ -679,7 +678,7 @@ class MergeBuilder:
         return job.change(self.dataset, self._merge)
 
     def _merge(self, opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
-        """Write what changes, and commit it."""
+        """Write the changes, and commit them."""
         refuse_reserved(self.source.columns, "the source")
         refuse_reserved(opened.manifest.schema.names, opened.uri)
         pairs, _ = equalities(self.condition, self.name)
@@ -773,7 +772,7 @@ class MergeBuilder:
         return written_rows(opened, frame, task, commit)
 
     def _known(self, opened: OpenedVersion) -> list[str]:
-        """The columns that conditions and values may name."""
+        """Return the columns that conditions and values may name."""
         pairs, _ = equalities(self.condition, self.name)
         mine = "" if self.name is None else f"{self.name}."
         others = f"{pairs[0].alias}." if pairs else ""
@@ -781,13 +780,13 @@ class MergeBuilder:
         return list(dict.fromkeys([*columns, *(others + name for name in self.source.columns)]))
 
     def _ranked(self) -> DataFrame:
-        """The source, with one row for each of its keys if it is said which."""
+        """Return the source, with one row for each key if the user chose first or last."""
         if self.duplicates is None:
             return self.source
         return one_row_per_key(self.source, self.condition, self.name, *self.duplicates)
 
     def _primary_key(self, opened: OpenedVersion) -> tuple[str, ...]:
-        """The columns of the primary key, if these are the keys of the merge."""
+        """Return the columns of the primary key, if these are the keys of the merge."""
         declared = primary_key(opened.manifest.schema)
         pairs, _ = equalities(self.condition, self.name)
         by = {pair.column.lower() for pair in pairs}
@@ -800,7 +799,7 @@ class MergeBuilder:
         return replace(self, clauses=(*self.clauses, clause))
 
     def _resolved(self, opened: OpenedVersion) -> tuple[Clause, ...]:
-        """The clauses with the names of columns as the table spells them."""
+        """Return the clauses with the names of columns as the table spells them."""
         names = opened.manifest.schema.names
         there, spelled = set(names), without_case(names)
         where = opened.uri
