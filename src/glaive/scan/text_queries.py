@@ -94,9 +94,11 @@ class FullTextQuery(ABC):
     levels = 0
     """Levels of queries within this one, at most 128."""
 
-    @abstractmethod
+    _type: ClassVar[FullTextQueryType]
+
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
+        return self._type
 
     @abstractmethod
     def leaves(self) -> Iterator[MatchQuery | PhraseQuery | MultiMatchQuery | CombinedFieldsQuery]:
@@ -170,9 +172,7 @@ class MatchQuery(_Leaf):
         self.operator = member_of("operator", operator, FullTextOperator)
         self.document_granularity = _granularity(document_granularity)
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.MATCH
+    _type = FullTextQueryType.MATCH
 
     def __repr__(self) -> str:
         return f"MatchQuery({self.query!r}, {self.column!r}, operator={self.operator.name})"
@@ -206,9 +206,7 @@ class PhraseQuery(_Leaf):
         self.slop = _WHOLE.check("slop", slop)
         self.document_granularity = _granularity(document_granularity)
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.MATCH_PHRASE
+    _type = FullTextQueryType.MATCH_PHRASE
 
     def __repr__(self) -> str:
         return f"PhraseQuery({self.query!r}, {self.column!r}, slop={self.slop})"
@@ -256,9 +254,7 @@ class MultiMatchQuery(_SeveralColumns):
         An argument has a value that it cannot have.
     """
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.MULTI_MATCH
+    _type = FullTextQueryType.MULTI_MATCH
 
     def matches(self) -> list[MatchQuery]:
         """The query of each column."""
@@ -288,9 +284,7 @@ class CombinedFieldsQuery(_SeveralColumns):
 
     _least_boost = 1
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.COMBINED_FIELDS
+    _type = FullTextQueryType.COMBINED_FIELDS
 
 
 class BoostQuery(FullTextQuery):
@@ -317,9 +311,7 @@ class BoostQuery(FullTextQuery):
         self.negative_boost = _NUMBER.check("negative_boost", negative_boost)
         self.levels = _levels(self.positive, self.negative)
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.BOOST
+    _type = FullTextQueryType.BOOST
 
     def leaves(self) -> Iterator[Any]:
         """The queries of texts that it is made of."""
@@ -366,9 +358,7 @@ class BooleanQuery(FullTextQuery):
             )
         self.levels = _levels(*self.must, *self.should, *self.must_not)
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.BOOLEAN
+    _type = FullTextQueryType.BOOLEAN
 
     def without_must_not(self) -> BooleanQuery:
         """The queries that say what is found."""
@@ -422,9 +412,7 @@ class TextQuery(FullTextQuery):
     def __init__(self, query: str, columns: Sequence[str] | None = None) -> None:
         self.query, self.columns = query, columns
 
-    def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
-        return FullTextQueryType.MULTI_MATCH
+    _type = FullTextQueryType.MULTI_MATCH
 
     def leaves(self) -> Iterator[Any]:
         """The queries of texts that it is made of."""

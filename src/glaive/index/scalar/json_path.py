@@ -92,39 +92,15 @@ class MemberSource:
                 return cls(documents, path, _member(field.name, _type_of(items, field.name, path)))
         return cls(documents, path, _member(field.name, otherwise or pa.string()))
 
-    @property
-    def dictionary_type(self) -> pa.DataType | None:
-        """None: members are plain values."""
-        return None
+    dictionary_type = None  # members are plain values
 
-    @property
-    def fragment_ids(self) -> Sequence[int]:
-        """Ids of the fragments, in the order in which they are read."""
-        return self.documents.fragment_ids
-
-    @property
-    def num_rows(self) -> int:
-        """Live rows."""
-        return self.documents.num_rows
-
-    @property
-    def stable_row_ids(self) -> bool:
-        """Whether rows have ids that are not their addresses."""
-        return self.documents.stable_row_ids
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes that a build may hold."""
-        return self.documents.memory_limit
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.documents, name)
 
     def batches(self) -> Iterator[ValueBatch]:
         """Read all rows."""
         for values, rows in self.documents.batches():
             yield ValueBatch(self._values(values), rows)
-
-    def sample(self, rows: int, seed: int = 0) -> pa.Array:
-        """Values of so many random rows, or of all."""
-        return self._values(self.documents.sample(rows, seed))
 
     def _values(self, documents: Any) -> pa.Array:
         items = _present(documents, self.path)
@@ -248,7 +224,8 @@ class JsonPath(IndexKind):
                 "index, as its rows could be read as addresses and as ids"
             )
         rest = {key: value for key, value in parameters.items() if key not in (_PATH, _TARGET)}
-        built = known_kind(name).build(MemberSource.of(source, path), rest, out)
+        members: Any = MemberSource.of(source, path)
+        built = known_kind(name).build(members, rest, out)
         return _wrapped(path, built)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
@@ -278,7 +255,7 @@ class JsonPath(IndexKind):
             raise _several_types(segments[0], stored)
         if source is None:
             return _wrapped(path, kind.merge(segments, None, out))
-        new = MemberSource.of(source, path, stored[0])
+        new: Any = MemberSource.of(source, path, stored[0])
         if stored[0] != new.field.type:
             raise _several_types(segments[0], (stored[0], new.field.type))
         return _wrapped(path, kind.merge(segments, new, out))
