@@ -195,6 +195,14 @@ def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
         raise file.corrupt_column(name, f"type {kind}, as the column that is indexed", f"{stored}")
 
 
+def shared_type(files: Sequence[IndexFile], name: str) -> pa.DataType:
+    """The type of a column of some files; raises a ``CorruptFileError`` if there are several."""
+    kinds: list[pa.DataType] = [file.schema.field(name).type for file in files]
+    for file in files:
+        check_same_type(file, name, kinds[0])
+    return kinds[0]
+
+
 _INTEGER: Final = integer_from(1, 2**31 - 1)
 
 

@@ -32,6 +32,7 @@ from glaive.index.protocol import (
     check_same_type,
     check_type,
     index_kind,
+    shared_type,
     stored_batches,
 )
 from glaive.index.row_sets import (
@@ -51,6 +52,7 @@ from glaive.index.scalar.ordering import (
     accepts,
     group_starts,
     is_sortable,
+    is_text,
     key_of,
     sort_keys,
 )
@@ -156,8 +158,7 @@ class KeySets:
     def accepts(self, query: object) -> bool:
         """Whether keys can be selected for a query."""
         kind = self.keys.type
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return (isinstance(query, HasText) and is_text) or accepts(kind, query)
+        return (isinstance(query, HasText) and is_text(kind)) or accepts(kind, query)
 
     def select(self, condition: Condition) -> Int64s:
         """Positions of the keys that pass a condition, ascending."""
@@ -570,7 +571,7 @@ class Bitmap(IndexKind):
         """
         opened = [KeySets.open(segment.open(LOOKUP)) for segment in given.segments]
         null_sets = [self._null_set(keys) for keys in opened]
-        kind: Any = _shared_type(opened) if opened else None
+        kind: Any = shared_type([keys.file for keys in opened], "keys") if opened else None
         null_rows = [np.empty(0, np.uint64)]
         values: Iterator[ValueBatch] = iter(())
         if given.source is not None:
@@ -651,11 +652,3 @@ class LabelList(Bitmap):
                 f"{keys.file.path}: an old writer did not say which lists are null: build it again"
             )
         return data
-
-
-def _shared_type(opened: Sequence[KeySets]) -> pa.DataType:
-    shared: pa.DataType = opened[0].keys.type
-    for one in opened:
-        if one.keys.type != shared:
-            raise one.file.corrupt_column("keys", f"type {shared}", f"{one.keys.type}")
-    return shared

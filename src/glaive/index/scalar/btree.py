@@ -41,6 +41,7 @@ from glaive.index.protocol import (
     check_type,
     index_kind,
     integer,
+    shared_type,
 )
 from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
@@ -245,13 +246,7 @@ def _open_pages(segment: Segment) -> IndexFile:
 
 
 def _type_of(segments: Sequence[Segment]) -> pa.DataType:
-    files = [_open_pages(segment) for segment in segments]
-    kinds = [file.schema.field("values").type for file in files]
-    for file, kind in zip(files, kinds, strict=True):
-        if kind != kinds[0]:
-            raise file.corrupt_column("values", f"type {kinds[0]}", f"{kind}")
-    shared: pa.DataType = kinds[0]
-    return shared
+    return shared_type([_open_pages(segment) for segment in segments], "values")
 
 
 @dataclass(frozen=True, eq=False)

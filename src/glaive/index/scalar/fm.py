@@ -36,6 +36,7 @@ from glaive.index.protocol import (
 )
 from glaive.index.row_sets import NO_ROWS, AddressMap, RowNumbers, RowSet
 from glaive.index.scalar.ngram import required_words
+from glaive.index.scalar.ordering import is_binary, is_text
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter
 from glaive.kernels.wavelet import (
     MOST_BYTES,
@@ -740,9 +741,7 @@ class SubstringIndex(IndexKind):
         texts: Iterator[Texts] = map(stored_texts, joined)
         if source is not None:
             kind = source.field.type
-            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-            is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-            check_type("FM", source.field, supported=is_text or is_binary)
+            check_type("FM", source.field, supported=is_text(kind) or is_binary(kind))
         texts = chain(texts, map(texts_of, given.batches()))
         for parts in partitions_of(texts, given.memory_limit):
             write_partition(out, count, parts)

@@ -36,6 +36,7 @@ from glaive.index.protocol import (
     known_parameters,
 )
 from glaive.index.row_sets import AddressMap, RowNumbers
+from glaive.index.scalar.ordering import is_text
 from glaive.index.scalar.sorting import merged, sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, rows_of_pages
 from glaive.index.text.text_format import (
@@ -542,10 +543,7 @@ def _stored(file: IndexFile, params: MinHashParams) -> Iterator[tuple[RowNumbers
 
 def _signed(source: IndexSource, params: MinHashParams) -> Iterator[tuple[RowNumbers, UInt16s]]:
     """Rows and signatures of the texts of a source."""
-    kind = source.field.type
-    types = pa.types
-    is_text = types.is_string(kind) or types.is_large_string(kind)
-    check_type("MINHASHLSH", source.field, supported=is_text)
+    check_type("MINHASHLSH", source.field, supported=is_text(source.field.type))
     signer = TextSigner(params)
     for values, rows in source.batches():
         signed = signer.sign(values)

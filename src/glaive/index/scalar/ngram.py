@@ -39,6 +39,7 @@ from glaive.index.row_sets import (
     rows_of_treemap,
 )
 from glaive.index.scalar.bitmap import KeyBatch, grouped, merged_keys, remapped
+from glaive.index.scalar.ordering import is_text
 from glaive.index.scalar.sorting import sorted_runs
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
 from glaive.index.text.base_tokenizers import lower_case
@@ -292,9 +293,7 @@ class NGram(IndexKind):
         """
         source, limit = given.source, given.memory_limit
         if source is not None:
-            kind = source.field.type
-            is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-            check_type("NGRAM", source.field, supported=is_text)
+            check_type("NGRAM", source.field, supported=is_text(source.field.type))
         with sorted_runs(_trigrams(given.batches()), limit) as runs:
             batches = grouped(runs, limit, TREEMAPS)
             if given.segments:

@@ -53,11 +53,19 @@ def is_number(kind: pa.DataType) -> bool:
     return kind.id in _NUMBERS
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are strings."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values of a type are bytes, any number of them."""
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
 def _is_object(kind: pa.DataType) -> bool:
-    types = pa.types
-    is_text = types.is_string(kind) or types.is_large_string(kind)
-    is_binary = types.is_binary(kind) or types.is_large_binary(kind)
-    return is_text or is_binary or types.is_fixed_size_binary(kind) or types.is_decimal(kind)
+    is_fixed = pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind)
+    return is_text(kind) or is_binary(kind) or is_fixed
 
 
 def bytes_of(values: Any) -> Any:
@@ -173,8 +181,7 @@ def accepts(kind: pa.DataType, query: object) -> bool:
         return bool(query.values.type == kind)
     if isinstance(query, InRange):
         return all(one is None or one.type == kind for one in (query.low, query.high))
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return isinstance(query, HasText) and query.begins and is_text
+    return isinstance(query, HasText) and query.begins and is_text(kind)
 
 
 # --- Hashes of values ----------------------------------------------------------------------
@@ -182,10 +189,8 @@ def accepts(kind: pa.DataType, query: object) -> bool:
 
 def is_hashed(kind: pa.DataType) -> bool:
     """Whether filters can be made for values of a type."""
-    types = pa.types
-    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    is_number_or_time = is_number(kind) and not (types.is_float16(kind) or types.is_duration(kind))
-    return is_number_or_time or any(test(kind) for test in texts)
+    is_other = pa.types.is_float16(kind) or pa.types.is_duration(kind)
+    return (is_number(kind) and not is_other) or is_text(kind) or is_binary(kind)
 
 
 def hash_values(values: Any) -> UInt64s:
