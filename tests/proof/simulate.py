@@ -146,7 +146,7 @@ class Schedule:
         try:
             store = self.place.store(actor, change.folder)
             session = self.sessions.setdefault(actor, Session())
-            at = LanceDataset.of(store, open_latest(store), session=session)
+            at = LanceDataset.holding(OpenedVersion.of(store, open_latest(store), session=session))
             change.since = change.since or at.version
             if change.job is not None:
                 change.since = self.first.manifest.version

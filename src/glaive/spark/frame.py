@@ -15,7 +15,6 @@ from pyspark.sql import types as spark_types
 
 from glaive.arrow.chunked import total_width
 from glaive.dataclass import NamedTuple
-from glaive.dataset.version import version_as_of
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
@@ -144,6 +143,8 @@ def open_dataset(options: Options) -> LanceDataset:
         check_same(opened.manifest, options.identity)
     if options.asof is None:
         return opened
+    from glaive.dataset.version import version_as_of
+
     return opened.checkout_version(version_as_of(opened.store, options.asof))
 
 

@@ -24,6 +24,7 @@ from tests.proof.simulated.rows import FragmentRows, rows_of_fragments
 from tests.proof.simulated.steps import check_contents, check_lineage, expected_after
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.version import OpenedVersion
 from glaive.errors import StoreError
 from glaive.format.manifest import Feature, Manifest
 from glaive.format.transaction import Transaction
@@ -393,5 +394,5 @@ class History:
             return
         if self.newest == self.first:
             _SEARCHED.add(message)
-        opened = LanceDataset.of(self.past, manifest, session=_SESSION)
+        opened = LanceDataset.holding(OpenedVersion.of(self.past, manifest, session=_SESSION))
         check_search(opened, self.contents[self.newest])

@@ -14,6 +14,7 @@ from tests.proof.simulated.contents import Row
 from tests.proof.simulated.frames import KEY_COLUMNS, keys_of
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.version import OpenedVersion
 from glaive.format.manifest import Feature, Manifest
 from glaive.io.store import ObjectStore
 from glaive.scan.snapshot import Session
@@ -67,7 +68,7 @@ def _content(store: ObjectStore, manifest: Manifest, position: int) -> _Content:
 def _read(
     store: ObjectStore, manifest: Manifest, positions: list[int], session: Session
 ) -> dict[int, FragmentRows]:
-    opened = LanceDataset.of(store, manifest, session=session)
+    opened = LanceDataset.holding(OpenedVersion.of(store, manifest, session=session))
     lineage = _LINEAGE if opened.has_stable_row_ids else ()
     numbers = {manifest.fragment(at).id: at for at in positions}
     wanted = list(numbers)

@@ -140,7 +140,7 @@ def _same_items(call: Call, *, lists: bool) -> Types:
     check_count(call, 2, 2)
     first = list_type(call, 0)
     other = list_type(call, 1) if lists else call.types[1]
-    item, inner = first.value_type, other.value_type if lists else other
+    item, inner = plain(first.value_type), plain(other.value_type if lists else other)
     null = is_kind.is_null(item) or is_kind.is_null(inner)
     common = None if not null and is_string(item) != is_string(inner) else comparison(item, inner)
     if common is None:
