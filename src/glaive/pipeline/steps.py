@@ -484,7 +484,7 @@ class PublishStep(TargetStep):
 
     @property
     def branch_written(self) -> str | None:
-        """Return ``None``, which is the main branch."""
+        """``None``: a publication writes to the main branch."""
         return None
 
     def check(self) -> None:

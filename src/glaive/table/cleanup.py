@@ -90,7 +90,7 @@ _MAX_BITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How much of a clean-up is one part.
+    """The size of one part of a clean-up.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Division:
     deletions
         Files that one part deletes.
     groups
-        Groups of versions at most: what all of them have is reported by each.
+        Maximum number of groups of versions. Each group reports the files that all groups share.
     """
 
     versions: int = 16
@@ -113,10 +113,10 @@ class Division:
     groups: int = 16
 
     def cuts(self, files: int) -> tuple[str, ...]:
-        """Where paths are cut for listings of so many data files, in order.
+        """Return the cuts between paths for listings of so many data files, in order.
 
-        Names of data files begin with random digits: binary ones, or those of a UUID. Characters
-        before ``0`` are in no cut, so that a data file and the folder of its blobs, which differ
+        Names of data files begin with random digits, which are binary or belong to a UUID. Cuts
+        lack characters before ``0``, so that a data file and the folder of its blobs, which differ
         in ``.`` and ``/``, are never divided.
         """
         parts = -(-files // self.files)
@@ -132,9 +132,9 @@ class Division:
     def readers(
         self, locations: Sequence[ManifestLocation], files: int
     ) -> list[Sequence[ManifestLocation]]:
-        """Versions for each part that reads manifests.
+        """Return the versions for each part that reads manifests.
 
-        Parts tell most files again, so there are fewer of them where there are many files.
+        Parts repeat most files, so many files make fewer parts.
         """
         most = max(1, self.groups * self.fragments // max(files, self.fragments))
         groups = max(1, min(-(-len(locations) // self.versions), most))
@@ -155,7 +155,7 @@ class Span:
         )
 
     def meets(self, folder: str) -> bool:
-        """Whether paths below a folder may be in it."""
+        """Return whether the span may have paths below a folder."""
         return (self.stop is None or f"{folder}/" < self.stop) and (
             self.start is None or self.start < f"{folder}0"  # the character after "/"
         )
@@ -170,7 +170,7 @@ class Span:
 
 
 def spans_of(cuts: Sequence[str]) -> list[Span]:
-    """The spans between cuts: one more than there are cuts."""
+    """Return the spans between cuts: one more than there are cuts."""
     return [Span(*pair) for pair in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
@@ -182,18 +182,18 @@ class Part(Protocol[R_co]):
     """Part of a clean-up; can be pickled."""
 
     def run(self, store: ObjectStore) -> R_co:
-        """Do it in the branch that is cleaned up."""
+        """Run the part in the branch to clean up."""
 
 
 class CleanupWork(Protocol):
-    """Where parts of a clean-up run, and how it is divided; undivided if ``division`` is None."""
+    """The runner of parts of a clean-up, and its division; ``None`` leaves it undivided."""
 
     @property
     def division(self) -> Division | None:
-        """How much is one part."""
+        """The size of one part."""
 
     def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
-        """Run parts in any order; their results in the order of the parts."""
+        """Run parts in any order, and return their results in the order of the parts."""
 
 
 class _Here:
@@ -211,14 +211,14 @@ HERE: Final = _Here()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which versions go.
+    """The versions to delete.
 
     Parameters
     ----------
     wanted
-        Those that may go judging by their numbers.
+        Versions that may go judging by their numbers.
     parents, tagged, linked
-        Those that branches start from, that tags name, whose manifests are links.
+        Versions that branches start from; versions with tags; versions whose manifests are links.
     before
         Only versions created before this time go.
     unknown
@@ -233,7 +233,7 @@ class Selection:
     unknown: tuple[datetime | None, ...] = ()
 
     def judge(self, version: int, time: datetime) -> Literal["keep", "tagged", "link", "delete"]:
-        """What becomes of a version that was created at a time."""
+        """Decide about a version that was created at a time."""
         if version not in self.wanted or version in self.parents or time >= self.before:
             return "keep"
         if version in self.tagged:
@@ -245,7 +245,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """What manifests tell: times of the versions, files by span of those that stay and that go.
+    """Facts of manifests: times of versions, and files by span, of kept and of deleted versions.
 
     Files below base paths stay with the versions that have them: the base path may be this root.
     """
@@ -264,7 +264,7 @@ class ReadVersions:
     cuts: tuple[str, ...]
 
     def run(self, store: ObjectStore) -> VersionFiles:
-        """The files that the versions have, without versions deleted meanwhile.
+        """Return the files of the versions, without versions deleted meanwhile.
 
         Raises
         ------
@@ -307,16 +307,16 @@ class ListUnused:
     span
         The paths.
     folders
-        Folders in which files may be deleted.
+        Folders where the clean-up may delete files.
     kept, deleted
-        All files in the span of versions that stay, and that go.
+        All files in the span that belong to kept versions, and to deleted versions.
     youngest
         Files changed after it may belong to an active writer unless a version has had them;
         ``None`` if nobody writes.
     targets
-        What links lead to, which stays.
+        Targets of links, which stay.
     most
-        Files of one deletion; ``None`` for all.
+        Maximum number of files of one deletion; ``None`` for all.
     """
 
     span: Span
@@ -327,7 +327,7 @@ class ListUnused:
     targets: LinkTargets
 
     def run(self, store: ObjectStore) -> Unused:
-        """Files, links and empty folders; deletes nothing."""
+        """Return files, links and empty folders, without deleting anything."""
         kept, deleted = _united(self.kept), _united(self.deleted)
         files: list[CleanupFile] = []
         links: list[str] = []
@@ -366,7 +366,7 @@ class ListUnused:
 
 
 def _is_used(path: str, kept: FileSet) -> bool:
-    """Whether a version needs a file: not one that a copy, stopped, left unfinished in a folder."""
+    """Return whether a version needs a file; a stopped copy may leave unneeded files in folders."""
     name = path.rpartition("/")[2]
     if final_name(name) is not None or is_others_temporary(name):
         return path in kept.paths
@@ -374,7 +374,7 @@ def _is_used(path: str, kept: FileSet) -> bool:
 
 
 def manifest_files(store: ObjectStore, paths: Sequence[str]) -> list[CleanupFile]:
-    """Manifest files, without those already deleted; what a listing lacks is looked up."""
+    """Return the existing manifest files; look up files that a listing lacks."""
     sizes = {meta.path: meta.size for meta in store.list(VERSIONS)} if paths else {}
     files = []
     for path in paths:
@@ -387,19 +387,19 @@ def manifest_files(store: ObjectStore, paths: Sequence[str]) -> list[CleanupFile
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files of a plan; missing ones are no error, so it may run twice."""
+    """Delete files of a plan, ignoring missing files, so that it may run twice."""
 
     paths: list[str]
 
     def run(self, store: ObjectStore) -> None:
-        """Delete them, as many per call as stores take, then folders that have become empty."""
+        """Delete the files, as many per call as stores take, then folders that became empty."""
         for at in range(0, len(self.paths), BATCH):
             store.delete(self.paths[at : at + BATCH])
         store.remove_empty(_own_folders(self.paths))
 
 
 def _own_folders(paths: Iterable[str]) -> list[str]:
-    """Folders of blobs or index segments that files are in, which nobody else has."""
+    """Return the folders of blobs or index segments around files, which nobody else uses."""
     folders = {path.rpartition("/")[0] for path in paths}
     return sorted(filter(is_own_folder, folders))
 
@@ -407,7 +407,7 @@ def _own_folders(paths: Iterable[str]) -> list[str]:
 def _loaded(
     store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[tuple[ManifestLocation, Manifest]]:
-    """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
+    """Yield manifests, a few at a time, except manifests that another clean-up deleted."""
 
     def load(location: ManifestLocation) -> Manifest | None:
         try:
@@ -426,12 +426,12 @@ def _loaded(
 def made_meanwhile(
     store: ObjectStore, listed: Sequence[ManifestLocation], read: Collection[int]
 ) -> list[Manifest]:
-    """Manifests of the versions listed that were not read before.
+    """Return the manifests of listed versions that were not read before.
 
     Raises
     ------
     CleanupError
-        The newest version that is listed was cleaned up: there are later ones, of unknown files.
+        Another clean-up removed the newest listed version, so later versions have unknown files.
     """
     new = [location for location in listed if location.version not in read]
     found = dict(_loaded(store, new))
@@ -444,7 +444,7 @@ def made_meanwhile(
 
 
 def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
-    """Manifests of versions after one, and of all detached ones, which any version may precede.
+    """Return the manifests of versions after a version, and of all detached versions.
 
     Two listings, a request for each manifest, and three for versions that listings may not show
     yet. Errors as for :func:`made_meanwhile`.
@@ -464,12 +464,12 @@ def _united(parts: Iterable[pa.Array[Any]]) -> FileSet:
 
 
 def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
-    """Check that no version is staged: its only manifest has the name of one that nobody needs.
+    """Check that no version is staged: its only manifest has the name of an unneeded manifest.
 
     Raises
     ------
     CleanupError
-        One is, as its manifest cannot be written under its final name.
+        A version is staged, as its manifest cannot be written under its final name.
     """
     for location in locations:
         if is_staged_manifest_name(location.path.rpartition("/")[2]):
@@ -481,15 +481,15 @@ def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> 
 
 
 def targets_of_others(root: ObjectStore, own: Collection[str]) -> LinkTargets:
-    """What links of a dataset lead to, but for those of a branch that is deleted.
+    """Return the targets of links of a dataset, except the links of a deleted branch.
 
-    ``own`` are the paths of the latter below the root.
+    ``own`` are the paths of that branch below the root.
     """
     return _link_targets([(root, folder) for folder in (TREE, *FOLDERS)], own)
 
 
 class Protection:
-    """What a clean-up keeps beyond the policy, with warnings."""
+    """The files that a clean-up keeps beyond the policy, with warnings."""
 
     def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
         self._store, self._root = store, root
@@ -499,27 +499,27 @@ class Protection:
         self.warnings: list[str] = []
 
     def reason(self, folder: str) -> str | None:
-        """Why files in a folder are kept; ``None`` if they may be deleted."""
+        """Return why files in a folder are kept; ``None`` if they may be deleted."""
         return self._branch_reason or self._store.link_out(folder)
 
     def is_reachable(self, folder: str) -> bool:
-        """Whether files in a folder may be deleted; otherwise adds a warning."""
+        """Return whether files in a folder may be deleted; otherwise add a warning."""
         reason = self.reason(folder)
         if reason is not None:
             self.warnings.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
         return reason is None
 
     def is_link(self, path: str) -> bool:
-        """Whether the path is a link, which writers never create; adds a warning."""
+        """Return whether the path is a link, which writers never create; then add a warning."""
         if not self._store.is_link(path):
             return False
         self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
         return True
 
     def targets(self) -> LinkTargets:
-        """What links of this branch and of the others lead to.
+        """Return the targets of links of this branch and of the other branches.
 
-        What a version needs may lie there, under a name that no version has.
+        A target may be a file that a version needs, under a name that no version has.
         """
         folders = [(self._root, TREE)]
         for store in {one.uri: one for one in (self._root, self._store)}.values():
@@ -527,12 +527,12 @@ class Protection:
         return _link_targets(folders)
 
     def keep(self, path: str) -> None:
-        """Add why a link stays, or what a link leads to."""
+        """Add the reason why a link or its target stays."""
         if not self.is_link(path):
             self.warnings.append(f"{self._store.full(path)} was kept: a link leads to it")
 
     def unknown_refs(self, root: ObjectStore) -> list[datetime | None]:
-        """Times of empty refs; each may have been meant for any version that existed then."""
+        """Return times of empty refs; each may have been meant for any version of its time."""
         times: list[datetime | None] = []
         for folder in (TAGS, BRANCHES):
             for meta in ref_files(root, folder).values():
@@ -568,7 +568,7 @@ DEFAULT_AGE: Final = timedelta(days=14)
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Which versions to delete.
+    """The versions to delete, as a policy.
 
     Parameters
     ----------
@@ -579,7 +579,7 @@ class CleanupPolicy:
     versions
         Delete only these versions.
     delete_unverified
-        Delete files that no version uses, whatever their age: only safe if nobody is writing.
+        Delete files of any age that no version uses. Use it only while nobody writes.
     error_if_tagged
         Fail if a version to be deleted has a tag; otherwise it is kept.
     """
@@ -620,7 +620,7 @@ class CleanupPolicy:
 class CleanupPlan:
     """The versions and files to delete, manifests first, and warnings about what is kept.
 
-    ``folders`` of indices and blobs are empty already: they are removed, too, as are those that
+    ``folders`` of indices and blobs are already empty. The clean-up removes them, and folders that
     become empty. ``newest`` is the last version whose files are known to stay.
     """
 
@@ -637,7 +637,7 @@ class CleanupPlan:
         return self.files.size
 
     def count(self, kind: FileKind) -> int:
-        """Files of a kind."""
+        """Count the files of a kind."""
         return self.files.count_of(kind)
 
 
@@ -648,22 +648,22 @@ def plan_cleanup(
     policy: CleanupPolicy,
     work: CleanupWork = HERE,
 ) -> CleanupPlan:
-    """Plan a clean-up; deletes nothing.
+    """Plan a clean-up, without deleting anything.
 
     Parameters
     ----------
     store, root
         The branch to clean up, and the root of the dataset with tags and branches.
     current
-        The current version: it and newer ones are kept.
+        The current version; the clean-up keeps it and newer versions.
     work
-        Where manifests are read and folders listed.
+        The work that reads manifests and lists folders.
 
     Raises
     ------
     CleanupError
-        A version to be deleted has a tag, and ``error_if_tagged`` is set; or a listing is too stale
-        to tell which versions there are.
+        A version to be deleted has a tag, and ``error_if_tagged`` is set. Or a listing is too stale
+        to show the existing versions.
     CorruptFileError
         A manifest is damaged, so the files in use are unknown.
     CommitContentionError
@@ -672,8 +672,8 @@ def plan_cleanup(
     Notes
     -----
     Requests: a listing per folder, one per version, one per tag and branch, and four for versions
-    that listings may not show yet. Memory: the names of all files that versions have, and a few
-    manifests. Where work is divided, others make these requests; this process holds names packed.
+    that listings may not show yet. Memory: the names of all files of the versions, and a few
+    manifests. Divided work makes these requests elsewhere, and this process packs the names.
     """
     protection = Protection(store, root)
     locations = list_versions_past(store, current.version)
@@ -740,7 +740,7 @@ def plan_cleanup(
 
 
 def _refuse_tagged(store: ObjectStore, tags: Sequence[tuple[str, int]]) -> None:
-    """Fail if there are tags, each with its version, of versions to be deleted."""
+    """Fail if versions to be deleted have tags."""
     if not tags:
         return
     names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags))
@@ -760,9 +760,9 @@ def delete_planned(
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second; log the warnings.
 
-    ``note`` gets the number of files of each call, unless the work is divided. Manifests are
-    deleted by this process, other files where the work runs. Returns the plan without files that
-    were kept: also those of versions made since, as one may have restored an old version.
+    ``note`` gets the number of files of each call, unless the work is divided. This process deletes
+    manifests; the work deletes other files. Return the plan without kept files. Files of versions
+    made since are kept, too, because such a version may have restored an old version.
     """
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
@@ -815,7 +815,7 @@ def delete_planned(
 
 
 def _drawn(files: FoundFiles, *, wanted: bool) -> FoundFiles:
-    """The files whose names are random, or those whose names are not."""
+    """Return the files whose names are random, or the other files."""
     chosen: Any = pa.array([one is wanted for one in files.table["drawn"].to_pylist()], pa.bool_())
     return FoundFiles(files.table.filter(chosen))
 
@@ -823,7 +823,7 @@ def _drawn(files: FoundFiles, *, wanted: bool) -> FoundFiles:
 def _candidates(
     locations: Sequence[ManifestLocation], current: Manifest, policy: CleanupPolicy
 ) -> set[int]:
-    """Versions that may be deleted judging by their numbers."""
+    """Return versions that may be deleted judging by their numbers."""
     keep = policy.retain_versions or 1
     older = locations[: max(0, len(locations) - keep)]
     versions = {location.version for location in older if location.version < current.version}
@@ -837,10 +837,10 @@ def _read(
     size: tuple[Manifest, int],
     work: CleanupWork,
 ) -> tuple[tuple[str, ...], list[VersionFiles]]:
-    """What versions have, and where the names are cut.
+    """Return the files of versions, and the cuts between names.
 
-    ``size`` is the current version and the bytes of the largest manifest, by which the work is
-    divided: older versions may have more files.
+    ``size`` is the current version and the bytes of the largest manifest. They divide the work,
+    because older versions may have more files.
     """
     division = work.division
     if division is None:
@@ -860,7 +860,7 @@ def _unused(
     protection: Protection,
     work: CleanupWork,
 ) -> list[Unused]:
-    """Files that no kept version uses."""
+    """Return the files that no kept version uses."""
     # Writers leave nothing of tags and branches in a bucket, which need not be asked.
     present = (folder for folder in FOLDERS if folder != REFS or store.is_local)
     folders = tuple(folder for folder in present if protection.is_reachable(folder))
@@ -902,7 +902,7 @@ dataset may have written any limit into its configuration.
 def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
     """Clean up if it is due, given the new version and the previous one.
 
-    The previous version is kept, too, as it may be in use.
+    The clean-up keeps the previous version, too, as it may be in use.
     """
     config: Mapping[str, str] = made.config
     try:

@@ -95,17 +95,17 @@ from glaive.table.versions import (
 
 
 def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest) -> None:
-    """Check that a version that is restored gave no ids which the history gave to others.
+    """Check that the history reused no id of the rows and columns of a restored version.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is detached, and did; or the version that it was made from is not there any more.
+        The version is detached and may share ids with the history, or its base version is missing.
 
     Notes
     -----
-    No request unless it is detached and its ids are permanent; else one for the version that it
-    was made from, and one for each detached one in between.
+    Only a detached version with permanent ids costs requests: one for its base version in the
+    history, and one for each detached version in between.
     """
     mine, theirs = _given(restored), _given(newest)
     if not restored.version & DETACHED or not any(mine):
@@ -120,15 +120,15 @@ def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest
 
 
 def _given(version: Manifest) -> tuple[int, int]:
-    """How many permanent ids of rows and of fields were given, up to a version."""
+    """Return how many permanent row ids and field ids were given, up to a version."""
     rows = version.wire.next_row_id if version.uses(Feature.STABLE_ROW_IDS) else 0
     return rows, version.first_field_id
 
 
 def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
-    """Ids given up to the version of the history that a detached one was made from.
+    """Return the ids given up to the base version, in the history, of a detached version.
 
-    None if that is not there any more: then all may be its own.
+    Return ``None`` if the base version is missing: then all ids may belong to the detached version.
     """
     seen: set[int] = set()
     while version.version & DETACHED:
@@ -149,12 +149,12 @@ def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
 def draft_of(
     store: ObjectStore, base: Manifest | None, change: Operation, options: CommitOptions
 ) -> tuple[Draft, bool]:
-    """The version that an operation makes of another, complete but for its transaction.
+    """Return the version that an operation makes of another version, without its transaction.
 
     Parameters
     ----------
     base
-        The version to build on; ``None`` where there is none yet.
+        The version to build on; ``None`` for a new dataset.
     change
         The operation, in wire format.
 
@@ -166,10 +166,10 @@ def draft_of(
     Raises
     ------
     UnsupportedFeatureError
-        The version to build on, or to restore, has a feature that this writer does not support;
-        or the one to restore is detached, and has ids that others got since.
+        The version to build on or to restore has a feature that this writer does not support. Or
+        the version to restore is detached, and other versions have used its ids since.
     VersionNotFoundError
-        The version to restore was cleaned up.
+        Clean-up removed the version to restore.
     SchemaError
         A column has a name that is reserved for row ids.
     """
@@ -238,11 +238,11 @@ _LOG = "__lance_mem_wal"
 
 
 def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Operation] | None:
-    """Operations that made a version of an earlier one; ``None`` if the manifests do not say which.
+    """Return the operations between two versions; ``None`` if the manifests do not tell them.
 
-    A difference of the two that can have several causes is in an operation of each cause. So a
-    change conflicts with these operations if it can conflict with the committed operations.
-    Exceptions are appends and changes of the schema after an overwrite: a compaction looks alike.
+    If a difference can have several causes, there is an operation for each cause. So a change
+    conflicts with these operations if it can conflict with the committed operations. Exceptions
+    are appends and changes of the schema after an overwrite, because a compaction looks alike.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Oper
 
 
 def _fragment_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Operation] | None:
-    """Rows and values; ``None`` if fragments of another history are there."""
+    """Return changes of rows and values; ``None`` if there are fragments of another history."""
     old = dict(zip(before.fragment_ids.tolist(), before.wire.fragments, strict=True))
     new = dict(zip(after.fragment_ids.tolist(), after.wire.fragments, strict=True))
     positions = {number: at for at, number in enumerate(new)}
@@ -322,7 +322,7 @@ def _fragment_changes(before: Manifest, after: Manifest, mine: Operation) -> lis
 
 
 def _schema_change(before: Manifest, after: Manifest) -> list[Operation] | None:
-    """Columns and settings; ``None`` if a column has the id of another one."""
+    """Return changes of columns and settings; ``None`` if a column has the id of another column."""
     old, new = ({field.id: field for field in one.schema.walk()} for one in (before, after))
     both = old.keys() & new.keys()
     if any(old[number].logical_type != new[number].logical_type for number in both):
@@ -353,7 +353,7 @@ def _schema_change(before: Manifest, after: Manifest) -> list[Operation] | None:
 
 
 def _map_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str | None]:
-    """New values by key, ``None`` for removed ones; entries of commits are not settings."""
+    """Return new values by key, ``None`` for removed keys, without entries of commits."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return {key: str(new[key]) if key in new else None for key in changed if not is_mark(key)}
 
@@ -364,7 +364,7 @@ def _bare(field: Any) -> bytes:
 
 
 def _entry_change(before: Manifest, after: Manifest) -> list[Operation] | None:
-    """Indices; ``None`` if rows were logged beside the table."""
+    """Return changes of indices; ``None`` if rows were logged outside the table."""
     old, new = ({entry.uuid.uuid: entry for entry in one.indices} for one in (before, after))
     added, removed = _missing(new, old), _missing(old, new)
     if any(entry.name == _LOG for entry in (*added, *removed)):
@@ -385,17 +385,17 @@ _BATCH: Final = UUID("5c1a6e5e-8d3f-4c63-9a83-6a3c8f0a7a51")
 
 
 def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
-    """One transaction with the effect of all, made for the oldest of their read versions.
+    """Merge transactions into one, made for the oldest of their read versions.
 
-    It has all properties; the last transaction wins. Its uuid follows from theirs: committed again,
-    it is recognised.
+    It has all properties; the last transaction wins. Its uuid is derived from their uuids, so a
+    second commit recognises it.
 
     Raises
     ------
     OptionError
-        There are no transactions, or a uuid has half of a surrogate pair.
+        ``transactions`` is empty, or a uuid has half of a surrogate pair.
     UnsupportedFeatureError
-        One of them is not an append.
+        A transaction is not an append.
     """
     if not transactions:
         raise OptionError("No transactions to commit: give at least one")
@@ -444,8 +444,8 @@ def commit_transaction(
     base
         Manifest of ``read_version`` or a later version, if the caller has it.
     once
-        Name of a transaction property that identifies the commit in addition to its uuid: if a
-        version since ``read_version`` has the same value, it is returned.
+        Name of a transaction property that identifies the commit in addition to its uuid. If a
+        version since ``read_version`` has the same value, the function returns this version.
     options
         Retries, and options of a new dataset.
 
@@ -457,7 +457,7 @@ def commit_transaction(
     Raises
     ------
     CommitConflictError
-        Another writer made a conflicting change, or another dataset in the place of this one.
+        Another writer made a conflicting change, or replaced the dataset by another dataset.
     CommitContentionError
         Every attempt lost the race against other writers.
     DatasetExistsError
@@ -465,12 +465,12 @@ def commit_transaction(
     UnsupportedFeatureError
         The dataset uses a feature that this writer does not support; nothing was written.
     StoreError, CommitError
-        The store failed; no version was created, or it is not known whether one was.
+        The store failed. The store has no new version, or glaive cannot tell whether it has.
 
     Notes
     -----
-    Without contention: read the hint; write transaction, manifest and hint, and list nothing,
-    unless the version that was read is older than a minute.
+    Without contention, a commit reads the hint, then writes transaction, manifest and hint. It
+    lists manifests only if the read version is older than a minute.
     """
     manifest = _Commit(store, transaction, base, once, options or CommitOptions()).run()
     emit_committed(store, transaction, manifest)
@@ -547,7 +547,7 @@ class _Commit:
         )
 
     def _put(self, draft: Draft, encoded: bytes, *, complete: bool) -> Manifest | None:
-        """Put a version and move the hint to it; None if another writer was first.
+        """Put a version and move the hint to it; ``None`` if another writer was first.
 
         If it is ``complete``, the row counts of all fragments are known, and it is cached.
         """
@@ -597,7 +597,7 @@ class _Commit:
     # ------------------------------------------------------- other commits
 
     def _catch_up_from_read_version(self) -> Manifest | None:
-        """Advance ``base`` to the newest version; returns a version that is this commit."""
+        """Advance ``base`` to the newest version; return a version that is this commit."""
         read = self.transaction.read_version
         if read & DETACHED:
             self._begin_detached(read)
@@ -648,14 +648,14 @@ class _Commit:
         return there
 
     def _catch_up(self, start: int, reach: int) -> Manifest | None:
-        """Check all versions from ``start`` on; returns a version that is this commit.
+        """Check all versions from ``start`` on; return a version that is this commit.
 
         ``reach`` is a version believed to exist: no version up to it may be missing.
 
         Raises
         ------
         CommitConflictError
-            One of them conflicts, or its transaction is unknown and so are its changes.
+            A version conflicts, or its transaction is unknown and so are its changes.
         """
         mine = self.transaction
         operation = original = read_operation(mine.operation)
@@ -712,9 +712,9 @@ class _Commit:
     def _changes_since(
         self, before: Manifest | None, start: int, after: Manifest, gap: ObjectNotFoundError
     ) -> tuple[Sequence[Operation], bool]:
-        """What became of the version before ``start``, whose successors were cleaned up.
+        """Return the changes since the version before ``start``, whose successors were cleaned up.
 
-        And whether all fragments that were added since are still there.
+        Also return whether all fragments that were added since still exist.
 
         Raises
         ------
@@ -740,7 +740,7 @@ class _Commit:
         *,
         is_complete: bool,
     ) -> bool:
-        """Whether one of the transactions that were cleaned up was this append.
+        """Return whether a cleaned-up transaction was this append.
 
         Raises
         ------
@@ -790,9 +790,9 @@ class _Commit:
             self.transaction = replace(self.transaction, operation=rebased, read_version=read)
 
     def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
-        """Versions from ``start`` to the newest; one request each, and one to detect the end.
+        """Yield versions from ``start`` to the newest; one request each, and one for the end.
 
-        Versions that were cleaned up are left out: the next one shows what became of them.
+        Cleaned-up versions are left out: the next version shows their changes.
         """
         known = self.base
         scheme = known.scheme if known is not None else self.options.scheme

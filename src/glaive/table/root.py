@@ -39,7 +39,7 @@ _TABLE = "ddbTableName"
 
 
 def split_uri(uri: str) -> tuple[str, str | None]:
-    """The location of a dataset, and the register that its URI specifies.
+    """Split a URI into the location of a dataset and the register that it specifies.
 
     ``s3+ddb://bucket/path?ddbTableName=T`` is ``s3://bucket/path`` with the manifests
     registered in the DynamoDB table ``T``.
@@ -61,16 +61,16 @@ def split_uri(uri: str) -> tuple[str, str | None]:
 
 
 def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
-    """The register of an option.
+    """Return the register of an option.
 
-    ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file,
-    ``"dynamodb://T"`` a table; objects with the methods of a register are used as they are.
+    ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file, and
+    ``"dynamodb://T"`` a table. Objects with the methods of a register are used as they are.
 
     Raises
     ------
     OptionError
-        It is none of these, or ``"sqlite"`` for a dataset that is not local or where the file is
-        a link.
+        The option has another form. Or it is ``"sqlite"``, and the dataset is not local or the file
+        is a symlink.
     """
     from urllib.parse import unquote
 
@@ -117,21 +117,21 @@ def open_root(
     manifest_store: ManifestStore | str | None = None,
     access: AccessPolicy | None = None,
 ) -> ObjectStore:
-    """Open the root of a dataset; nothing is read.
+    """Open the root of a dataset, without reading anything.
 
     Parameters
     ----------
     uri
         As for :func:`glaive.io.access.open_store`, or ``s3+ddb://bucket/path?ddbTableName=T``.
     storage_options
-        Options of the store; the option ``manifest_store`` specifies a register, and
-        ``allow_external_blobs`` and ``base_store_params`` what ``access`` leaves open.
+        Options of the store. The option ``manifest_store`` specifies a register.
+        ``allow_external_blobs`` and ``base_store_params`` specify what ``access`` leaves open.
     commit_lock
-        Held during commits.
+        Lock that commits hold.
     manifest_store
         Register of manifests; overrides the URI and the option.
     access
-        Other locations that the dataset may access; none by default.
+        Other locations that the dataset may access; default: no location.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def guarded(
     manifest_store: ManifestStore | str | None = None,
     access: AccessPolicy | None = None,
 ) -> ObjectStore:
-    """The root with another lock, register or access policy; see :func:`open_root`."""
+    """Return the root with another lock, register or access policy; see :func:`open_root`."""
     if commit_lock is not None and not callable(commit_lock):
         raise OptionError(
             "commit_lock must be a function of the version that returns a context manager, "
@@ -174,7 +174,7 @@ def guarded(
 
 
 def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
-    """Another root of the same dataset, such as a branch.
+    """Open another root of the same dataset, such as a branch.
 
     It has the same storage options, lock, register and permissions.
     """
@@ -191,28 +191,28 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
 
 
 def register_of(store: ObjectStore) -> ManifestStore | None:
-    """The register of a root, which may be wrapped."""
+    """Return the register of a root, which may be wrapped."""
     root = _root(store)
     return None if root is None else root.register
 
 
 def lock_of(store: ObjectStore) -> CommitLock | None:
-    """The commit lock of a root, which may be wrapped."""
+    """Return the commit lock of a root, which may be wrapped."""
     root = _root(store)
     return None if root is None else root.lock
 
 
 def access_of(store: ObjectStore) -> AccessPolicy:
-    """Other locations that the caller allows the dataset to access."""
+    """Return other locations that the caller allows the dataset to access."""
     root = _root(store)
     return NOTHING if root is None else root.access
 
 
 def confine(store: ObjectStore, above: ObjectStore) -> None:
-    """Have deletions in a store begin at a folder above it, which the caller named.
+    """Make deletions in a store begin at a folder above it, which the caller named.
 
-    Then none is made behind a link that leads out of that folder, also where it takes the place of
-    the root between a look and the deletion.
+    Deletions then never follow a symlink out of that folder, even if the symlink replaces the root
+    between the check and the deletion.
     """
     inner = plain_store(store)
     if isinstance(inner, LocalStore) and isinstance(above, LocalStore):
@@ -220,7 +220,7 @@ def confine(store: ObjectStore, above: ObjectStore) -> None:
 
 
 def plain_store(store: ObjectStore) -> ObjectStore:
-    """The underlying store of a root."""
+    """Return the underlying store of a root."""
     root = _root(store)
     return store if root is None else root.inner
 
@@ -263,7 +263,7 @@ _NAMED = 20
 def locate_data_file(
     store: ObjectStore, manifest: Manifest, file: DataFile
 ) -> tuple[ObjectStore, str]:
-    """Store and path of a data file, which must not lead out; errors as for :func:`base_of`."""
+    """Return store and path of a data file inside the dataset; errors as for :func:`base_of`."""
     name = check_file_name(file.path, "path of a data file", manifest.where)
     # Base paths, and links in the place of folders, may lead anywhere on this machine.
     check_ending(name, ".lance", "path of a data file", manifest.where)
@@ -276,7 +276,7 @@ def locate_data_file(
 def locate_in_base(
     store: ObjectStore, manifest: Manifest, path: str, base_id: int | None
 ) -> tuple[ObjectStore, str]:
-    """Store and path of any other file, given by its path within a dataset."""
+    """Return store and path of any other file, given by its path within a dataset."""
     if base_id is None:
         return store, path
     return base_of(store, manifest, base_id)[0], path
@@ -298,14 +298,14 @@ def full_path(
 
 
 def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
-    """The store of a base path, and whether it is a dataset root.
+    """Return the store of a base path, and whether it is a dataset root.
 
     Raises
     ------
     AccessError
-        The caller has not allowed it.
+        The caller has not allowed the base path.
     CorruptFileError
-        The manifest has no such base path.
+        The manifest lacks the base path.
     """
     known = manifest.opened_bases
     entry = known.get(base_id)
@@ -328,12 +328,12 @@ def place_opened(location: Location, opened: ObjectStore) -> Location:
 
 
 def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
-    """The base path with this id.
+    """Return the base path with this id.
 
     Raises
     ------
     CorruptFileError
-        There is none.
+        The id does not exist.
     """
     base = manifest.base_paths.get(base_id)
     if base is not None:
@@ -354,7 +354,7 @@ def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
 
 
 class BaseLocations:
-    """The location of each base path by its id, and that of the root by ``None``.
+    """The location of each base path by its id; ``None`` has the location of the root.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ class BaseLocations:
     Raises
     ------
     OptionError
-        One is no location.
+        A base path is not a location.
     """
 
     def __init__(self, root: str, manifest: Manifest) -> None:
@@ -385,7 +385,7 @@ class BaseLocations:
         return self._by_id[base_id]
 
     def above(self, location: Location) -> tuple[int | None, Location] | None:
-        """The first of them that contains a location, and its id; ``None`` if none does."""
+        """Return id and location of the first base path or root around a location, or ``None``."""
         store = location.store_key
         found = [
             self._by_place[store, path]
@@ -399,7 +399,7 @@ class BaseLocations:
 
 
 def _paths_above(path: str, longest: int) -> Iterator[str]:
-    """The path, and each folder above it, of at most so many characters."""
+    """Yield the path, and each folder above it, of at most ``longest`` characters."""
     yield ""
     at = path.find("/", 1)
     while 0 <= at <= longest:

@@ -98,7 +98,7 @@ class TableDescription(TableHandle):
 
     @property
     def version(self) -> int:
-        """Return the number of the newest version. Cost: one or two requests."""
+        """The number of the newest version. Cost: one or two requests."""
         return self._latest().version
 
     def toDF(self) -> DataFrame:
