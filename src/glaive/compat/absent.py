@@ -107,18 +107,8 @@ def needs_package(module: str, name: str, package: str, extra: str) -> AbsentNam
     return _absent(module, name, message, MissingDependencyError)
 
 
-def absent_property(name: str, absence: Absence) -> property:
-    """A property that raises."""
-
-    def refuse(_self: object) -> NoReturn:
-        raise UnsupportedFeatureError(_message(name, absence))
-
-    refuse.__doc__ = f"Not supported: {absence.reason}. {absence.instead}."
-    return property(refuse)
-
-
-def refuse_members(table: Sequence[Absence], properties: Sequence[str] = ()) -> Callable[[C], C]:
-    """Class decorator: methods, and properties, that the class does not have raise.
+def refuse_members(table: Sequence[Absence]) -> Callable[[C], C]:
+    """Class decorator: methods that the class does not have raise.
 
     The table names them as ``Class.member``. What the class has already stays.
     """
@@ -127,14 +117,8 @@ def refuse_members(table: Sequence[Absence], properties: Sequence[str] = ()) -> 
     def add(cls: C) -> C:
         for name, absence in known.items():
             owner, _, member = name.partition(".")
-            if owner != cls.__name__ or not member or member in vars(cls):
-                continue
-            wanted = (
-                absent_property(name, absence)
-                if member in properties
-                else _refusing(cls, member, _message(name, absence))
-            )
-            setattr(cls, member, wanted)
+            if owner == cls.__name__ and member and member not in vars(cls):
+                setattr(cls, member, _refusing(cls, member, _message(name, absence)))
         return cls
 
     return add

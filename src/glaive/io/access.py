@@ -252,7 +252,7 @@ class RenewedStore(WrappedStore):
                 try:
                     self._renew()
                 finally:
-                    self._next = _now_millis() + self._left() / 10
+                    self._next = _now_millis() + _left(self._options) / 10
             return self._now
 
     def _is_due(self) -> bool:
@@ -260,8 +260,11 @@ class RenewedStore(WrappedStore):
 
         Who has none yet, as those that keep what they gave, is not asked at each request.
         """
-        left = self._left()
-        return left <= 0 or (left <= self._ahead() and _now_millis() >= self._next)
+        left = _left(self._options)
+        return left <= 0 or (
+            left <= _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)
+            and _now_millis() >= self._next
+        )
 
     def _renew(self) -> None:
         """Open the store with newer options; other threads use them once it is opened."""
@@ -271,7 +274,7 @@ class RenewedStore(WrappedStore):
             newer = ExpiringOptions(given, self._options.renew)
             store = self._opened(newer)
         except GlaiveError as error:
-            if self._left() > 0:  # others are asked for again a little later
+            if _left(self._options) > 0:  # others are asked for again a little later
                 import logging
 
                 logging.getLogger(__name__).warning(
@@ -290,12 +293,6 @@ class RenewedStore(WrappedStore):
         self._now = store, generation + 1
         self._valid = ExpiringOptions(store.options, newer.renew)
         self._options = newer
-
-    def _left(self) -> float:
-        return _left(self._options)
-
-    def _ahead(self) -> float:
-        return _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
         return _RenewedReader(self, path, size)

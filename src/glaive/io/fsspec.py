@@ -706,14 +706,11 @@ class FsspecStore(ObjectStore):
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
-        yield from self._listed(prefix, self._found)
+        yield from self._listed(prefix, lambda key: walked(self.system, key))
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         """Temporary files at any depth below a directory."""
-        yield from self._listed(prefix, self._found, unfinished=True)
-
-    def _found(self, key: str) -> Sequence[Any]:
-        return walked(self.system, key)
+        yield from self._listed(prefix, lambda key: walked(self.system, key), unfinished=True)
 
     def _listed(
         self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False

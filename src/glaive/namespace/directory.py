@@ -91,7 +91,8 @@ class DirectoryNamespace(
         path = id_of(request)
         names = self._tables_of(path)
         if value(request, "include_declared", True) is False:
-            names = [name for name in names if not self._is_only_declared((*path, name))]
+            places = {name: self._find((*path, name)).folder for name in names}
+            names = [name for name in names if folders.is_written(self.store, places[name])]
         page, token = page_of(names, request)
         return interface.ListTablesResponse(tables=page, page_token=token)
 
@@ -125,7 +126,8 @@ class DirectoryNamespace(
         if detailed or value(request, "check_declared", False):
             answer["is_only_declared"] = not written
         if written and (detailed or value(request, "version") is not None):
-            answer |= self._details(request, path)
+            with as_namespace_errors(f"table {text_of(path)}"):
+                answer |= self._facts(self._open(request))
         return interface.DescribeTableResponse(**answer)
 
     def table_exists(self, request: Any) -> interface.TableExistsResponse:
@@ -273,7 +275,7 @@ class DirectoryNamespace(
             version = (branch, version)
         elif tag is not None:
             version = tag
-        uri = self.store.full(folder)
+        uri = self._uri(folder)
         return dataset(uri, version=version, storage_options=self._own_options())
 
     def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
@@ -285,13 +287,6 @@ class DirectoryNamespace(
         opened = self._open(request)
         opened.insert(reader, mode=mode)
         return opened
-
-    def _is_only_declared(self, path: tuple[str, ...]) -> bool:
-        return not folders.is_written(self.store, self._find(path).folder)
-
-    def _details(self, request: object, path: tuple[str, ...]) -> dict[str, Any]:
-        with as_namespace_errors(f"table {text_of(path)}"):
-            return self._facts(self._open(request))
 
     def _take(
         self, path: tuple[str, ...], properties: Mapping[str, str] | None, location: object = None
@@ -349,7 +344,7 @@ class DirectoryNamespace(
 
     def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
         how: Any = "overwrite" if mode == "overwrite" else "create"
-        uri = self.store.full(folder)
+        uri = self._uri(folder)
         return write_dataset(reader, uri, mode=how, storage_options=self._own_options())
 
     def _uri(self, folder: str) -> str:
