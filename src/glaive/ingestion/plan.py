@@ -93,7 +93,7 @@ def parse_columns(text: str) -> pa.Schema:
     Raises
     ------
     OptionError
-        The text has another form, or names a type that does not exist.
+        The string has another form, or names a type that does not exist.
     """
     fields = []
     for part in _split(text):
@@ -109,7 +109,7 @@ def parse_columns(text: str) -> pa.Schema:
 
 
 def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
-    """The columns with lists of some turned into vectors.
+    """Return the columns, with some columns of lists turned into vectors.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
     Raises
     ------
     OptionError
-        There is no such column or type.
+        The column or the type does not exist.
     """
     for entry in vectors:
         found = _VECTOR.fullmatch(entry)
@@ -139,7 +139,7 @@ def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that are not within brackets."""
+    """Return the parts between commas outside brackets."""
     parts, depth, start = [], 0, 0
     for at, character in enumerate(text):
         depth += (character in "<(") - (character in ">)")
@@ -216,24 +216,24 @@ def reconcile(
     files
         The files with their columns.
     existing
-        Columns of the dataset or those that the caller gave; None: what the files have.
+        Columns of the dataset, or columns that the caller gave; ``None``: the columns of the files.
     rule
         ``fail``: every file has the same columns and types. ``widen``: types may differ where
         one type holds the values of both. ``add``: besides, columns may be added, and files may
         lack columns that may be null.
     typed
-        Files state their types. Those that were inferred from samples only count where nothing
-        else is known, or with ``widen`` and ``add``.
+        Files state their types. Types inferred from samples only count if nothing else is known,
+        or with ``widen`` and ``add``.
     named
-        Files state their columns. Else those that are known need not be in every file, and
-        others are an error of the record that has them.
+        Files state their columns. Otherwise a file may lack known columns, and a record with
+        unknown columns is an error.
     chosen
-        ``existing`` are what the caller gave: types inferred from samples do not change them.
+        The caller gave ``existing``, so types inferred from samples do not change them.
 
     Raises
     ------
     SchemaError
-        A file differs in a way that the rule does not allow; names file and column.
+        A file differs in a way that the rule does not allow; the message names file and column.
     """
     known: dict[str, pa.Field[Any]] = {field.name: field for field in existing or ()}
     original = dict(known)
@@ -292,7 +292,7 @@ def reconcile(
 def _joined(
     current: pa.Field[Any], field: pa.Field[Any], rule: DriftRule, where: str, *, inferred: bool
 ) -> pa.Field[Any]:
-    """The field that holds the values of both."""
+    """Return the field that holds the values of both."""
     nullable = current.nullable or field.nullable
     if _plain(current.type) == _plain(field.type):
         return current if inferred else current.with_nullable(nullable)
@@ -321,10 +321,10 @@ def _joined(
 
 
 def _read_as(inferred: Any, known: Any) -> bool:
-    """Whether values of a type that was inferred are read as those of the type that is known.
+    """Return whether values of an inferred type are read as values of the known type.
 
-    Texts and lists as lists or vectors; numbers as decimals or ``uint64``, which are exact: what is
-    inferred of integers that no ``bigint`` holds is a float.
+    Strings and lists are read as lists or vectors. Numbers are read as decimals or ``uint64``,
+    which are exact: for integers that no ``bigint`` holds, the inferred type is a float.
     """
     if pa.types.is_fixed_size_list(known):
         return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
@@ -336,7 +336,7 @@ def _read_as(inferred: Any, known: Any) -> bool:
 
 
 def _would_round(one: Any, other: Any) -> bool:
-    """Whether decimals would become floats, in the same place at any depth."""
+    """Return whether decimals would become floats, at the same position at any depth."""
     for decimal, kind in ((one, other), (other, one)):
         if pa.types.is_decimal(decimal) and pa.types.is_floating(kind):
             return True
@@ -350,7 +350,7 @@ def _would_round(one: Any, other: Any) -> bool:
 
 
 def _plain(data_type: Any) -> Any:
-    """Types whose values are the same, as one of them."""
+    """Return one type for all types with the same values."""
     if pa.types.is_dictionary(data_type):
         return _plain(data_type.value_type)
     if pa.types.is_large_string(data_type) or data_type == pa.string_view():
@@ -386,11 +386,11 @@ class IngestPlan:
     tasks
         In the order of the rows.
     write
-        Of the dataset.
+        The plan of the write to the dataset.
     bad_records
-        Of the dataset of bad records.
+        The plan of the write to the dataset of bad records.
     job_id
-        In the properties of both commits.
+        Id of the job, in the properties of both commits.
     """
 
     tasks: tuple[IngestTask, ...]
@@ -400,7 +400,7 @@ class IngestPlan:
 
     @property
     def journal(self) -> Journal | None:
-        """Where finished tasks are written down, if the caller named the job."""
+        """The journal of finished tasks, if the caller named the job."""
         return self.tasks[0].journal if self.tasks else None
 
 
@@ -422,24 +422,24 @@ def find_sources(
     Parameters
     ----------
     format
-        Name of the format; ``None``: that which the names of the files suggest.
+        Name of the format; ``None``: the format that the names of the files suggest.
     existing
         Columns of the dataset to which rows are added, if there is one.
     schema
-        Columns that the caller chose; those of ``existing``, if there is one.
+        Columns that the caller chose; they must be the columns of ``existing``, if there is one.
     vectors
         Columns of lists that become vectors of one length; likewise.
     schema_drift
-        What becomes of columns in which files differ.
+        The rule for columns in which files differ.
     storage_options, reader_options
-        Of the places of the files, and of the reader of their format.
+        Options of the stores of the files, and options of the reader of their format.
 
     Raises
     ------
     OptionError
-        An option has a value it cannot have, or contradicts another; or there are no files.
+        An option has an invalid value or contradicts another option, or the sources match no file.
     FormatError
-        A file cannot be read as one of its format.
+        A file cannot be read in its format.
     SchemaError
         Columns of files do not fit each other, or the dataset.
     """
@@ -491,9 +491,9 @@ def _check_chosen(schema: object) -> None:
 def _depends_on_files(
     source_format: SourceFormat, chosen: pa.Schema | None, rule: DriftRule
 ) -> bool:
-    """Whether files have a say in columns that are known; else none is read before its rows are.
+    """Return whether files can change known columns; else files are read for their rows only.
 
-    A record that does not fit is an error of its own then, or a bad record.
+    A record that does not fit is then an error, or a bad record.
     """
     if source_format.typed or source_format.named:
         return True
@@ -505,7 +505,7 @@ def _refuse_other_columns(
 ) -> None:
     """Refuse columns that the caller chose, unless a dataset has them.
 
-    It has those that a run of the same call gave it, which was stopped after that.
+    A stopped run of the same call may have given the dataset these columns.
     """
     chosen = with_vectors(existing if schema is None else schema, vectors)
     same = all(
@@ -521,12 +521,12 @@ def _refuse_other_columns(
 def _folder_columns(
     files: Sequence[SourceFile], known: pa.Schema | None, rule: DriftRule, *, chosen: bool
 ) -> dict[str, pa.Field[Any]]:
-    """Columns in names of folders, by name in lower case; known columns keep their spelling.
+    """Return columns in names of folders, by lower-case name; known columns keep their spelling.
 
     Raises
     ------
     SchemaError
-        The dataset lacks one.
+        The dataset lacks a column.
     """
     of_known = {field.name.lower(): field for field in known or ()}
     folders = {}
@@ -547,7 +547,7 @@ def _folder_columns(
 def _with_folders(
     folders: Mapping[str, pa.Field[Any]], file: SourceFile, schema: pa.Schema
 ) -> pa.Schema:
-    """The columns of a file, and columns that only the names of its folders have."""
+    """Return the columns of a file, and columns that only the names of its folders have."""
     own = {name.lower() for name in schema.names}
     keys = [name.lower() for name in folder_texts(file.folder, file.path)]
     return pa.schema([*schema, *(folders[key] for key in keys if key in folders.keys() - own)])
@@ -586,19 +586,19 @@ def plan_ingest(
     Parameters
     ----------
     store, bad_records
-        Roots of the dataset, and of that for bad records.
+        Root of the dataset, and root of the dataset for bad records.
     sources
-        What to read.
+        The files to read.
     options
-        Of the write.
+        Options of the write.
     job_id
-        Default: a new one.
+        Id of the job; default: a new id.
     expectations
-        Conditions that rows have to fulfil.
+        Conditions that rows must meet.
     base
         The version to append to.
     task_bytes
-        Bytes of the sources of a task.
+        Approximate number of bytes of the sources of a task.
     """
     integer(1).check("task_bytes", task_bytes)
     job = job_id or str(uuid4())
@@ -641,14 +641,14 @@ def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, 
 
 
 def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
-    """Refuse the dataset itself as that of its bad records, also by another path.
+    """Refuse to store bad records in the dataset itself, also under another path.
 
-    The commit of a job is made once in each dataset: it would be that of the bad records.
+    A job commits once in each dataset, and the bad records would take this commit.
 
     Raises
     ------
     OptionError
-        Both are in the same place.
+        Both datasets have the same location.
     """
     if aside is None:
         return
@@ -665,7 +665,7 @@ def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
 def commit_ingest(
     plan: IngestPlan, results: Sequence[IngestedPieces], *, files: int
 ) -> IngestResult:
-    """Commit what tasks wrote: bad records first, then the rows; each once for the job."""
+    """Commit the results of tasks: bad records first, then the rows; each once for the job."""
     put_aside_all(plan, results)
     fragments = written_fragments(results)
     version = plan.write.read_version
@@ -676,20 +676,20 @@ def commit_ingest(
 
 
 def committing(plan: IngestPlan, since: int) -> AbstractContextManager[None]:
-    """What a job with an id does around its commit; see :meth:`Journal.committing`."""
+    """Record the commit of a job that has an id; see :meth:`Journal.committing`."""
     return nullcontext() if plan.journal is None else plan.journal.committing("rows", since)
 
 
 def version_of(plan: IngestPlan, manifest: Manifest) -> int:
-    """The version that the job made, given the one that its commit returned.
+    """Return the version that the job made, given the version that its commit returned.
 
-    That is a later one if another run of the job was first.
+    The commit returns a later version if another run of the job was first.
     """
     return made_version(manifest, plan.job_id) or manifest.version
 
 
 def written_fragments(results: Sequence[IngestedPieces]) -> FragmentList:
-    """The fragments of all tasks, in the order of the rows."""
+    """Return the fragments of all tasks, in the order of the rows."""
     packed = (data for result in results for data in result.fragments)
     return unpacked_fragments(packed, "the result of a task")
 
@@ -701,12 +701,12 @@ def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
 
 
 def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
-    """Commit bad records, unless an earlier run of the job did before it was stopped.
+    """Commit bad records, unless an earlier, stopped run of the job did.
 
     Raises
     ------
     OptionError
-        That run had others.
+        The earlier run had other bad records.
     """
     aside, journal = plan.bad_records, plan.journal
     if aside is None:
@@ -728,9 +728,9 @@ def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
 def _expect_same(
     journal: Journal, aside: WritePlan, made: int, fragments: Sequence[Fragment]
 ) -> None:
-    """Check that a version has the bad records of a job that there are now.
+    """Check that a version has the current bad records of a job.
 
-    Two requests; also the records, where they are in other files.
+    Cost: two requests, and reading the records if they are in other files.
     """
     try:
         manifest = open_version(aside.store, made)
@@ -764,9 +764,9 @@ def _paths(fragments: FragmentList) -> list[str]:
 def _are_same(
     aside: WritePlan, manifest: Manifest, earlier: FragmentList, now: FragmentList
 ) -> bool:
-    """Whether as many bad records are from the same lines; true if the earlier ones were removed.
+    """Return whether equally many bad records are from the same lines, or were removed.
 
-    Reasons are not compared: other releases give them in other words.
+    Reasons may differ, because other releases word them differently.
     """
     columns = ["file", "line", "record"]
     bases = manifest.wire.base_paths
@@ -793,17 +793,17 @@ def _are_same(
 def find_made(
     journal: Journal, commit: NotedCommit, store: ObjectStore, newest: Manifest
 ) -> int | None:
-    """The version that an earlier run of a job made.
+    """Return the version that an earlier run of a job made.
 
     Raises
     ------
     VersionNotFoundError
-        It may have made one of those that were cleaned up.
+        The run may have made a version that clean-up removed.
 
     Notes
     -----
-    The newest manifest tells, unless it has forgotten jobs. Then one listing of the journal, and
-    one request for each version since a run that was stopped while it committed.
+    The newest manifest tells, unless it has forgotten jobs. In this case the cost is one listing of
+    the journal, and one request for each version since a run that stopped during its commit.
     """
     begun = partial(journal.begun, commit)
     made, searched = search_forgotten(store, newest, JOB, journal.job_id, begun)
@@ -824,7 +824,7 @@ def find_made(
 def acknowledged(
     plan: IngestPlan, results: Sequence[IngestedPieces], *, version: int, rows: int, files: int
 ) -> IngestResult:
-    """Write the end of the job down, and say what it did."""
+    """Record the end of the job, and return its result."""
     if plan.journal is not None:
         plan.journal.commit(version)
     return IngestResult(

@@ -61,18 +61,18 @@ from glaive.table.references import can_be_committed
 
 @dataclass(frozen=True, slots=True)
 class IngestedPieces:
-    """What a task wrote, not committed; can be pickled.
+    """The uncommitted result of a task; can be pickled.
 
     Parameters
     ----------
     fragments
         Serialized, without ids.
     bad_fragments
-        Those of the dataset of bad records.
+        Fragments of the dataset of bad records, serialized.
     bad_records
-        How many there are.
+        Number of bad records.
     dropped
-        Rows that were left out, as expected.
+        Number of rows that were left out because they violate ``expect``.
     """
 
     fragments: tuple[bytes, ...]
@@ -83,24 +83,24 @@ class IngestedPieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """What an ingest did.
+    """The result of an ingest.
 
     Parameters
     ----------
     version
         The version with the rows.
     rows
-        Rows that were written, or for ``merge`` inserted and updated.
+        Number of rows written, or for ``merge`` inserted and updated.
     files
-        Files that were read.
+        Number of files read.
     bad_records
-        Records that were put aside, because they cannot be read or are not as expected.
+        Number of records put aside, because they cannot be read or violate ``expect``.
     dropped
-        Rows that were left out, because they are not as expected.
+        Number of rows left out, because they violate ``expect``.
     job_id
-        Of the job.
+        Id of the job.
     repeated
-        The job had been committed before; nothing was done now.
+        Whether an earlier run had committed the job, so that this run did nothing.
     """
 
     version: int
@@ -168,7 +168,7 @@ class Journal:
     def finished(
         self, key: str, *, rows: Sequence[DataLocation], bad_records: Sequence[DataLocation]
     ) -> IngestedPieces | None:
-        """What a task wrote, if it is finished and its files are still there, and will be.
+        """Return the result of a task, if it is finished and its files exist, and will stay.
 
         ``rows`` and ``bad_records`` are the places to which tasks write these. One request for a
         task that is not finished; else one more for each file.
@@ -197,7 +197,7 @@ class Journal:
         return result if stays else None
 
     def finish(self, key: str, result: IngestedPieces) -> None:
-        """Write down what a task wrote."""
+        """Record the result of a task."""
         entry = {
             "fragments": [base64.b64encode(data).decode() for data in result.fragments],
             "bad_fragments": [base64.b64encode(data).decode() for data in result.bad_fragments],
@@ -243,13 +243,13 @@ class Journal:
             raise
 
     def committed(self) -> int | None:
-        """The version that the job made, if its end was written down."""
+        """Return the version that the job made, if the journal has its end."""
         return _version(self._read(self.end)) or None
 
     def commit(self, version: int) -> None:
-        """Write down the version, and remove the entries of the tasks.
+        """Record the version, and remove the entries of the tasks.
 
-        A store that fails is no error: there is a version, which the next run of the job finds.
+        Ignore failures of the store: the version exists, and the next run of the job finds it.
         """
         try:
             self.store.put(self.end, [json.dumps({"version": version}).encode()])
@@ -350,10 +350,10 @@ class Expectations:
     Parameters
     ----------
     conditions
-        Names and filters, in the language of filters.
+        Names and conditions, in the filter language.
     on_violation
-        ``fail``: the first row is an error; ``drop``: it is left out and counted;
-        ``quarantine``: it becomes a bad record.
+        ``fail`` raises an error at the first violating row, ``drop`` leaves such rows out and
+        counts them, ``quarantine`` makes them bad records.
     """
 
     conditions: tuple[tuple[str, str], ...]
@@ -363,12 +363,12 @@ class Expectations:
     def of(
         cls, expect: str | Mapping[str, str] | None, on_violation: str, *, has_quarantine: bool
     ) -> Self | None:
-        """The conditions as given by a user; None if there are none.
+        """Return the conditions of a user; ``None`` without conditions.
 
         Raises
         ------
         OptionError
-            They are neither a text nor texts by name, or there is no place for the rows.
+            They are not a string or strings by name, or ``quarantine`` lacks a dataset.
         """
         one_of(*get_args(OnViolation)).check("on_violation", on_violation)
         if expect is None:
@@ -391,7 +391,7 @@ class Expectations:
         Raises
         ------
         FilterError
-            A condition is wrong; the message says what and where.
+            A condition is wrong; the message names the error and its position.
         """
         for _, condition in self.conditions:
             check_column_texts(schema, condition)
@@ -400,7 +400,7 @@ class Expectations:
     def kept(
         self, rows: Rows, columns: pa.Schema, schema: LanceSchema, file: SourceFile, into: Rejects
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that fulfil all conditions.
+        """Yield the rows that meet all conditions.
 
         Parameters
         ----------
@@ -445,7 +445,7 @@ class Expectations:
 
 
 def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
-    """Each row as JSON."""
+    """Return each row as JSON."""
     return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in python_rows(rows)]
 
 
@@ -633,27 +633,27 @@ def _unescaped(text: str) -> str:
 class IngestTask:
     """Read pieces of files and write their rows to data files. :meth:`execute` runs it.
 
-    It may run again, or twice at the same time: each run writes files of its own, and only what
-    the commit names is seen.
+    It may run again, or twice at the same time. Each run writes separate files, and readers see
+    only the files that the commit names.
 
     Parameters
     ----------
     pieces
-        What to read, in order.
+        The pieces to read, in order.
     source_format
-        How to read it.
+        The format, which reads the pieces.
     schema
-        Columns.
+        Columns to write.
     write
-        Where to write.
+        The plan of the write.
     bad_records
-        Where to write records that cannot be read; None: they are an error.
+        The plan of the write of unreadable records; ``None``: such a record is an error.
     job_id
-        Of the job, for bad records.
+        Id of the job, for bad records.
     journal
-        Where finished tasks are written down, so that none of them is repeated.
+        The journal that records finished tasks, so that they run once.
     expectations
-        Conditions that rows have to fulfil.
+        Conditions that rows must meet.
     """
 
     pieces: tuple[Piece, ...]
@@ -690,9 +690,9 @@ class IngestTask:
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
-        """The rows that are as expected, complete.
+        """Yield the rows that meet the conditions, with all columns.
 
-        The names of folders have the values of columns that a file lacks, or these are null.
+        If a file lacks a column, the names of folders give its values, or the values are null.
         """
         expected, stored = self.expectations, self.write.schema
         for piece in self.pieces:
@@ -713,7 +713,7 @@ class IngestTask:
         return set(self.source_format.schema(file).names)
 
     def _completed(self, rows: Rows, file: SourceFile, own: Collection[str] | None) -> Rows:
-        """Rows with all columns, in order."""
+        """Return rows with all columns, in order."""
         given = set(rows.schema.names) if own is None else own
         values = folder_values(file.folder, file.path, self.schema, given)
         if rows.schema.names == self.schema.names and not values:
@@ -730,14 +730,14 @@ class IngestTask:
         FormatError
             A file or a record cannot be read.
         ExpectationError
-            A row is not as expected.
+            A row violates a condition.
         StoreError
             A store failed.
 
         Notes
         -----
         Memory: a block of 16 MiB of a file with its values, or a batch; and a page of each
-        column. If it fails, it removes what it wrote.
+        column. A failed task removes its files.
         """
         journal, aside = self.journal, self.bad_records
         if journal is not None:
