@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import distinct
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
@@ -32,7 +31,7 @@ from glaive.scan.filter_search import (
 )
 from glaive.scan.plan import FragmentRows, plan_all, plan_searched, row_bytes
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, Computed, Output, bounds, numbers
-from glaive.scan.run.parts import FragmentWindows, SearchedPart
+from glaive.scan.run.parts import FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import as_table
 from glaive.scan.small import cut_into_parts
@@ -85,8 +84,8 @@ def _answered(
     rows = np.concatenate((found.starts, found.stops - np.uint64(1)))
     fragment_ids = (rows >> np.uint64(32)).astype(np.int64)
     row = (rows & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    distinct, which = np.unique(fragment_ids, return_inverse=True)
-    position = np.array(snapshot.positions_of(distinct.tolist()), np.int64)[which]
+    different, which = np.unique(fragment_ids, return_inverse=True)
+    position = np.array(snapshot.positions_of(different.tolist()), np.int64)[which]
     ids = snapshot.manifest.fragment_ids
     near = {rows.position: rows for rows in _around(position, row, ranges)}
     return [
@@ -99,16 +98,10 @@ def _answered(
 def _by_address(
     snapshot: Snapshot, condition: Condition, ranges: Sequence[FragmentRows]
 ) -> Sequence[FragmentRows]:
-    ids = snapshot.manifest.fragment_ids
-    if not len(ids):
-        return ranges
     if isinstance(condition, IsOneOf) and not condition.negated:
         wanted = numbers(condition)
-        order = np.argsort(ids)
-        owner = (wanted >> np.uint64(32)).astype(np.int64)
-        at = np.minimum(np.searchsorted(ids, owner, sorter=order), len(ids) - 1)
-        position = order[at]
-        known = ids[position] == owner
+        position = snapshot.positions_by_id((wanted >> np.uint64(32)).astype(np.int64))
+        known = position >= 0
         row = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
         return _around(position[known], row[known], ranges)
     if not isinstance(condition, InRange):
@@ -116,7 +109,7 @@ def _by_address(
     low, high = bounds(condition)
     pruned = []
     for rows in ranges:
-        first = int(ids[rows.position]) << 32
+        first = int(snapshot.manifest.fragment_ids[rows.position]) << 32
         start, stop = max(rows.start, low - first), min(rows.stop, high - first + 1)
         if start < stop:
             pruned.append(FragmentRows(rows.position, start, stop))
@@ -293,7 +286,7 @@ class FilteredScan:
 
         return found_parts(self.search)
 
-    def _parts(self) -> Sequence[SearchedPart]:
+    def _parts(self) -> Sequence[ScanPart | FoundRows]:
         found = self._found()
         if found is not None:
             return found
@@ -349,7 +342,7 @@ class FoundRows:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See :class:`~glaive.scan.run.parts.SearchedPart`: few selections, each of some rows."""
+        """See ``ScanPart``: few selections, each of some rows."""
         for passed in self._passing():
             search.run.meter.count("rows_taken_by_index", len(passed.rows))
             if len(passed.rows):
@@ -369,7 +362,7 @@ class FoundRows:
             return take_physical(run.source.without_inputs(), positions, rows, meter=run.meter)
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
-        """See :class:`~glaive.scan.filter_search.Selection`: columns of the projection."""
+        """See ``Selection``: columns of the projection."""
         source, meter = self.run.source.without_inputs(), self.run.meter
         for part in self._portions(source):
             table = take_physical(source, part.positions, part.rows, meter=meter)
@@ -472,15 +465,7 @@ def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
     if len(positions) > 1 and bool((positions[1:] < positions[:-1]).any()):
         order = np.argsort(positions, kind="stable")
         positions, rows = positions[order], rows[order]
-    touched = positions if len(positions) == 1 else distinct(positions)
-    with_deletions = touched[snapshot.manifest.deleted_rows[touched] != 0]
-    kept: Flags | None = None
-    for position in with_deletions.tolist():
-        live = snapshot.live_rows(snapshot.manifest.fragment(position))
-        if live is not None:
-            first, last = np.searchsorted(positions, (position, position + 1)).tolist()
-            kept = np.ones(len(rows), np.bool_) if kept is None else kept
-            kept[first:last] = ~live.is_deleted(rows[first:last])
+    kept = snapshot.are_live(positions, rows)
     if kept is not None:
         positions, rows = positions[kept], rows[kept]
     return FoundRows(run, positions, rows)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import distinct
 from glaive.config import settings
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.file.open import open_reader
@@ -655,12 +656,31 @@ class Snapshot:
             return np.array([position]), np.array([row])
         fragments = (addresses >> np.uint64(32)).astype(np.int64)
         rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+        positions = self.positions_by_id(fragments)
+        if len(positions) and int(positions.min()) < 0:
+            self.manifest.position_of(fragments[positions < 0].item(0))  # which raises
+        return positions, rows
+
+    def positions_by_id(self, fragments: Int64s) -> Int64s:
+        """Return the position of each fragment by its id; -1 for unknown ids."""
         ids, positions = self._positions_by_id
+        if not len(ids):
+            return np.full(len(fragments), -1, np.int64)
         at = ids.searchsorted(fragments)
-        known = ids.take(at, mode="clip") == fragments if len(ids) else np.zeros(len(at), np.bool_)
-        if not known.all():
-            self.manifest.position_of(fragments[~known].item(0))  # which raises
-        return positions[at], rows
+        known = ids.take(at, mode="clip") == fragments
+        return np.where(known, positions.take(at, mode="clip"), -1)
+
+    def are_live(self, positions: Int64s, rows: Int64s) -> Flags | None:
+        """Return which physical rows are live, by positions of fragments; None if all are."""
+        kept: Flags | None = None
+        touched = positions if len(positions) == 1 else distinct(positions)
+        for position in touched[self.manifest.deleted_rows[touched] != 0].tolist():
+            live = self.live_rows(self.manifest.fragment(position))
+            if live is not None:
+                here = positions == position
+                kept = np.ones(len(rows), np.bool_) if kept is None else kept
+                kept[here] = ~live.is_deleted(rows[here])
+        return kept
 
     @cached_property
     def _positions_by_id(self) -> tuple[Int64s, Int64s]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import ascending, distinct, integer_array, inverse_permutation
 from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, without_views
 from glaive.config import settings
-from glaive.errors import CapacityError, DeletedRowError, NotFoundError, RowIndexError
+from glaive.errors import CapacityError, DeletedRowError, RowIndexError
 from glaive.file.protocol import beyond, check_range, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
@@ -351,23 +351,15 @@ def _locate_addresses(
     snapshot: Snapshot, wanted: Int64s, *, deleted: bool
 ) -> tuple[Int64s, Int64s]:
     """Return fragment and row of addresses; fragment -1 for deleted rows."""
-    manifest = snapshot.manifest
-    fragment, row = np.full(len(wanted), -1, np.int64), wanted & 0xFFFFFFFF
-    for fragment_id in ascending(wanted >> 32).tolist():
-        here = (wanted >> 32) == fragment_id
-        try:
-            position = manifest.position_of(fragment_id)
-        except NotFoundError:
-            continue
-        entry = manifest.fragment(position)
-        beyond = here & (row >= entry.physical_rows)
-        if beyond.any():
-            reason = f"its fragment has {entry.physical_rows} rows"
-            raise _no_row("address", int(wanted[beyond][0]), reason)
-        live = None if deleted else snapshot.live_rows(entry)
-        if live is not None:
-            here &= ~live.is_deleted(row)
-        fragment[here] = position
+    fragment, row = snapshot.positions_by_id(wanted >> 32), wanted & 0xFFFFFFFF
+    known = np.flatnonzero(fragment >= 0)
+    physical = snapshot.manifest.physical_rows
+    for at in known[row[known] >= physical[fragment[known]]][:1]:
+        reason = f"its fragment has {physical[fragment[at]]} rows"
+        raise _no_row("address", int(wanted[at]), reason)
+    live = None if deleted else snapshot.are_live(fragment[known], row[known])
+    if live is not None:
+        fragment[known[~live]] = -1
     return fragment, row
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import finalize
 
@@ -38,10 +37,12 @@ class BatchCache:
     """
 
     def __init__(
-        self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
+        self,
+        read: Callable[[], Iterator[pa.RecordBatch]],
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self._read = read
-        with as_store_errors(folder or "a temporary folder (TMPDIR chooses it)", "write"):
+        with as_store_errors(str(folder or "a temporary folder (TMPDIR chooses it)"), "write"):
             self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
         self._temporary = (
             finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
@@ -110,7 +111,7 @@ def _delete(folder: Path, owner: int) -> None:
         rmtree(folder, ignore_errors=True)
 
 
-class CachedDataset:
+class CachedDataset(BatchCache):
     """The first complete pass writes the batches of a stream to a file; later ones read it.
 
     Parameters
@@ -126,9 +127,8 @@ class CachedDataset:
         stream: Iterable[pa.RecordBatch],
         cache: str | os.PathLike[str] | bool | None = None,  # pylance has it
     ) -> None:
-        folder = None if cache is None or isinstance(cache, bool) else os.fspath(cache)
-        self._stream, self._began = stream, False
-        self._cache: BatchCache | None = BatchCache(self._batches, folder)
+        self._stream, self._began, self._closed = stream, False, False
+        super().__init__(self._batches, None if isinstance(cache, bool) else cache)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         batches = iter(self._stream)
@@ -141,26 +141,20 @@ class CachedDataset:
         return batches
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._cache is None:
+        if self._closed:
             raise OptionError("the cache of batches is closed. Make another CachedDataset")
-        return iter(self._cache)
+        return super().__iter__()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Delete the file. Closing again does nothing."""
-        cache, self._cache = self._cache, None
-        if cache is not None:
-            cache.delete()
+        self._closed = True
+        self.delete()
 
 
 _SAMPLERS = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -747,14 +745,8 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
 # Unlike the workers of a loader, the process stays the same in all passes: what the dataset keeps,
 # such as a cache, is kept.
 
-_POLL_SECONDS = 0.05
-"""How often a process that is being ended is looked at."""
-
 _PATIENCE = 5.0
 """Seconds that such a process has for the item that it is about to read."""
-
-_PIECE = 1 << 20
-"""Bytes that are dropped at a time of what such a process has sent."""
 
 
 def _read(
@@ -790,20 +782,6 @@ def _send(items: Queue[tuple[str, Any] | None], ours: Connection) -> None:
         except Exception as error:  # whatever pickling an item raises
             with suppress(OSError):
                 ours.send(("error", JobError(f"AsyncDataset: an item cannot be sent: {error}")))
-
-
-def _drop(items: Connection) -> None:
-    """Drop some of what was sent, also where it begins in the middle of an item.
-
-    Raises
-    ------
-    EOFError, OSError
-        Nothing more is sent.
-    """
-    if sys.platform == "win32":
-        items.recv_bytes()
-    elif not os.read(items.fileno(), _PIECE):
-        raise EOFError
 
 
 class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
@@ -908,18 +886,14 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         if not self._origin.is_here:  # both go on for the parent
             items.close()
             return
-        limit = time.monotonic() + _PATIENCE
-        with suppress(EOFError, OSError):  # it has ended
+        with suppress(OSError):  # it has ended
             items.send(None)
-            while process.is_alive() and time.monotonic() < limit:
-                while items.poll(_POLL_SECONDS):  # so that it is not stuck in a full pipe
-                    _drop(items)
-        process.join(max(0.0, limit - time.monotonic()))
+        items.close()  # a process that waits for room in the pipe goes on
+        process.join(_PATIENCE)
         process.terminate()  # it waits for an item, maybe for ever
         process.join(_PATIENCE)
         process.kill()  # it has the handlers of this process, which need not end it
         process.join()
-        items.close()
 
 
 @contextmanager

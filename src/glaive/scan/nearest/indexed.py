@@ -56,11 +56,9 @@ def locate_rows(
 ) -> RowPlaces:
     """Find rows by their numbers, as the segment stores them, in whatever order."""
     addresses, there = indices.locate(segment, numbers)
-    ids = indices.snapshot.manifest.fragment_ids
-    order = np.argsort(ids, kind="stable")
-    at = np.searchsorted(ids[order], (addresses >> _SHIFT).astype(np.int64))
     # Of rows that are not there, any fragment will do.
-    fragment = order.take(at, mode="clip") if len(ids) else np.zeros(len(at), np.int64)
+    found = indices.snapshot.positions_by_id((addresses >> _SHIFT).astype(np.int64))
+    fragment = np.maximum(found, 0)
     row = (addresses & _MASK).astype(np.int64)
     key = addresses if indices.holds_addresses(segment) else numbers
     live = None if there.all() else there
