@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from glaive.scan.options import Meter, ScanOptions, ScanStatistics
+from glaive.scan.options import Meter, Reading, ScanOptions, ScanStatistics, statistics
 from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
-from glaive.scan.query import Query, Reading, ready_scan, statistics
+from glaive.scan.query import Query, ready_scan
 from glaive.scan.ranked import (
     PlanStep,
     filter_text,

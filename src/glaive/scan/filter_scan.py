@@ -31,7 +31,7 @@ from glaive.scan.filter_search import (
 )
 from glaive.scan.plan import FragmentRows, plan_all, plan_searched, row_bytes
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, Computed, Output, bounds, numbers
-from glaive.scan.run.parts import FragmentWindows, ScanPart
+from glaive.scan.run.parts import FragmentWindows, SearchedPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import as_table
 from glaive.scan.small import cut_into_parts
@@ -286,7 +286,7 @@ class FilteredScan:
 
         return found_parts(self.search)
 
-    def _parts(self) -> Sequence[ScanPart | FoundRows]:
+    def _parts(self) -> Sequence[SearchedPart]:
         found = self._found()
         if found is not None:
             return found
@@ -342,7 +342,7 @@ class FoundRows:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See ``ScanPart``: few selections, each of some rows."""
+        """See :class:`~glaive.scan.run.parts.SearchedPart`: few selections, each of some rows."""
         for passed in self._passing():
             search.run.meter.count("rows_taken_by_index", len(passed.rows))
             if len(passed.rows):
@@ -362,7 +362,7 @@ class FoundRows:
             return take_physical(run.source.without_inputs(), positions, rows, meter=run.meter)
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
-        """See ``Selection``: columns of the projection."""
+        """See :class:`~glaive.scan.filter_search.Selection`: columns of the projection."""
         source, meter = self.run.source.without_inputs(), self.run.meter
         for part in self._portions(source):
             table = take_physical(source, part.positions, part.rows, meter=meter)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,7 @@ from glaive.types import Flags, Int64s, RowRange, as_buffer
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.expr.filters import Filter, Term
-    from glaive.scan.filter_scan import FoundRows
     from glaive.scan.indexed import IndexAnswer
-    from glaive.scan.small import SmallSelection
 
 
 # --- Selected rows of a range: as bits, as flags, or as their numbers -------------------
@@ -190,17 +188,23 @@ Of four million plain numbers 1.4 % take 1 ms more side by side, half of them 2.
 _NUMBER_BYTES = 16
 
 
-Selection: TypeAlias = "FragmentSelection | SmallSelection | FoundRows"
-"""Rows of a part of a plan that passed a filter.
+class Selection(Protocol):
+    """Rows of a part of a plan that passed a filter."""
 
-A selection knows how many rows it has and makes their columns, cut where one array would be too
-large. It lists the physical rows of each fragment, ascending.
-"""
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
+        """Their columns, cut where one array would be too large."""
+
+    def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
+        """Id of each fragment, and its selected rows: physical, ascending."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FragmentSelection:
-    """Selected rows of one fragment (a ``Selection``).
+    """Selected rows of one fragment (a :class:`Selection`).
 
     Parameters
     ----------

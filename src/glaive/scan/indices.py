@@ -199,7 +199,7 @@ class SnapshotIndices:
         try:
             root, reached_by = snapshot.place_of_index(entry)
             key = (root, entry.uuid.uuid + reached_by + contents_of(entry), "files")
-            files = snapshot.session.keep_index(key, load)
+            files = snapshot.session.index_cache.get_or_load(key, load)
         except CorruptFileError:
             return None  # It is in no place that the manifest has: its fragments are scanned.
         return kind_of(entry, files, snapshot.manifest.schema)

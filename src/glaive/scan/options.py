@@ -11,15 +11,17 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from glaive.config import default_batch_size
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.store import IoCounters, IOStats
 from glaive.options import SWITCH, Kind, TypedDict, integer, kinds_of, option, shows
+from glaive.process import EXECUTION, anyone_listens, emit
 from glaive.scan.projection import BlobHandling, Columns, column_names
 
 if TYPE_CHECKING:
     from glaive.scan.nearest.options import MinHashQuery, NearestOptions
     from glaive.scan.run.compare import ColumnOrdering
+    from glaive.scan.snapshot import Snapshot
     from glaive.scan.text_queries import FullTextQuery
 
 
@@ -136,6 +138,84 @@ class Step:
 UNREAD_METER: Final = Meter()
 """The meter of scans without statistics: they share it, and nobody reads it."""
 
+
+# --- What a scan or a search did, handed to who asked for it ----------------------------
+
+
+class Reading(NamedTuple):
+    """The counters of a store and of a cache of indices at one time."""
+
+    store: IOStats
+    indices: int
+    parts: int
+    hits: int
+    misses: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Reading:
+        """Read the counters of a version."""
+        cache = snapshot.session.index_cache
+        counts = cache.opened, cache.loaded, cache.hits, cache.misses
+        return cls(snapshot.store.counters.snapshot(), *counts)
+
+
+def report(
+    snapshot: Snapshot, options: ScanOptions, meter: Meter, before: Reading, rows: int
+) -> None:
+    """Call ``scan_stats_callback``, if there is one; its errors are logged.
+
+    Parameters
+    ----------
+    before
+        The counters when the scan began.
+    rows
+        Of the result.
+    """
+    callback = options.scan_stats_callback
+    if callback is None and not anyone_listens():
+        return
+    meter.count("output_rows", rows)
+    figures = statistics(meter, before, Reading.of(snapshot))
+    emit(
+        EXECUTION,
+        type="plan_run",
+        output_rows=rows,
+        iops=figures.iops,
+        requests=figures.requests,
+        bytes_read=figures.bytes_read,
+        indices_loaded=figures.indices_loaded,
+        parts_loaded=figures.parts_loaded,
+        index_comparisons=figures.index_comparisons,
+    )
+    if callback is None:
+        return
+    import logging
+
+    try:
+        callback(figures)
+    except Exception:
+        logging.getLogger("glaive.scan").exception("scan_stats_callback failed")
+
+
+def statistics(meter: Meter, before: Reading, after: Reading) -> ScanStatistics:
+    """The figures between two readings of the counters."""
+    reads = after.store.read_iops - before.store.read_iops
+    counts = meter.counts
+    return ScanStatistics(
+        iops=reads,
+        requests=reads,
+        bytes_read=after.store.read_bytes - before.store.read_bytes,
+        indices_loaded=after.indices - before.indices,
+        parts_loaded=after.parts - before.parts,
+        index_cache_hits=after.hits - before.hits,
+        index_cache_misses=after.misses - before.misses,
+        index_comparisons=counts["rows_compared"] + counts["index_comparisons"],
+        all_counts=dict(counts),
+        all_times=dict(meter.times),
+    )
+
+
+# --- The options themselves -------------------------------------------------------------
 
 _ROW_ADDRESSES = "a filter chooses rows by their addresses: filter='_rowaddr IN (0, 7)'"
 _REFUSED = {

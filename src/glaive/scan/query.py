@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -11,15 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
-from glaive.dataclass import NamedTuple, dataclass
-from glaive.io.store import IOStats
-from glaive.process import EXECUTION, anyone_listens, emit
-from glaive.scan.options import TO_WRITE_AGAIN, UNREAD_METER, Meter, ScanOptions, ScanStatistics
+from glaive.dataclass import dataclass
+from glaive.scan.options import TO_WRITE_AGAIN, Meter, Reading, ScanOptions, report
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import read_table, rebatch, stream, tables
-from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection, Views, bare_batch
 
 if TYPE_CHECKING:
@@ -27,99 +23,6 @@ if TYPE_CHECKING:
     from glaive.scan.filter_scan import FilteredScan
     from glaive.scan.nearest.options import NearestOptions
     from glaive.scan.ranked import RankedScan
-
-
-# --- What a scan or a search did, handed to who asked for it ----------------------------
-
-_log = logging.getLogger("glaive.scan")
-
-
-class Reading(NamedTuple):
-    """The counters of a store and of a cache of indices at one time."""
-
-    store: IOStats
-    indices: int
-    parts: int
-    hits: int
-    misses: int
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Reading:
-        """Read the counters of a version."""
-        cache = snapshot.session.index_cache
-        counts = cache.opened, cache.loaded, cache.hits, cache.misses
-        return cls(snapshot.store.counters.snapshot(), *counts)
-
-
-_NOBODY_ASKS = Reading(IOStats(), 0, 0, 0, 0)
-
-
-def meter_for(options: ScanOptions) -> Meter:
-    """A meter for a scan, for :func:`report`; one that counts nothing where nobody asks."""
-    if options.scan_stats_callback is None and not anyone_listens():
-        return UNREAD_METER
-    return Meter()
-
-
-def counters_before(snapshot: Snapshot, options: ScanOptions) -> Reading:
-    """The counters before a scan, for :func:`report`; all 0 where nobody asks."""
-    if options.scan_stats_callback is None and not anyone_listens():
-        return _NOBODY_ASKS
-    return Reading.of(snapshot)
-
-
-def report(
-    snapshot: Snapshot, options: ScanOptions, meter: Meter, before: Reading, rows: int
-) -> None:
-    """Call ``scan_stats_callback``, if there is one; its errors are logged.
-
-    Parameters
-    ----------
-    before
-        The counters when the scan began.
-    rows
-        Of the result.
-    """
-    callback = options.scan_stats_callback
-    if callback is None and not anyone_listens():
-        return
-    meter.count("output_rows", rows)
-    figures = statistics(meter, before, Reading.of(snapshot))
-    emit(
-        EXECUTION,
-        type="plan_run",
-        output_rows=rows,
-        iops=figures.iops,
-        requests=figures.requests,
-        bytes_read=figures.bytes_read,
-        indices_loaded=figures.indices_loaded,
-        parts_loaded=figures.parts_loaded,
-        index_comparisons=figures.index_comparisons,
-    )
-    if callback is None:
-        return
-    try:
-        callback(figures)
-    except Exception:
-        _log.exception("scan_stats_callback failed")
-
-
-def statistics(meter: Meter, before: Reading, after: Reading) -> ScanStatistics:
-    """The figures between two readings of the counters."""
-    reads = after.store.read_iops - before.store.read_iops
-    counts = meter.counts
-    return ScanStatistics(
-        iops=reads,
-        requests=reads,
-        bytes_read=after.store.read_bytes - before.store.read_bytes,
-        indices_loaded=after.indices - before.indices,
-        parts_loaded=after.parts - before.parts,
-        index_cache_hits=after.hits - before.hits,
-        index_cache_misses=after.misses - before.misses,
-        index_comparisons=counts["rows_compared"] + counts["index_comparisons"],
-        all_counts=dict(counts),
-        all_times=dict(meter.times),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +46,7 @@ class Query:
 
     def table(self, meter: Meter | None = None) -> pa.Table:
         """The whole result; its chunks are pages, or windows of fragments."""
-        run, before = self._run(meter), self._counters()
+        run, before = self._run(meter), Reading.of(self.source.snapshot)
         if not self.is_searched:
             table = read_table(run)
         elif self.options.order_by:
@@ -157,7 +60,7 @@ class Query:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The result in batches; in bounded memory, unless all of it must be sorted."""
-        run, before = self._run(None), self._counters()
+        run, before = self._run(None), Reading.of(self.source.snapshot)
         rows = 0
         for batch in self._stream(run) if self.is_searched else stream(run):
             rows += batch.num_rows
@@ -185,7 +88,7 @@ class Query:
         return self._filtered(self._run(None)).row_ranges(stream=True)
 
     def _run(self, meter: Meter | None) -> ScanRun:
-        return ScanRun(self.source, self.options, meter or meter_for(self.options))
+        return ScanRun(self.source, self.options, meter or Meter())
 
     def _filtered(self, run: ScanRun) -> FilteredScan:
         from glaive.scan.filter_scan import FilteredScan
@@ -213,9 +116,6 @@ class Query:
         else:
             batches = (bare_batch(len(chunk[0])) for chunk in scan.chunks(stream=True))
         return rebatch(batches, self.options)
-
-    def _counters(self) -> Reading:
-        return counters_before(self.source.snapshot, self.options)
 
     def _report(self, run: ScanRun, before: Reading, rows: int) -> None:
         report(self.source.snapshot, self.options, run.meter, before, rows)

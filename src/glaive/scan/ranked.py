@@ -21,8 +21,7 @@ from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import HasLabels, HasTokens, IndexQuery, MatchesPattern
 from glaive.index.row_sets import RowSet
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
-from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.query import counters_before, meter_for, report
+from glaive.scan.options import Meter, Reading, ScanOptions, report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.snapshot import Snapshot
@@ -234,9 +233,9 @@ class RankedScan(ABC):
 
     def table(self, meter: Meter | None = None) -> pa.Table:
         """The rows that were found."""
-        meter = meter or meter_for(self.options)
+        meter = meter or Meter()
         snapshot = self.views.snapshot
-        before = counters_before(snapshot, self.options)
+        before = Reading.of(snapshot)
         found = self._found(meter)
         with meter.step("columns"):
             table = self.columns.table(found, meter)
@@ -251,7 +250,7 @@ class RankedScan(ABC):
 
     def count(self, meter: Meter | None = None) -> int:
         """Rows of the result."""
-        return self._found(meter or meter_for(self.options)).size
+        return self._found(meter or Meter()).size
 
     def _result_steps(self) -> list[PlanStep]:
         """What becomes of the rows that are found, the last step first."""

@@ -153,7 +153,7 @@ class SmallFragments:
         return FragmentWindows(self.ranges)
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """See ``ScanPart``. Memory holds all rows."""
+        """See :class:`ScanPart`. Memory holds all rows."""
         chunks = self._in_bulk(run)
         if chunks is None:
             yield from self._windows.batches(run)
@@ -169,7 +169,7 @@ class SmallFragments:
             first += count
 
     def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
-        """See ``ScanPart``. All rows make one table."""
+        """See :class:`ScanPart`. All rows make one table."""
         chunks = self._in_bulk(run)
         if chunks is None:
             yield from self._windows.tables(run)
@@ -177,7 +177,7 @@ class SmallFragments:
             yield _as_table(run.source, chunks)
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
-        """See ``ScanPart``."""
+        """See :class:`ScanPart`."""
         chunks = self._in_bulk(run)
         return self._windows.columns(run) if chunks is None else enumerate(chunks)
 
@@ -189,11 +189,11 @@ class SmallFragments:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See ``ScanPart``. All rows make one selection."""
+        """See :class:`ScanPart`. All rows make one selection."""
         run = search.run
 
         def select() -> list[R]:
-            selection = SmallSelection.of(self, search)
+            selection = _SmallSelection.of(self, search)
             run.meter.count("fragments_scanned", len(self.ranges))
             run.meter.count("rows_scanned", self.starts[-1])
             return [work(selection)] if selection.count else []
@@ -246,7 +246,7 @@ class SmallFragments:
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
-class SmallSelection:
+class _SmallSelection:
     """Live rows of small fragments that passed a filter (a ``Selection``): one flag per row."""
 
     part: SmallFragments
@@ -255,7 +255,7 @@ class SmallSelection:
     flags: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, part: SmallFragments, search: Search) -> SmallSelection:
+    def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
         """Read the fragments and filter them; raise as :func:`bind_files`."""
         source = search.run.source
         arrays = part.arrays(source)

@@ -415,14 +415,6 @@ class Session:
         self.index_cache.discard(_is_stale)
         self._moves, self._left = 0, len(self.cache) + len(self.index_cache)
 
-    def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """Return the entry of a key; on a miss, ``load`` returns it with its size in bytes."""
-        return self.cache.get_or_load(key, load)
-
-    def keep_index(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-        """Return the entry of a key in the cache of indices; see :meth:`keep`."""
-        return self.index_cache.get_or_load(key, load)
-
 
 def _is_stale(key: Hashable) -> bool:
     """Return whether the owner of an entry is gone; files in remote stores are not checked."""
@@ -459,7 +451,6 @@ class Snapshot:
         self.session = session
         # Results of planning that later scans use again.
         self.memo: dict[Hashable, Any] = {}
-        self._position_of: dict[int, int] = {}  # of fragments that single rows came from
 
     def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Snapshot:
         """Return the same version with a private session; see :meth:`Session.apart`."""
@@ -643,17 +634,11 @@ class Snapshot:
         path = deletion_file_path(number, file.read_version, file.number, bitmap=file.bitmap)
         # A damaged manifest may give one file to fragments with different numbers of rows.
         key = (f"{root}/{path}", reached_by, number, rows, *_fields_of(file))
-        live: LiveRows = self.session.keep(key, load)
+        live: LiveRows = self.session.cache.get_or_load(key, load)
         return live
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
         """Return fragment position and physical row of addresses; raise for unknown fragments."""
-        if len(addresses) == 1:
-            fragment, row = divmod(addresses.item(), 1 << 32)
-            position = self._position_of.get(fragment)
-            if position is None:
-                position = self._position_of[fragment] = self.manifest.position_of(fragment)
-            return np.array([position]), np.array([row])
         fragments = (addresses >> np.uint64(32)).astype(np.int64)
         rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         positions = self.positions_by_id(fragments)

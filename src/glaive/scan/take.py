@@ -14,17 +14,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending, distinct, integer_array, inverse_permutation
-from glaive.arrow.chunked import concat_arrays, in_parts, take_rows, without_views
+from glaive.arrow.blocks import ascending, distinct, inverse_permutation
+from glaive.arrow.chunked import in_parts, take_rows
 from glaive.config import settings
-from glaive.errors import CapacityError, DeletedRowError, RowIndexError
+from glaive.errors import DeletedRowError, RowIndexError
 from glaive.file.protocol import beyond, check_range, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
@@ -166,7 +167,7 @@ def take_physical(
         chunks += _by_fragment(source, fragments[numbers], rows[numbers], deleted=deleted)
     table = _as_table(source, chunks)
     is_ascending = len(order) == 1 and bool((order[0][1:] > order[0][:-1]).all())
-    return table if is_ascending else _in_order(table, np.concatenate(order), meter)
+    return table if is_ascending else _in_order(table, np.concatenate(order))
 
 
 def _by_fragment(
@@ -195,26 +196,13 @@ def _by_fragment(
     return (chunk for part in parts for chunk in part)
 
 
-def _in_order(table: pa.Table, order: Int64s, meter: Meter) -> pa.Table:
+def _in_order(table: pa.Table, order: Int64s) -> pa.Table:
     """Invert ``order``: move row ``i`` of the table to row ``order[i]``."""
     back = inverse_permutation(order)
-    if any(without_views(column.type) != column.type for column in table.columns):
-        return take_rows(table, back, distinct=True)
-    try:
-        columns: list[Any] = [concat_arrays(column.chunks) for column in table.columns]
-    except CapacityError as error:
-        meter.fallback("reordered take", "values beyond one array", error)
-        return take_rows(table, back, distinct=True)
     if len(order) <= _SLICED_ROWS:
-        numbers = back.tolist()
-        moved = [pa.concat_arrays([column.slice(at, 1) for at in numbers]) for column in columns]
-        return pa.Table.from_arrays(moved, schema=table.schema)
-    import pyarrow.compute as pc
-
-    batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
-    options = pc.TakeOptions(boundscheck=False)
-    taken = pc.call_function("take", [batch, integer_array(back)], options)
-    return pa.Table.from_batches([taken], table.schema)
+        with suppress(pa.ArrowException):  # such as dictionaries that do not fit one array
+            return pa.concat_tables([table.slice(at, 1) for at in back.tolist()]).combine_chunks()
+    return take_rows(table, back, distinct=True)
 
 
 def _take_deleted(bound: BoundFragment, rows: Int64s) -> _Chunk:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,7 @@ from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
     from glaive.file.protocol import BoundColumn
-    from glaive.scan.filter_search import FragmentSelection, Search
-    from glaive.scan.small import SmallFragments
+    from glaive.scan.filter_search import FragmentSelection, Search, Selection
 
 
 R = TypeVar("R")
@@ -64,18 +63,43 @@ _EAGER_BYTES: Final = 256 * 1024 * 1024
 """Bytes of a window that a stream decodes before its consumer asks for them."""
 
 
-ScanPart: TypeAlias = "FragmentWindows | SmallFragments"
-"""Adjacent ranges of a plan that are read in the same way.
+class SearchedPart(Protocol):
+    """A part of the plan of a filtered scan."""
 
-Batches and tables have live rows in bounded memory; each batch is of one fragment. Columns come
-one after the other, with the chunks of each in order. ``filter`` applies a function to the rows
-that pass, selection by selection, in order; the search reads at most ``window_rows`` at a time.
-"""
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[Selection], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """Apply ``work`` to the rows that pass, selection by selection, in order.
+
+        The search reads at most ``window_rows`` rows at a time.
+        """
+
+
+class ScanPart(SearchedPart, Protocol):
+    """Adjacent ranges of a plan that are read in the same way."""
+
+    @property
+    def ranges(self) -> Sequence[FragmentRows]:
+        """Physical rows, in the order of the plan."""
+
+    def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        """Yield live rows in bounded memory; each batch is of one fragment."""
+
+    def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Yield live rows in the portions that the scan reads."""
+
+    def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
+        """Yield live rows column by column: the chunks of each, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentWindows:
-    """Fragments read window by window (a ``ScanPart``)."""
+    """Fragments read window by window (a :class:`ScanPart`)."""
 
     ranges: Sequence[FragmentRows]
 
@@ -85,7 +109,7 @@ class FragmentWindows:
         return sum(rows.stop - rows.start for rows in self.ranges)
 
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """See ``ScanPart``. Memory holds windows being decoded or waiting."""
+        """See :class:`ScanPart`. Memory holds windows being decoded or waiting."""
         schema = run.source.schema
         passed = None
         inline = self.rows * len(schema) <= _INLINE_VALUES
@@ -98,11 +122,11 @@ class FragmentWindows:
                 passed.add(bound, batch.nbytes)
 
     def tables(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
-        """See ``ScanPart``."""
+        """See :class:`ScanPart`."""
         return self.batches(run)
 
     def columns(self, run: ScanRun) -> Iterator[ColumnChunks]:
-        """See ``ScanPart``. Mapped files are read column by column and page by page."""
+        """See :class:`ScanPart`. Mapped files are read column by column and page by page."""
         if run.source.projection.plain and run.is_mapped(self.ranges):
             yield from run.map(
                 _read_pages, self._page_jobs(run), self.ranges, job_bytes=_JOB_BYTES, stream=False
@@ -120,7 +144,7 @@ class FragmentWindows:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See ``ScanPart``. ``work`` runs on the threads that search."""
+        """See :class:`ScanPart`. ``work`` runs on the threads that search."""
 
         def job(window: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, int, Iterable[R]]:
             bound, (start, stop) = window
