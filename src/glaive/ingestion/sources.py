@@ -47,18 +47,18 @@ class SourceFile:
     Parameters
     ----------
     folder
-        What stands before ``path`` in its URI: one text for the files of a folder, of which there
-        may be a million.
+        The part of the URI before ``path``: one string for all files of a folder, because a folder
+        may have a million files.
     path
-        Relative to the folder that was given, or its name.
+        Path relative to the given folder, or the name of the file.
     size
-        Bytes, as stored.
+        Number of bytes, as stored.
     modified
         Time of the last change, if the store tells it.
     options
         Options of its store.
     secret
-        The password in the URI of the folder that was given, which ``folder`` lacks.
+        The password in the URI of the given folder, which ``folder`` lacks.
     """
 
     folder: str
@@ -70,7 +70,7 @@ class SourceFile:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The URI of the file."""
         return self.folder + self.path
 
     def __repr__(self) -> str:
@@ -100,12 +100,12 @@ class SourceFile:
 
 
 def source_names(given: object) -> list[str]:
-    """The sources that a caller names: one, or several.
+    """Return the sources that a caller names: one, or several.
 
     Raises
     ------
     OptionError
-        It is no path or URI, or there is none.
+        A source is not a path or URI, or there are no sources.
     """
     names: Any = given
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike):
@@ -122,7 +122,7 @@ def source_names(given: object) -> list[str]:
 def list_sources(
     sources: Sequence[str], storage_options: Mapping[str, str] | None = None
 ) -> list[SourceFile]:
-    """The files below folders, matching patterns, or given one by one; in order of their names.
+    """List files below folders, matching patterns, or given one by one, in order of their names.
 
     Parameters
     ----------
@@ -136,9 +136,9 @@ def list_sources(
     Raises
     ------
     OptionError
-        A source matches no file, or is the name of a file and a pattern that does not match it.
+        A source matches no file, or is both a file name and a pattern that does not match it.
     StoreError
-        There is a pipe or a device in a folder.
+        A folder has a pipe or a device.
     """
     options = dict(storage_options or {})
     files: list[SourceFile] = []
@@ -154,12 +154,12 @@ def list_sources(
 
 
 def local_file(path: str) -> SourceFile:
-    """A file by its path, whatever its name looks like.
+    """Return a file by its path, whatever its name looks like.
 
     Raises
     ------
     ObjectNotFoundError
-        It does not exist.
+        The file does not exist.
     """
     store, name = open_object(path, {})
     return _described(store, store.head(name), {})
@@ -187,7 +187,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
 
 
 def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
-    """The source, if it is a file."""
+    """Return the source, if it is a file."""
     _, mark, rest = source.partition("://")
     if source.endswith("/") or (mark and "/" not in rest):  # a folder, or a bucket
         return None
@@ -227,7 +227,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _refuse_pipe(path: str) -> None:
-    """Refuse what waits for a writer, or never ends; one that the caller names is read."""
+    """Refuse pipes and devices, which wait or never end, unless the caller names them."""
     with as_store_errors(path, "look up"):
         at = Path(path)
         if not at.is_file() and at.exists():
@@ -235,14 +235,14 @@ def _refuse_pipe(path: str) -> None:
 
 
 def folder_of(store: ObjectStore) -> str:
-    """What stands before the paths of a store in their URIs."""
+    """Return the part of URIs before the paths of a store."""
     return store.full("x").removesuffix("x")
 
 
 def _described(
     store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str], folder: str | None = None
 ) -> SourceFile:
-    """A file of a store; ``folder`` is :func:`folder_of` of it, if there are many."""
+    """Return a file of a store; ``folder`` is :func:`folder_of` of it, if there are many."""
     folder = folder_of(store) if folder is None else folder
     if meta.size > LARGEST:  # of a file of this machine, too: it may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
@@ -250,7 +250,7 @@ def _described(
 
 
 def _expression(pattern: str) -> str:
-    """A pattern of names as a regular expression."""
+    """Return a pattern of names as a regular expression."""
     parts = []
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[(?![!^]\])[^\]]+\]|.", pattern, re.DOTALL):
         known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -266,14 +266,15 @@ def _expression(pattern: str) -> str:
 
 
 def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
-    """Open a file for reading; that of a store is fetched range by range.
+    """Open a file for reading; a file of a store is fetched range by range.
 
-    Its path is no part of a URI that is read: names of strangers may have marks that end it there.
+    The path is never parsed as part of a URI, because untrusted names may have characters that end
+    a path there.
 
     Parameters
     ----------
     decompress
-        Read what a compressed file holds, from its beginning only.
+        Decompress the file, which is then read from its beginning only.
     """
     folder = with_secret(file.folder.rstrip("/") or "/", file.secret)
     store = open_store(folder, file.options)
@@ -310,16 +311,16 @@ class RangeFile(RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position where the next read begins."""
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Begin the next read elsewhere; no request."""
+        """Begin the next read elsewhere, without a request."""
         self._at = offset + (0, self._at, self._reader.size)[whence]
         return self._at
 
     def read(self, size: int = -1) -> Any:
-        """So many bytes, fewer at the end; one request."""
+        """Read so many bytes, fewer at the end, in one request."""
         rest = max(self._reader.size - self._at, 0)
         size = rest if size < 0 else min(size, rest)
         if not size:
@@ -367,7 +368,7 @@ _CALLED: Final = " Detail: Python exception: "
 
 
 def refuse_failure(file: SourceFile, error: Exception) -> None:
-    """Raise errors that are not of the bytes of a file, but of the place that they come from.
+    """Raise an error if a store or the system, and not the bytes of a file, failed.
 
     Raises
     ------
@@ -389,9 +390,9 @@ class Rejects:
     Parameters
     ----------
     keep
-        Put them aside; otherwise the first is an error.
+        Put bad records aside; otherwise the first is an error.
     job_id
-        Of the job, for each record.
+        Id of the job, for each record.
     """
 
     def __init__(self, *, keep: bool, job_id: str | None = None) -> None:
@@ -411,7 +412,7 @@ class Rejects:
         Raises
         ------
         FormatError
-            Bad records are not kept: names file, line and reason.
+            Bad records are not kept; the message names file, line and reason.
         """
         reason = reason[:_MAX_REASON]
         if not self._keep:
@@ -436,7 +437,7 @@ class Rejects:
         FormatError
             Bad records are not kept; or there is no memory for the rows, which may be sound.
         GlaiveError
-            The error is not of the bytes, but of the place that they come from.
+            The store, and not the bytes, caused the error.
         """
         refuse_failure(file, error)
         # Others than Arrow's and those of files mean little without their names.
@@ -451,7 +452,7 @@ class Rejects:
         self.dropped += rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records, as rows of :data:`BAD_RECORDS`."""
+        """Return the records, as rows of :data:`BAD_RECORDS`."""
         if self._rows:
             self._pack()
         yield from self._batches
@@ -484,7 +485,7 @@ class Piece:
         The range, in the format's own units: bytes, row groups, stripes; ``stop`` None: to the
         end.
     size
-        Bytes of the file that this is about.
+        Approximate number of bytes of the piece in the file.
     """
 
     file: SourceFile
@@ -537,7 +538,7 @@ class SourceFormat(Configured, ABC):
 
     @abstractmethod
     def schema(self, file: SourceFile) -> pa.Schema:
-        """Columns of a file; of a format without types, what a sample suggests."""
+        """Return the columns of a file; for formats without types, a sample suggests types."""
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with types
         """Refuse types that the reader cannot make."""
@@ -548,16 +549,16 @@ class SourceFormat(Configured, ABC):
 
     @abstractmethod
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Rows of a piece, in bounded memory.
+        """Yield the rows of a piece, in bounded memory.
 
         Parameters
         ----------
         piece
-            One of :meth:`pieces`.
+            A piece from :meth:`pieces`.
         schema
             Names and types; columns that the file lacks are left out.
         rejects
-            Takes the records that cannot be read.
+            Collects the records that cannot be read.
         """
 
 
