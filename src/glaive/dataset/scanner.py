@@ -19,7 +19,8 @@ from glaive.format.blobs import is_blob
 from glaive.options import shows
 from glaive.scan.options import FragmentScanKeywords, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS
-from glaive.scan.query import Query, ready_scan
+from glaive.scan.query import Query
+from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from glaive.scan.options import Meter, Reading, ScanOptions, ScanStatistics, statistics
 from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
-from glaive.scan.query import Query, ready_scan
+from glaive.scan.query import Query
 from glaive.scan.ranked import (
     PlanStep,
     filter_text,
@@ -18,6 +18,7 @@ from glaive.scan.ranked import (
     projection_step,
     read_step,
 )
+from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:

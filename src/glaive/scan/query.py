@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,6 @@ from glaive.scan.views import BoundProjection, Views, bare_batch
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
     from glaive.scan.filter_scan import FilteredScan
-    from glaive.scan.nearest.options import NearestOptions
-    from glaive.scan.ranked import RankedScan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,24 +154,3 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         inputs=tuple(dict.fromkeys(inputs)),
     )
     return Query(source, options, condition)
-
-
-def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) -> Query | RankedScan:
-    """Make a scan of any kind ready to run: a scan of rows, or a search; see :func:`make_query`."""
-    if options.nearest is None and options.full_text_query is None:
-        return make_query(views, options, counting=counting)
-    if not options.use_cache or options.scan_stats_callback is not None:
-        views = Views(views.snapshot.apart(shares_indices=options.use_cache))
-    if options.full_text_query is not None:
-        from glaive.scan.text_search import FullTextScan
-
-        return FullTextScan.of(views, options, options.full_text_query)
-    from glaive.scan.nearest.options import MinHashQuery
-
-    if isinstance(options.nearest, MinHashQuery):
-        from glaive.scan.nearest.minhash_scan import MinHashScan
-
-        return MinHashScan.of(views, options, options.nearest)
-    from glaive.scan.nearest.scan import NearestScan
-
-    return NearestScan.of(views, options, cast("NearestOptions", options.nearest))
