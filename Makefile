@@ -95,7 +95,7 @@ fuzz: $(VENV)/.fuzz ## Fuzz with coverage guidance: each target for SECONDS=60, 
 	targets=$${targets:-$$($(BIN)/python -m tests.proof.coverage_fuzz | tail -n 1)}; \
 	test -n "$$targets"; for target in $$targets; do \
 		log=.cache/fuzz/$$target.log; \
-		GLAIVE_KERNELS=numpy $(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) \
+		$(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) \
 			> $$log 2>&1 || { tail -n 40 $$log; exit 1; }; \
 		echo "$$target: $$(grep '^Done' $$log)"; \
 	done

@@ -84,9 +84,9 @@ class Settings:
     Parameters
     ----------
     kernels
-        ``GLAIVE_KERNELS``: ``auto`` (compiled kernels for large inputs, numpy for small ones
-        while numba is not loaded), ``numba`` (always compiled), ``numpy`` (never) or
-        ``checked`` (always compiled, with every access to memory checked: slow, for tests).
+        ``GLAIVE_KERNELS``: ``auto`` (machine code of the wheel, else compiled by numba), ``numba``
+        (compiled for this very processor) or ``checked`` (compiled, with every access to memory
+        checked: slow, for tests).
     kernel_cache
         ``GLAIVE_KERNEL_CACHE``: folder for compiled kernels; by default beside the package,
         or the user's cache where that is read-only.
@@ -134,8 +134,8 @@ def _from_environment() -> Settings:
         if setting.name in ("memory_limit", "max_decoded_bytes_per_page"):
             values[setting.name] = memory_size(variable, text)
         elif setting.name == "kernels":
-            if text not in ("auto", "numba", "numpy", "checked"):
-                expected = "auto, numba, numpy or checked"
+            if text not in ("auto", "numba", "checked"):
+                expected = "auto, numba or checked"
                 raise OptionError(f"{variable}: expected {expected}, found {text!r}")
             values[setting.name] = text
         elif setting.name == "kernel_cache":

@@ -1,7 +1,6 @@
-"""Test programs that use glaive: make each request of an operation fail, or choose the kernels.
+"""Test programs that use glaive: make each request of an operation fail.
 
 :func:`each_request` runs an operation once for each of its requests, with a fault in that request.
-:func:`force_tier` makes all kernels use NumPy, or all use compiled code.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from glaive.errors import GlaiveError, StoreError
 from glaive.io.remote import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.io.wrapped import WrappedReader, WrappedStore
-from glaive.kernels.native import Tier, force_tier
 from glaive.process import renewed
 from glaive.table.load import load_numbered, open_latest
 from glaive.types import ByteRange
@@ -33,9 +31,7 @@ __all__ = [
     "FaultyStore",
     "Outcome",
     "Request",
-    "Tier",
     "each_request",
-    "force_tier",
     "open_on",
     "requests_of",
 ]

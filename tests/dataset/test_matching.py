@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.dataset.merging.source import SourceKeys
-from glaive.kernels.native import force_tier
 
 
 @given(
@@ -98,9 +97,8 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     return st.none() | made
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
 @given(data=st.data())
-def test_the_first_row_with_equal_keys_is_found(tier: Any, data: st.DataObject) -> None:
+def test_the_first_row_with_equal_keys_is_found(data: st.DataObject) -> None:
     """Within structs and lists a null equals a null; a key that is null equals nothing."""
     kinds = [KINDS[one] for one in data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1))]
     kinds = kinds[:3]
@@ -115,13 +113,12 @@ def test_the_first_row_with_equal_keys_is_found(tier: Any, data: st.DataObject) 
 
     target += source
     sliced = [one.slice(len(lead)) for one in columns([*lead, *target], kinds)]
-    with force_tier(tier):
-        keys = SourceKeys([f"k{at}" for at in range(len(kinds))], columns(source, kinds))
-        assert keys.find(sliced).tolist() == [find(one, source) for one in target]
-        first = [find(one, source) for one in source]
-        assert keys.first_rows.tolist() == first
-        twice = [one >= 0 and first.count(one) > 1 for one in first]
-        assert keys.repeated.tolist() == twice
+    keys = SourceKeys([f"k{at}" for at in range(len(kinds))], columns(source, kinds))
+    assert keys.find(sliced).tolist() == [find(one, source) for one in target]
+    first = [find(one, source) for one in source]
+    assert keys.first_rows.tolist() == first
+    twice = [one >= 0 and first.count(one) > 1 for one in first]
+    assert keys.repeated.tolist() == twice
 
 
 def test_many_columns_of_many_values_are_matched_together() -> None:

@@ -18,11 +18,9 @@ from glaive.encodings.values.bitpack import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, RowIndexError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.offsets import expand_dictionary
 from glaive.kernels.strings import Strings
 
-TIERS: tuple[Tier, ...] = ("numpy", "numba")
 ZERO = np.zeros(1, np.int64)
 
 
@@ -47,13 +45,9 @@ def test_counts_of_flat_values_whose_bits_wrap_around_are_refused(count: int) ->
         Flat(64).decode_blocks(pa.py_buffer(bytes(64)), ZERO, _one(size), _one(count), HERE)
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_values_wider_than_any_chunk_are_not_made_room_for(tier: Tier) -> None:
+def test_values_wider_than_any_chunk_are_not_made_room_for() -> None:
     chunks = MiniChunks(pa.py_buffer(bytes(64)), (ZERO,), (_one(64),), _one(1024), HERE)
-    with (
-        force_tier(tier),
-        pytest.raises(CorruptFileError, match=f"values of at most 512 bits.* found {2**34} bits"),
-    ):
+    with pytest.raises(CorruptFileError, match=f"values of at most 512 bits.* found {2**34} bits"):
         Flat(2**34).take_mini(chunks, np.zeros(8, np.int64), np.arange(8))
 
 
@@ -68,9 +62,8 @@ def test_values_packed_to_no_bits_are_few() -> None:
 # ------------------------------------------------------------------ levels
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_chunk_has_no_more_levels_than_rows_and_values(tier: Tier, *, mapped: bool) -> None:
+def test_a_chunk_has_no_more_levels_than_rows_and_values(*, mapped: bool) -> None:
     """65,535 levels of no bits in each chunk of 24 bytes."""
     chunks = 400
     no_bits = OutOfLineBitpacking(16, 0).to_wire()
@@ -92,7 +85,7 @@ def test_a_chunk_has_no_more_levels_than_rows_and_values(tier: Tier, *, mapped: 
     pa.set_memory_pool(watched)
     try:
         storage = Storage()
-        with force_tier(tier), pytest.raises(CorruptFileError, match="level"):
+        with pytest.raises(CorruptFileError, match="level"):
             storage.run_fetch(storage.open(page, mapped=mapped).read(0, chunks))
     finally:
         pa.set_memory_pool(pool)
@@ -156,9 +149,8 @@ def test_values_of_no_bits_can_be_taken() -> None:
     assert (taken.bits, taken.count) == (0, 2)
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_indices_beyond_the_items_are_an_error_of_this_library(tier: Tier) -> None:
+def test_indices_beyond_the_items_are_an_error_of_this_library() -> None:
     items = Strings(pa.py_buffer(np.array([0, 1, 3], "i4")), 32, pa.py_buffer(b"abc"))
     indices = pa.py_buffer(np.array([0, 2, 1] * 10, "<u4"))
-    with force_tier(tier), pytest.raises(RowIndexError, match="index 2 of a dictionary of 2"):
+    with pytest.raises(RowIndexError, match="index 2 of a dictionary of 2"):
         expand_dictionary(indices, 32, 30, items)

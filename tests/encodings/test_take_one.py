@@ -18,7 +18,6 @@ from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import train_symbols
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import Where, as_buffer
 
@@ -127,12 +126,10 @@ def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
             data, (np.array([0]),), (np.array([data.size]),), np.array([1024]), WHERE
         )
         every, first = np.arange(1024), np.zeros(1024, np.int64)
-        for tier in ("numpy", "numba"):
-            with force_tier(tier):
-                taken = encoding.take_mini(chunks, first, every)
-                decoded = encoding.decode_mini(chunks)
-            assert taken.values.to_pybytes()[: values.nbytes] == values.tobytes()
-            assert decoded.values.to_pybytes()[: values.nbytes] == values.tobytes()
+        taken = encoding.take_mini(chunks, first, every)
+        decoded = encoding.decode_mini(chunks)
+        assert taken.values.to_pybytes()[: values.nbytes] == values.tobytes()
+        assert decoded.values.to_pybytes()[: values.nbytes] == values.tobytes()
 
 
 @given(

@@ -36,7 +36,6 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.access import open_store
 from glaive.io.local import LocalStore
-from glaive.kernels.native import force_tier
 
 ROWS = 1100
 ROWS_OF_LONG_LISTS = 110
@@ -114,8 +113,7 @@ def _damage(folder: Path, name: str, version: str, times: int, seed: int) -> Non
     rng = np.random.default_rng([seed, zlib.crc32(f"{name} {version}".encode())])
     for _ in range(times):
         content = damaged(whole, rng)
-        with force_tier("numba" if rng.random() < 0.6 else "numpy"):
-            _read_everything(folder, content, mapped=rng.random() < 0.6)
+        _read_everything(folder, content, mapped=rng.random() < 0.6)
 
 
 @pytest.mark.sampled(every=25)
@@ -143,8 +141,7 @@ def _damage_2_3(folder: Path, source: pa.Table, seed: int, times: int) -> None:
     whole, rng = (folder / "file.lance").read_bytes(), np.random.default_rng(seed)
     for _ in range(times):
         content = damaged(whole, rng)
-        with force_tier("numba" if rng.random() < 0.6 else "numpy"):
-            _read_everything(folder, content, mapped=rng.random() < 0.6)
+        _read_everything(folder, content, mapped=rng.random() < 0.6)
 
 
 @pytest.mark.sampled(every=4)
@@ -192,8 +189,7 @@ def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, name: str, ve
         pa.set_memory_pool(watched)
         tracemalloc.start()
         try:
-            with force_tier("numpy"):
-                _read_everything(tmp_path, content, mapped=False)
+            _read_everything(tmp_path, content, mapped=False)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -16,7 +16,6 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.v2.reader import FieldColumns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
-from glaive.kernels.native import Tier, force_tier
 
 _ROWS = 3_000
 
@@ -97,8 +96,7 @@ def _column(folder: Path, *lists: pa.Array, **options: Any) -> FieldColumns:
     return column
 
 
-@pytest.mark.parametrize("tier", ["numba", "numpy"])
-def test_lists_of_several_pages_are_taken_each_from_its_own(tier: Tier, tmp_path: Path) -> None:
+def test_lists_of_several_pages_are_taken_each_from_its_own(tmp_path: Path) -> None:
     # Pages of one encoding are read as one: numbers of the first rows are packed, others are not.
     parts = [_lists(_numbers, pa.list_).slice(0, 900), _lists(_wide_numbers, pa.list_)]
     column = _column(tmp_path, *parts, page_bytes=4_096)
@@ -114,8 +112,7 @@ def test_lists_of_several_pages_are_taken_each_from_its_own(tier: Tier, tmp_path
             rng.integers(first, end, 50),
             rng.integers(first, first + 50, 20),
         ):
-            with force_tier(tier):
-                assert column.take_within(segment, wanted).equals(table.take(pa.array(wanted)))
+            assert column.take_within(segment, wanted).equals(table.take(pa.array(wanted)))
 
 
 def test_rows_that_a_page_of_lists_does_not_have_are_reported_with_the_file(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from glaive.file.versions import V2_0, V2_1
 from glaive.format.fields import LanceSchema
 from glaive.io.access import open_store
 from glaive.io.local import LocalStore
-from glaive.kernels.native import force_tier
 
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
 SIZES = (1, 7, 64, 1023, 1024, 1025, 2049, 5000)
@@ -96,19 +95,14 @@ def write(
 
 
 def check(column: BoundColumn, condition: Condition, start: int, stop: int) -> bool:
-    """Compare with the mask in both tiers; whether there was a quicker way."""
+    """Compare with the mask; whether there was a quicker way."""
     array: Any = column.read(start, stop)
     expected = np.flatnonzero(np.asarray(condition.mask(array))) + start
-    there = []
-    for tier in ("numpy", "numba"):
-        with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            rows = column.find(condition, start, stop)
-        there.append(rows is not None)
-        if rows is not None:
-            assert rows.dtype == np.int64
-            assert rows.tolist() == expected.tolist()
-    assert there[0] == there[1]
-    return there[0]
+    rows = column.find(condition, start, stop)
+    if rows is not None:
+        assert rows.dtype == np.int64
+        assert rows.tolist() == expected.tolist()
+    return rows is not None
 
 
 def conditions(data: st.DataObject, array: Any) -> Condition:
@@ -373,6 +367,5 @@ def test_a_damaged_chunk_is_reported(tmp_path: Path) -> None:
     path.write_bytes(content)
     reader = open_reader(store, "file.lance")
     (column,) = reader.bind(reader.schema.fields).columns
-    for tier in ("numpy", "numba"):
-        with force_tier(tier), pytest.raises(CorruptFileError, match="bit-packed chunk"):  # type: ignore[arg-type]  # a tier
-            column.find(IsOneOf(pa.array([7])), 0, 5000)
+    with pytest.raises(CorruptFileError, match="bit-packed chunk"):
+        column.find(IsOneOf(pa.array([7])), 0, 5000)

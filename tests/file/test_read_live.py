@@ -17,7 +17,6 @@ from glaive.format.deletions import DeletedRuns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.compact import DeletionMask
-from glaive.kernels.native import force_tier
 from glaive.scan.snapshot import LiveRows
 from glaive.types import as_buffer
 
@@ -71,12 +70,10 @@ def test_numbers_without_deleted_rows(
     start = data.draw(st.integers(0, rows - 1))
     stop = data.draw(st.integers(start, rows))
     (expected,) = live.keep(start, stop, [column.read(start, stop)])
-    for tier in ("numpy", "numba"):
-        with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            live_rows = live.read(column, start, stop)
-        live_rows.validate(full=True)
-        assert live_rows.equals(expected)
-        assert live_rows.null_count == expected.null_count
+    live_rows = live.read(column, start, stop)
+    live_rows.validate(full=True)
+    assert live_rows.equals(expected)
+    assert live_rows.null_count == expected.null_count
 
 
 def test_packed_chunks_are_read_without_all_of_their_values(tmp_path: Path) -> None:

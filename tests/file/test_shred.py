@@ -14,7 +14,6 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.file.v2.columns import column_tree, number_columns, unshred
 from glaive.file.v2.writer import Shredded, shred
 from glaive.format.fields import LanceSchema
-from glaive.kernels.native import force_tier
 from glaive.types import Where
 
 WHERE = Where("test.lance")
@@ -75,13 +74,11 @@ def _nested(depth: int) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrateg
     )
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
 @given(data=st.data())
-def test_any_nesting_comes_back_as_it_was(tier: str, data: st.DataObject) -> None:
+def test_any_nesting_comes_back_as_it_was(data: st.DataObject) -> None:
     kind, values = data.draw(_nested(4))
     array = pa.array(data.draw(st.lists(values, max_size=8)), kind)
-    with force_tier(tier):  # type: ignore[arg-type]  # the two tiers by name
-        back = _back(array)
+    back = _back(array)
     back.validate(full=True)
     assert back.equals(array)
 

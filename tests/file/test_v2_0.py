@@ -24,7 +24,6 @@ from glaive.format.pb import encodings20_pb2
 from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.kernels.native import force_tier
 
 ROWS = 1100
 DAMAGED = [
@@ -322,8 +321,7 @@ def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
     for at in np.concatenate(positions).tolist():
         damaged = bytearray(whole)
         damaged[at] ^= 1 << int(rng.integers(0, 8)) if rng.random() < 0.5 else 0xFF
-        with force_tier("numba" if rng.random() < 0.7 else "numpy"):
-            read_everything(tmp_path, bytes(damaged))
+        read_everything(tmp_path, bytes(damaged))
 
 
 @pytest.mark.parametrize("name", ["int64_small", "string", "list_struct"])

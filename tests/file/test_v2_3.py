@@ -21,7 +21,6 @@ from glaive.format.fields import LanceSchema
 from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.kernels.native import Tier, force_tier
 
 SPARSE = {"lance-encoding:structural-encoding": "sparse"}
 
@@ -51,17 +50,15 @@ def sparse(array: pa.Array) -> pa.Table:
 
 @pytest.mark.sampled(every=12)
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4")
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_sparse_structure_without_a_map(name: str, tier: Tier) -> None:
+def test_sparse_structure_without_a_map(name: str) -> None:
     """Structure, chunk tables and values are fetched one after the other."""
     plain = table(name, 1500 if name != "list_long" else 200)
     fields = [field.with_metadata(SPARSE) for field in plain.schema]
-    store = open_store(f"memory://sparse-{tier}-{name}")
-    with force_tier(tier):
-        write(store, plain.cast(pa.schema(fields)))
-        assert not open_reader(store, "one.lance").reader.mapped
-        check(store, plain)
+    store = open_store(f"memory://sparse-{name}")
+    write(store, plain.cast(pa.schema(fields)))
+    assert not open_reader(store, "one.lance").reader.mapped
+    check(store, plain)
 
 
 ints = st.one_of(st.none(), st.integers(-5, 5))
@@ -186,18 +183,16 @@ def test_nulls_have_no_value_where_values_are_large(tmp_path: Path, name: str) -
 
 
 @pytest.mark.spec("choice-7", "rle-5")
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_values_of_runs_are_packed(tmp_path: Path, tier: Tier) -> None:
+def test_values_of_runs_are_packed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     runs = np.repeat(rng.integers(0, 1 << 20, 2000), rng.integers(2, 9, 2000)).astype("i4")
     array = pa.array(runs, mask=np.arange(len(runs)) % 500 < 3)
     store = LocalStore(str(tmp_path))
-    with force_tier(tier):
-        write(store, pa.table({"c": array}))
-        (layout,) = layouts_of(tmp_path / "one.lance")
-        rle = layout.values.chunked.value_compression.rle
-        assert rle.values.WhichOneof("compression") == "out_of_line_bitpacking"
-        check(store, pa.table({"c": array}))
+    write(store, pa.table({"c": array}))
+    (layout,) = layouts_of(tmp_path / "one.lance")
+    rle = layout.values.chunked.value_compression.rle
+    assert rle.values.WhichOneof("compression") == "out_of_line_bitpacking"
+    check(store, pa.table({"c": array}))
 
 
 @pytest.mark.spec("choice-6", "indexed-1")

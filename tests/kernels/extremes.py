@@ -37,7 +37,6 @@ import pytest
 from glaive import kernels
 from glaive.errors import GlaiveError
 from glaive.kernels import _addresses, loops
-from glaive.kernels.native import force_tier
 
 MEMORY = 5 << 30
 LARGEST_CALL = 160 << 10
@@ -380,8 +379,7 @@ def replay_function(
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
             _addresses.forget()
             try:
-                with force_tier("numba"):
-                    function(**changed)
+                function(**changed)
                 outcomes["result"] += 1
             except _addresses.UnsafeKernelError as error:
                 outcomes["unsafe"] += 1

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.config import settings
 from glaive.errors import CorruptFileError
@@ -25,7 +26,6 @@ from glaive.kernels.bitpack import (
     unpack_out_of_line,
 )
 from glaive.kernels.levels import LevelEncoding, unpack_level_bits
-from glaive.kernels.native import force_tier
 from glaive.types import as_array
 
 TIERS = ("numpy", "numba")
@@ -162,8 +162,7 @@ def test_memory_that_is_asked_for_behind_the_last_block_stays_as_it_is(word_bits
     data, starts, sizes = pack(values)
     out = pa.allocate_buffer(2 * values.nbytes)
     as_array(out)[:] = 0xEE
-    with force_tier("numba"):
-        unpack_inline(data, starts, sizes, inline_counts(2048), word_bits, "test", out)
+    unpack_inline(data, starts, sizes, inline_counts(2048), word_bits, "test", out)
     assert out.to_pybytes() == values.tobytes() + b"\xee" * values.nbytes
 
 

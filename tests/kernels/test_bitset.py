@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.match import IntegerRanges, bitset_of, list_rows, match_plain, words_of
-from glaive.kernels.native import force_tier
 from glaive.types import as_buffer
 
 

@@ -14,7 +14,6 @@ from tests.kernels.code_blocks import LANES, blocks_of
 from glaive.kernels.graph_search import CodeQuery, CodeRows, RowPlaces, ScannedPartition, scan_codes
 from glaive.kernels.loops.codes import pick, pick_one_by_one
 from glaive.kernels.loops.memory import lanes_of, load, store
-from glaive.kernels.native import force_tier
 
 
 @pytest.mark.parametrize("width", [1, 8, 48, 256])
@@ -34,13 +33,12 @@ def test_rows_at_the_limit_are_kept_however_far_numbers_are_rounded(
         query = CodeQuery("tables", entries.astype(np.float32))
         some = random.integers(0, 256, (LANES, width)).astype(np.uint8)
         codes, terms = np.tile(some, (count // LANES, 1)), np.zeros(count, np.float32)
-        with force_tier("numba"):
-            bounded, summed = (
-                scan_codes(
-                    [ScannedPartition(CodeRows(codes, terms, blocks=blocks), places, 0)], query, 10
-                )
-                for blocks in (blocks_of(codes), None)
+        bounded, summed = (
+            scan_codes(
+                [ScannedPartition(CodeRows(codes, terms, blocks=blocks), places, 0)], query, 10
             )
+            for blocks in (blocks_of(codes), None)
+        )
         assert bounded.key.tolist() == summed.key.tolist()
         assert bounded.distance.tolist() == summed.distance.tolist()
 

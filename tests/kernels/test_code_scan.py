@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.code_blocks import blocks_of
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.graph_search import (
     COMPARISONS,
@@ -21,7 +22,6 @@ from glaive.kernels.graph_search import (
     scan_codes,
 )
 from glaive.kernels.machine import processor
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 WIDTH = 5
@@ -128,12 +128,11 @@ def test_rows_whose_blocks_say_that_they_are_far_are_not_compared() -> None:
     tables[:, 200] = 1
     number = np.arange(count)
     places = RowPlaces(number, number, number[::-1].astype(np.uint64))
-    with force_tier("numba"):
-        # Blocks of other codes than the rows have show which of the two are looked at.
-        part = ScannedPartition(
-            CodeRows(near, np.zeros(count, np.float32), blocks=blocks_of(far)), places, 0
-        )
-        found = scan_codes([part], CodeQuery("tables", tables), 10)
+    # Blocks of other codes than the rows have show which of the two are looked at.
+    part = ScannedPartition(
+        CodeRows(near, np.zeros(count, np.float32), blocks=blocks_of(far)), places, 0
+    )
+    found = scan_codes([part], CodeQuery("tables", tables), 10)
     assert found.compared == count
     assert found.key.min() == count - 64
 
@@ -141,8 +140,7 @@ def test_rows_whose_blocks_say_that_they_are_far_are_not_compared() -> None:
 @pytest.mark.parametrize("count", [63, 64, 200])
 def test_blocks_are_made_where_the_processor_can_compare_them(count: int) -> None:
     codes = np.random.default_rng(count).integers(0, 256, (count, WIDTH)).astype(np.uint8)
-    with force_tier("numba"):
-        blocks = code_blocks(codes)
+    blocks = code_blocks(codes)
 
     has_permutes = "+avx512vbmi" in processor()[1].split(",")
     expected = blocks_of(codes).tolist() if has_permutes and count >= 64 else None

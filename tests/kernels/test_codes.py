@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.graph_search import (
     MAX_WIDTH,
@@ -16,7 +17,6 @@ from glaive.kernels.graph_search import (
     part_products,
     sum_tables,
 )
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

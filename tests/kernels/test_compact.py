@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import chunk_widths, pack_inline
@@ -21,7 +22,6 @@ from glaive.kernels.compact import (
     compact_inline,
     compact_variable,
 )
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import as_buffer
 
@@ -137,7 +137,7 @@ def test_kernels_do_not_write_more_rows_than_the_numbers_leave() -> None:
     raw, sizes = pack_inline(values, 1000, 16, chunk_widths(values, 1000, 16))
     every = np.full(1000 // 8 + 17, 0xFF, np.uint8)
     each = np.zeros(1, np.int64), sizes, np.array([1000])
-    with force_tier("numba"), pytest.raises(ValueError, match="row numbers"):
+    with pytest.raises(ValueError, match="row numbers"):
         compact_inline(
             as_buffer(raw), *each, 16, 0, DeletionMask(np.array([3]), 0, 1000, every), "a.lance"
         )

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import GlaiveError
-from glaive.kernels.native import force_tier
 from glaive.kernels.offsets import contains
 from glaive.kernels.strings import Strings
 from glaive.types import as_buffer

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.distances import (
     ELEMENTS,
@@ -19,7 +20,6 @@ from glaive.kernels.distances import (
     measure_pairs,
     squared_norms,
 )
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 FLOATS = [
@@ -79,12 +79,10 @@ def test_distances_are_those_of_doubles(
     np.testing.assert_allclose(pairs, wanted[rows, numbers], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_all_half_and_brain_floats_are_widened(tier: Any) -> None:
+def test_all_half_and_brain_floats_are_widened() -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
-    with force_tier(tier):
-        half = VectorBlock(bits.view(np.float16), 4, "float16").widened()
-        brain = VectorBlock(bits, 4, "bfloat16").widened()
+    half = VectorBlock(bits.view(np.float16), 4, "float16").widened()
+    brain = VectorBlock(bits, 4, "bfloat16").widened()
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(half.values, bits.view(np.float16).astype(np.float32))
     np.testing.assert_array_equal(brain.values.view(np.uint32), bits.astype(np.uint32) << 16)
@@ -129,11 +127,9 @@ def test_a_vector_whose_squares_no_number_holds_has_a_cosine(
             assert np.allclose(far, [0, 2, 1], atol=1e-5)
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_norms_are_those_of_numpy(tier: Any) -> None:
+def test_norms_are_those_of_numpy() -> None:
     vectors, exact = block_of("float32", 11, 17)
-    with force_tier(tier):
-        norms = squared_norms(vectors)
+    norms = squared_norms(vectors)
     np.testing.assert_allclose(norms, np.square(exact).sum(axis=1), rtol=1e-5)
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels.native import force_tier
 from glaive.kernels.offsets import (
     NullableOffsets,
     decode_end_offsets,

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.flat import join_bits, take_flat
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 RANDOM = np.random.default_rng(3).integers(0, 256, 4000, np.uint8)

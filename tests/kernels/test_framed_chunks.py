@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.chunks import assemble_chunks, frame_inline
-from glaive.kernels.native import force_tier
 from glaive.types import as_buffer
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import (
@@ -17,7 +18,6 @@ from glaive.kernels.fsst import (
     sample_strings,
     train_symbols,
 )
-from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.types import Where
 
@@ -153,8 +153,7 @@ def test_damaged_chunks_are_refused(tier: Tier) -> None:
 def test_text_that_grows_more_than_a_sample_promised_is_decoded(bits: int) -> None:
     # The beginning, which is looked at, is escapes; then every code becomes eight bytes.
     coded = [bytes([255, 120]) * 1024 + bytes([4]) * 4096] * 200
-    with force_tier("numba"):
-        back = decode_strings(TABLE, strings_of(coded, bits), 200, HERE)
+    back = decode_strings(TABLE, strings_of(coded, bits), 200, HERE)
     assert values_of(back) == [b"x" * 1024 + b"abcdefgh" * 4096] * 200
     assert back.offset_bits == bits
 
@@ -175,9 +174,8 @@ def test_symbols_of_eight_bytes_are_decoded_whether_rare_or_frequent(every: int)
 def test_text_that_does_not_shrink_is_encoded() -> None:
     noise = np.random.default_rng(3).integers(0, 256, (400, 100), np.uint8)
     given_values = [row.tobytes() for row in noise]
-    with force_tier("numba"):
-        encoded_strings = encode_strings(TABLE, strings_of(given_values), 400)
-        assert values_of(decode_strings(TABLE, encoded_strings, 400, HERE)) == given_values
+    encoded_strings = encode_strings(TABLE, strings_of(given_values), 400)
+    assert values_of(decode_strings(TABLE, encoded_strings, 400, HERE)) == given_values
     assert encoded_strings.data.size > 40_000
 
 
@@ -228,10 +226,9 @@ def test_symbols_may_leave_no_byte_to_mark_ends() -> None:
 def test_many_empty_values_are_encoded() -> None:
     given_values = [b""] * 200_000
     given_values[70_000] = b"the nation"
-    with force_tier("numba"):
-        coded = encode_strings(TABLE, strings_of(given_values), 200_000)
-        assert coded.data.to_pybytes() == bytes([0, 255, ord("n"), 2, 3])
-        assert values_of(decode_strings(TABLE, coded, 200_000, HERE)) == given_values
+    coded = encode_strings(TABLE, strings_of(given_values), 200_000)
+    assert coded.data.to_pybytes() == bytes([0, 255, ord("n"), 2, 3])
+    assert values_of(decode_strings(TABLE, coded, 200_000, HERE)) == given_values
 
 
 def test_training_finds_the_same_symbols_in_both_tiers() -> None:

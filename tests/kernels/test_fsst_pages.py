@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.fsst import SymbolTable, decode_pages, decode_values, encode_strings
-from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.types import Where
 

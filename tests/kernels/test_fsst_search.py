@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import StringTest, SymbolTable, encode_strings, search_chunks
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import Where, as_array, as_buffer
 

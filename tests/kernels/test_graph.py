@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.graph import Lists, Points, repair_graph
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.index.vector.graph import BuiltGraph, build_graph
 from glaive.index.vector.parameters import GraphParameters
@@ -19,7 +20,6 @@ from glaive.kernels.graph_build import (
     find_neighbors,
     link_back,
 )
-from glaive.kernels.native import force_tier
 
 
 def whole_numbers(seed: int, *shape: int, kind: Any = np.float32) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.graph_search import (
     GraphLevel,
@@ -18,7 +19,6 @@ from glaive.kernels.graph_search import (
     compare,
     search_graph,
 )
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 COMPARISONS = ("squared", "product", "gap", "bytes", "tables")
@@ -171,11 +171,10 @@ def test_distances_of_nodes_are_scaled(comparison: str, tier: Any) -> None:
 def test_searches_of_one_graph_find_the_same_however_many_were_before() -> None:
     levels = GraphLevels([level_of(60, 6, 5), level_of(60, 6, 6, np.arange(0, 60, 3))])
     nodes = nodes_of("gap", 60, 6, 5)
-    with force_tier("numba"):
-        expected = search_graph(levels, 3, nodes, 8)
-        for _ in range(300):  # more than a byte tells apart
-            found = search_graph(levels, 3, nodes, 8)
-            assert found.numbers.tolist() == expected.numbers.tolist()
+    expected = search_graph(levels, 3, nodes, 8)
+    for _ in range(300):  # more than a byte tells apart
+        found = search_graph(levels, 3, nodes, 8)
+        assert found.numbers.tolist() == expected.numbers.tolist()
 
 
 def test_threads_that_search_one_graph_do_not_disturb_each_other() -> None:
@@ -186,7 +185,6 @@ def test_threads_that_search_one_graph_do_not_disturb_each_other() -> None:
     def search(each: NodeCodes) -> list[int]:
         return [int(n) for _ in range(20) for n in search_graph(levels, 3, each, 40).numbers]
 
-    with force_tier("numba"):
-        expected = [search(each) for each in nodes]
-        with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(search, nodes)) == expected
+    expected = [search(each) for each in nodes]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(search, nodes)) == expected

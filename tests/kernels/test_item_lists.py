@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
@@ -19,7 +20,6 @@ from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.kernels.list_takes import ListPage, take_item_lists
-from glaive.kernels.native import force_tier
 from glaive.kernels.records import LevelPage
 
 PLAIN, PACKED, INLINE, RUNS = (
@@ -145,10 +145,9 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
     wanted = np.array(data.draw(st.lists(rows, min_size=1, max_size=40)))
     order = np.argsort(wanted)
     chunks = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
-    with force_tier("numba"):
-        ascending = bool((wanted[1:] >= wanted[:-1]).all())
-        back = None if ascending and data.draw(st.booleans()) else order
-        taken = take_item_lists(sample.data, sample.starts, chunks, wanted[order], back)
+    ascending = bool((wanted[1:] >= wanted[:-1]).all())
+    back = None if ascending and data.draw(st.booleans()) else order
+    taken = take_item_lists(sample.data, sample.starts, chunks, wanted[order], back)
     assert taken is not None
     entries = np.concatenate(
         [np.arange(sample.begins[row], sample.begins[row + 1]) for row in wanted]
@@ -171,8 +170,7 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
 def test_buffers_of_taken_lists_end_with_the_last_item(sample: Sample) -> None:
     chunks = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
     for order in (None, np.array([0])):
-        with force_tier("numba"):
-            taken = take_item_lists(sample.data, sample.starts, chunks, np.array([0]), order)
+        taken = take_item_lists(sample.data, sample.starts, chunks, np.array([0]), order)
         assert taken is not None
         assert taken.item_validity is None or taken.item_validity.size == (taken.items + 7) // 8
 
@@ -193,8 +191,7 @@ def test_a_row_over_many_chunks_is_taken() -> None:
     )  # fmt: skip
     starts = np.cumsum(sizes) - sizes
     table = ListPage(sizes, levels, row_starts, enters, page)
-    with force_tier("numba"):
-        taken = take_item_lists(data, starts, table, np.array([0, 1]), np.array([1, 0]))
+    taken = take_item_lists(data, starts, table, np.array([0, 1]), np.array([1, 0]))
     assert taken is not None
     found = 1000 * taken.ids[taken.slots] + taken.positions
     expected = np.concatenate([np.arange(500, len(items)), np.arange(500)])
@@ -228,13 +225,5 @@ def test_damaged_chunks_are_left_to_the_general_path(damage: str) -> None:
         damaged[16:18] = b"\xff\xff"
         data = pa.py_buffer(bytes(damaged))
     table = replace(table, sizes=sizes, counts=counts, row_starts=row_starts, enters=enters)
-    with force_tier("numba"):
-        taken = take_item_lists(data, starts, table, np.array([0]))
+    taken = take_item_lists(data, starts, table, np.array([0]))
     assert taken is None
-
-
-def test_without_compiled_kernels_the_general_path_is_taken() -> None:
-    sample = Sample(1, 0, 0, (1, 1, 1), 1)
-    table = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
-    with force_tier("numpy"):
-        assert take_item_lists(sample.data, sample.starts, table, np.array([0])) is None

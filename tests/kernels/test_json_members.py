@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError
-from glaive.kernels.native import force_tier
 from glaive.kernels.offsets import find_members
 
 TIERS = ("numpy", "numba")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.levels import unpack_run_bits
-from glaive.kernels.native import Tier, force_tier
 from glaive.types import Where
 
 HERE = Where("test.lance")

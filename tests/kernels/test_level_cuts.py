@@ -8,9 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.kernels.levels import count_starts, cut_visible
-from glaive.kernels.native import Tier, force_tier
-
-TIERS: list[Tier] = ["numpy", "numba"]
 
 
 @given(
@@ -34,10 +31,8 @@ def test_a_chunk_ends_after_its_last_visible_entry(
         seen += level <= visible_max
         if level <= visible_max and seen in places:
             expected.append(entry + 1)
-    for tier in TIERS:
-        with force_tier(tier):
-            ends = cut_visible(np.array(definition, np.uint16), visible_max, np.array(counts))
-        assert ends.tolist() == expected
+    ends = cut_visible(np.array(definition, np.uint16), visible_max, np.array(counts))
+    assert ends.tolist() == expected
 
 
 @given(
@@ -59,22 +54,18 @@ def test_rows_are_counted_in_the_chunk_in_which_they_start(
         rows = [at for at in range(begin, end) if rep[at] == max_rep]
         starts.append(len(rows))
         behind.append(end - (rows[-1] if rows else begin))
-    for tier in TIERS:
-        with force_tier(tier):
-            found = count_starts(rep, cuts, max_rep)
-        assert [part.tolist() for part in found] == [starts, behind]
+    found = count_starts(rep, cuts, max_rep)
+    assert [part.tolist() for part in found] == [starts, behind]
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("counts", [[3], [1, 2], [2**62, 2**62, 1], [0, 1], [-1]])
-def test_chunks_of_more_values_than_there_are_have_no_cuts(tier: Tier, counts: list[int]) -> None:
+def test_chunks_of_more_values_than_there_are_have_no_cuts(counts: list[int]) -> None:
     levels = np.array([0, 1, 0, 1], np.uint16)
-    with force_tier(tier), pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match="values"):
         cut_visible(levels, 0, np.array(counts))
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("cuts", [[], [-1, 2], [0, 5], [0, 3, 2, 4]])
-def test_cuts_that_do_not_ascend_within_the_levels_are_refused(tier: Tier, cuts: list[int]) -> None:
-    with force_tier(tier), pytest.raises(ValueError, match="cuts"):
+def test_cuts_that_do_not_ascend_within_the_levels_are_refused(cuts: list[int]) -> None:
+    with pytest.raises(ValueError, match="cuts"):
         count_starts(np.zeros(4, np.uint16), np.array(cuts, np.int64), 1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.kernels.levels import resolve_lists, validity_from_levels
-from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 

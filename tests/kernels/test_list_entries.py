@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.kernels.list_levels import end_slots, number_ends, spread_lists
-from glaive.kernels.native import Tier, force_tier
 
 TIERS: list[Tier] = ["numpy", "numba"]
 NULL, EMPTY = 7, 8

@@ -7,6 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import Tier, force_tier
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
@@ -15,7 +16,6 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.list_levels import locate_rows, read_levels
-from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.records import LevelPage
 
 TIERS: list[Tier] = ["numpy", "numba"]
@@ -92,16 +92,15 @@ SAMPLES = st.builds(
 
 @given(SAMPLES)
 def test_all_levels_of_chunks_come_back(sample: Sample) -> None:
-    with force_tier("numba"):
-        levels = read_levels(
-            sample.data,
-            sample.starts,
-            sample.sizes,
-            sample.counts,
-            sample.row_starts,
-            sample.enters[:-1],
-            sample.page,
-        )
+    levels = read_levels(
+        sample.data,
+        sample.starts,
+        sample.sizes,
+        sample.counts,
+        sample.row_starts,
+        sample.enters[:-1],
+        sample.page,
+    )
     assert levels is not None
     np.testing.assert_array_equal(levels.rep, sample.rep)
     if sample.has_def:
@@ -140,13 +139,10 @@ def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
         enters[chunk] ^= True
     else:
         sizes[chunk] = 4
-    with force_tier("numba"):
-        assert (
-            read_levels(
-                sample.data, sample.starts, sizes, counts, row_starts, enters[:-1], sample.page
-            )
-            is None
-        )
+    assert (
+        read_levels(sample.data, sample.starts, sizes, counts, row_starts, enters[:-1], sample.page)
+        is None
+    )
 
 
 @given(SAMPLES, st.data())
@@ -156,16 +152,15 @@ def test_damaged_chunks_are_given_up_or_read_within_their_memory(
     raw = bytearray(sample.data.to_pybytes())
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     damaged = pa.py_buffer(bytes(raw))
-    with force_tier("numba"):
-        levels = read_levels(
-            damaged,
-            sample.starts,
-            sample.sizes,
-            sample.counts,
-            sample.row_starts,
-            sample.enters[:-1],
-            sample.page,
-        )
+    levels = read_levels(
+        damaged,
+        sample.starts,
+        sample.sizes,
+        sample.counts,
+        sample.row_starts,
+        sample.enters[:-1],
+        sample.page,
+    )
     if levels is not None:
         assert levels.rep.max() <= 2
         assert ((levels.starts >= 0) & (levels.starts + levels.sizes <= len(raw))).all()

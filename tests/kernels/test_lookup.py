@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
 from glaive.kernels.hashing import StringTable, WordTable
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import as_buffer
 
@@ -112,22 +112,20 @@ def test_keys_that_were_chosen_to_meet_lie_apart() -> None:
     with np.errstate(over="ignore"):
         words = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(factor)
     words ^= words >> np.uint64(32)
-    with force_tier("numba"):
-        table = WordTable(words)
-        assert table.firsts.tolist() == list(range(count))
-        free = np.flatnonzero(table.slots == 0)
+    table = WordTable(words)
+    assert table.firsts.tolist() == list(range(count))
+    free = np.flatnonzero(table.slots == 0)
     assert np.diff(free).max() < 1000
 
 
 def test_tables_have_secrets_of_their_own_and_keep_them_in_other_processes() -> None:
     words = np.arange(1000, dtype=np.uint64) * np.uint64(7)
     texts = [b"%d" % word for word in words]
-    with force_tier("numba"):
-        tables = [WordTable(words) for _ in range(2)]
-        strings = [StringTable(strings_of(texts, 32, 0), len(texts)) for _ in range(2)]
-        first, second = (table.slots.tolist() for table in tables)
-        assert first != second
-        for table in [*tables, pickle.loads(pickle.dumps(tables[0]))]:
-            assert table.find(words[::-1]).tolist() == list(range(999, -1, -1))
-        for known in [*strings, pickle.loads(pickle.dumps(strings[0]))]:
-            assert known.find(strings_of(texts, 32, 0), len(texts)).tolist() == list(range(1000))
+    tables = [WordTable(words) for _ in range(2)]
+    strings = [StringTable(strings_of(texts, 32, 0), len(texts)) for _ in range(2)]
+    first, second = (table.slots.tolist() for table in tables)
+    assert first != second
+    for table in [*tables, pickle.loads(pickle.dumps(tables[0]))]:
+        assert table.find(words[::-1]).tolist() == list(range(999, -1, -1))
+    for known in [*strings, pickle.loads(pickle.dumps(strings[0]))]:
+        assert known.find(strings_of(texts, 32, 0), len(texts)).tolist() == list(range(1000))

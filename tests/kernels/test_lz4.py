@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.flat import lz4_sizes
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 CODEC = pa.Codec("lz4_raw")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import chunk_widths, pack_inline
 from glaive.kernels.match import IntegerRanges, count_rows, list_rows, match_inline, match_plain
 from glaive.kernels.match import test_of_flags as flags_test
-from glaive.kernels.native import force_tier
 from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")
@@ -115,8 +115,7 @@ def test_blocks_of_every_width_are_compared_with_one_two_and_three_ranges(
     ):
         lows, highs = (np.array(ends, np.uint64) for ends in zip(*ranges, strict=True))
         test = IntegerRanges.of(bits, lows, highs - lows)
-        with force_tier("numba"):
-            found = match_inline(as_buffer(packed), starts, sizes[order], counts, test, "test")
+        found = match_inline(as_buffer(packed), starts, sizes[order], counts, test, "test")
         assert list_rows(found, 0, len(used), 0).tolist() == expected(used, ranges)
 
 

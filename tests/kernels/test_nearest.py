@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.distances import Centroids, find_nearest, sum_by_cluster
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 
@@ -51,8 +51,7 @@ def test_both_tiers_sum_rows_by_cluster(seed: int, rows: int, dimension: int) ->
 
 def test_sums_of_many_rows_lose_nothing_to_their_length() -> None:
     vectors = np.full((1 << 17, 2), 1 + 2**-20, np.float32)
-    with force_tier("numba"):
-        sums = sum_by_cluster(vectors, np.zeros(len(vectors), np.int32), 1)
+    sums = sum_by_cluster(vectors, np.zeros(len(vectors), np.int32), 1)
     assert sums[0, 0] == pytest.approx(float(vectors[0, 0]) * len(vectors), rel=1e-6)
 
 

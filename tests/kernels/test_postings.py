@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
 from glaive.index.text.postings import (
@@ -18,7 +19,6 @@ from glaive.index.text.postings import (
     occurrences,
 )
 from glaive.index.text.text_format import PostingLayout
-from glaive.kernels.native import force_tier
 from glaive.kernels.text_search import decode_lists, decode_positions
 
 TIERS = ("numpy", "numba")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.distances import (
     Metric,
@@ -15,7 +16,6 @@ from glaive.kernels.distances import (
     measure,
     rank_vectors,
 )
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 DIMENSION = 19

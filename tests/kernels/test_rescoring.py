@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.tiers import force_tier
 
 from glaive.kernels.distances import (
     ELEMENTS,
@@ -17,7 +18,6 @@ from glaive.kernels.distances import (
     Rescored,
     rescore_rows,
 )
-from glaive.kernels.native import force_tier
 from glaive.types import as_buffer
 
 TIERS = ("numpy", "numba")

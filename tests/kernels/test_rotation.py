@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.kernels.tiers import force_tier
 
-from glaive.kernels.native import force_tier
 from glaive.kernels.products import quantize_rotated, rotate
 
 

@@ -20,7 +20,6 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.fsst import SymbolTable, encode_strings
-from glaive.kernels.native import force_tier
 from glaive.kernels.records import LevelPage
 from glaive.kernels.row_takes import (
     CODES,
@@ -201,8 +200,7 @@ SAMPLES = st.builds(
 
 
 def taken(columns: list[RowPages], rows: NDArray[np.int64]) -> TakenRows:
-    with force_tier("numba"):
-        result = take_rows(RowColumns(columns), rows)
+    result = take_rows(RowColumns(columns), rows)
     assert result is not None
     return result
 
@@ -227,8 +225,7 @@ def test_rows_of_a_page_are_counted_from_its_first_row(values: str) -> None:
 @pytest.mark.parametrize("row", [-1, 2**40, -(2**63), 2**63 - 1])
 def test_a_row_of_no_page_is_left_to_the_general_path(row: int) -> None:
     sample = Sample(3, "plain", None, 32)
-    with force_tier("numba"):
-        assert take_rows(RowColumns([sample.pages]), np.array([0, row])) is None
+    assert take_rows(RowColumns([sample.pages]), np.array([0, row])) is None
 
 
 def test_longer_texts_than_those_before_find_room() -> None:
@@ -241,15 +238,14 @@ def test_longer_texts_than_those_before_find_room() -> None:
         np.array([2]), np.array([0, 1]), -1, page,
     )  # fmt: skip
     columns = RowColumns([pages])
-    with force_tier("numba"):
-        for rows in ([0], [0, 0], [1, 0, 1]):
-            result = take_rows(columns, np.array(rows))
-            assert result is not None
-            assert result.parts[0][1] == len(b"".join([texts[row] for row in rows]))
-        assert columns.room(1000) < 1 << 18  # three rows tell nothing of a thousand
-        take_rows(columns, np.ones(20, np.int64))
-        assert columns.room(1000) > 1 << 24
-        short = take_rows(columns, np.zeros(1000, np.int64))
+    for rows in ([0], [0, 0], [1, 0, 1]):
+        result = take_rows(columns, np.array(rows))
+        assert result is not None
+        assert result.parts[0][1] == len(b"".join([texts[row] for row in rows]))
+    assert columns.room(1000) < 1 << 18  # three rows tell nothing of a thousand
+    take_rows(columns, np.ones(20, np.int64))
+    assert columns.room(1000) > 1 << 24
+    short = take_rows(columns, np.zeros(1000, np.int64))
     assert short is not None
     assert short.memory.size < 1 << 18  # what it has no use for is not kept
 
@@ -265,8 +261,7 @@ def test_damaged_chunks_are_left_to_the_general_path_or_read_within_their_memory
     damaged[rng.integers(0, min(16, len(damaged)))] = 255
     pages = replace(sample.pages, data=pa.py_buffer(damaged.tobytes()))
     rows = rng.integers(0, sample.total, 20)
-    with force_tier("numba"):
-        result = take_rows(RowColumns([pages]), rows)
+    result = take_rows(RowColumns([pages]), rows)
     if result is not None:
         values, size, *_ = result.parts[0]
         assert 0 <= values <= values + size <= result.memory.size

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.native import force_tier
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
 
 TIERS = ("numpy", "numba")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
 from glaive.kernels.hashing import Permutations, sign
-from glaive.kernels.native import force_tier
 
 TIERS = ("numpy", "numba")
 

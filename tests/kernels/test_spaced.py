@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.flat import space_ranges
-from glaive.kernels.native import Tier, force_tier
-
-TIERS: list[Tier] = ["numpy", "numba"]
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.sampled_from([1, 8, 64]), st.integers(0, 99))
@@ -25,18 +22,15 @@ def test_each_range_begins_at_a_multiple_of_the_alignment(
     expected = b""
     for start, size in zip(starts, sizes, strict=True):
         expected += b"-" * (-len(expected) % alignment) + data[start : start + size]
-    for tier in TIERS:
-        with force_tier(tier):
-            spaced = space_ranges(
-                pa.py_buffer(data), np.array(starts, np.int64), np.array(sizes, np.int64),
-                alignment, ord("-"), "test",
-            )  # fmt: skip
-        assert spaced.to_pybytes() == expected
+    spaced = space_ranges(
+        pa.py_buffer(data), np.array(starts, np.int64), np.array(sizes, np.int64),
+        alignment, ord("-"), "test",
+    )  # fmt: skip
+    assert spaced.to_pybytes() == expected
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("start", "size"), [(0, 17), (-1, 1), (16, 1), (8, 2**63 - 1), (4, -1)])
-def test_ranges_outside_the_data_are_refused(tier: Tier, start: int, size: int) -> None:
+def test_ranges_outside_the_data_are_refused(start: int, size: int) -> None:
     data = pa.py_buffer(bytes(16))
-    with force_tier(tier), pytest.raises(CorruptFileError, match="ranges within 16 bytes"):
+    with pytest.raises(CorruptFileError, match="ranges within 16 bytes"):
         space_ranges(data, np.array([0, start]), np.array([3, size]), 64, 0, "test")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
-from glaive.kernels.native import force_tier
 from glaive.kernels.wavelet import MOST_BYTES, sort_suffixes
 
 TIERS = ("numpy", "numba")
@@ -26,8 +26,7 @@ def test_suffixes_are_in_the_order_of_their_bytes(tier: Any, text: bytes) -> Non
 
 @pytest.mark.parametrize("text", [b"ab" * 300, b"a" * 500, b"abcab" * 90 + b"abc", b"ba" * 200])
 def test_texts_that_repeat_themselves_are_sorted_level_by_level(text: bytes) -> None:
-    with force_tier("numba"):
-        order = sort_suffixes(np.frombuffer(text, np.uint8))
+    order = sort_suffixes(np.frombuffer(text, np.uint8))
     assert order.tolist() == sorted(range(len(text)), key=lambda at: text[at:])
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
-from glaive.kernels.native import force_tier
 from glaive.kernels.text_search import (
     Found,
     PhraseTerm,
@@ -196,15 +196,11 @@ def test_lists_whose_parts_do_not_match_are_refused() -> None:
         top_all([one], factor, Search(8, 9), [term._replace(of=3)])
 
 
-@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("bits", [0x7F80_0001, 0x7F80_0000, 0x7F7F_FFFF], ids=hex)
 @pytest.mark.parametrize("search", [top_any, top_all])
-def test_weights_that_are_no_numbers_are_searched_without_a_warning(
-    tier: Any, bits: int, search: Any
-) -> None:
+def test_weights_that_are_no_numbers_are_searched_without_a_warning(bits: int, search: Any) -> None:
     weights = np.array([bits, 0x3F80_0000], np.uint32).view(np.float32)
     damaged = weighted(np.arange(2, dtype=np.uint32), weights)
     factors = np.full(2, np.finfo(np.float32).max)
-    with force_tier(tier):
-        found = search([damaged, damaged], factors, Search(2, 2))
+    found = search([damaged, damaged], factors, Search(2, 2))
     assert set(found.documents.tolist()) <= {0, 1}

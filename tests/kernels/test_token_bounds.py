@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
 from glaive.kernels.hashing import Vocabulary
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.kernels.text_search import character_set, find_tokens
 from glaive.types import as_buffer

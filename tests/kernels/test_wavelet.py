@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
-from glaive.kernels.native import force_tier
 from glaive.kernels.wavelet import (
     SuffixSamples,
     WaveletTree,

@@ -10,10 +10,10 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
 from glaive.kernels.hashing import hash_ranges, hash_strings, hash_words
-from glaive.kernels.native import force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import as_buffer
 

@@ -45,7 +45,6 @@ from tests.proof.fuzz_indices import a_value_in_an_index, an_index_entry, an_ind
 import glaive
 from glaive.errors import GlaiveError
 from glaive.format.pb import table_pb2
-from glaive.kernels.native import force_tier
 from glaive.kernels.warmup import warm_up
 
 Trial = Callable[[Path, np.random.Generator], str]
@@ -76,8 +75,7 @@ def a_data_file(folder: Path, rng: np.random.Generator) -> str:
     name, version = str(rng.choice(SOME)), str(rng.choice(VERSIONS))
     raw = data_file(name, version)
     content = (damaged if rng.random() < 0.6 else extreme_numbers)(raw, rng)
-    with force_tier("numba" if rng.random() < 0.7 else "numpy"):
-        _read_everything(folder, content, mapped=rng.random() < 0.7)
+    _read_everything(folder, content, mapped=rng.random() < 0.7)
     return f"data file {version}"
 
 

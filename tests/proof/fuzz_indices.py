@@ -25,7 +25,6 @@ from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.index.segment import IndexFile
 from glaive.io.access import open_store
-from glaive.kernels.native import force_tier
 
 __all__ = ["a_value_in_an_index", "an_index_entry", "an_index_file"]
 
@@ -87,8 +86,7 @@ def an_index_file(folder: Path, rng: np.random.Generator) -> str:
         if content:
             _change(content, rng)
     file.write_bytes(bytes(content))
-    with force_tier("numba" if rng.random() < 0.7 else "numpy"):
-        return f"bytes of {kind}: {_searched(place, kind, rng)}"
+    return f"bytes of {kind}: {_searched(place, kind, rng)}"
 
 
 def _change(content: bytearray, rng: np.random.Generator) -> None:
@@ -112,8 +110,7 @@ def a_value_in_an_index(folder: Path, rng: np.random.Generator) -> str:
         _rewrite(place, file, rng)
     except GlaiveError:  # a file of another kind, or values that cannot be written
         return f"values of {kind}: not changed"
-    with force_tier("numba" if rng.random() < 0.7 else "numpy"):
-        return f"values of {kind}: {_searched(place, kind, rng)}"
+    return f"values of {kind}: {_searched(place, kind, rng)}"
 
 
 def _rewrite(place: Path, file: Path, rng: np.random.Generator) -> None:

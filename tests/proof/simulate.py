@@ -54,12 +54,7 @@ from glaive.errors import CommitConflictError, CommitContentionError, GlaiveErro
 from glaive.scan.snapshot import Session
 from glaive.table.load import open_latest
 
-FIXED = {
-    "PYTHONHASHSEED": "0",
-    "GLAIVE_THREADS": "1",
-    "GLAIVE_IO_CONCURRENCY": "1",
-    "GLAIVE_KERNELS": "numpy",
-}
+FIXED = {"PYTHONHASHSEED": "0", "GLAIVE_THREADS": "1", "GLAIVE_IO_CONCURRENCY": "1"}
 """Settings under which a seed determines everything."""
 
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]

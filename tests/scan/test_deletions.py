@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.format.deletions import DeletedRuns
-from glaive.kernels.native import force_tier
 from glaive.scan.snapshot import LiveRows
 
 
@@ -127,11 +126,9 @@ def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -
     start = data.draw(st.integers(0, rows))
     stop = data.draw(st.integers(start, rows))
     left = np.setdiff1d(np.arange(start, stop), gone)
-    for tier in ("numpy", "numba"):
-        with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            (kept,) = live.keep(start, stop, [array.slice(start, stop - start)])
-        kept.validate(full=True)
-        assert kept.equals(array.take(pa.array(left)))
+    (kept,) = live.keep(start, stop, [array.slice(start, stop - start)])
+    kept.validate(full=True)
+    assert kept.equals(array.take(pa.array(left)))
 
 
 @given(fragments(), st.data())

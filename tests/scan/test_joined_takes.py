@@ -17,7 +17,6 @@ import glaive
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
-from glaive.kernels.native import force_tier
 from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.scan.options import Meter
 from glaive.scan.snapshot import Session, Snapshot
@@ -78,19 +77,17 @@ def dataset(
 
 
 @pytest.mark.sampled(every=8)
-@pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("count", [2, 7, 100, 2500])
 def test_rows_come_in_the_order_that_was_given(
-    dataset: glaive.LanceDataset, table: pa.Table, tier: Any, count: int
+    dataset: glaive.LanceDataset, table: pa.Table, count: int
 ) -> None:
     opened = glaive.dataset(dataset.uri)
     rng = np.random.default_rng(count)
-    with force_tier(tier):
-        for _ in range(3):
-            rows = rng.integers(0, ROWS, count)
-            taken = opened.take(rows.tolist())
-            taken.validate(full=True)
-            assert taken.equals(table.take(pa.array(rows)))
+    for _ in range(3):
+        rows = rng.integers(0, ROWS, count)
+        taken = opened.take(rows.tolist())
+        taken.validate(full=True)
+        assert taken.equals(table.take(pa.array(rows)))
 
 
 def test_fragments_join_as_takes_meet_them(dataset: glaive.LanceDataset, table: pa.Table) -> None:
@@ -268,10 +265,9 @@ def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(tmp_path: P
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_text_is_decoded_with_the_symbols_of_its_own_file(
-    tmp_path: Path, tier: Any, order: tuple[int, ...]
+    tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     """Each file has symbols of its own, and lies in memory wherever the system put it."""
     rows = 4000
@@ -287,10 +283,9 @@ def test_text_is_decoded_with_the_symbols_of_its_own_file(
     texts = [text for part in parts for text in part]
     for seed in range(3):
         wanted = np.random.default_rng(seed).integers(0, 4 * rows, 300).tolist()
-        with force_tier(tier):
-            assert opened.take(wanted)["text"].to_pylist() == [texts[row] for row in wanted]
-            counts = joined_counts(made, *([fragment * rows] for fragment in order), wanted)
-            assert counts == {"rows_taken_joined": len(wanted)}
+        assert opened.take(wanted)["text"].to_pylist() == [texts[row] for row in wanted]
+        counts = joined_counts(made, *([fragment * rows] for fragment in order), wanted)
+        assert counts == {"rows_taken_joined": len(wanted)}
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.3"])

@@ -18,7 +18,6 @@ from glaive.dataset.tasks import Job
 from glaive.errors import GlaiveError, NotLanceError, OptionError
 from glaive.index.segment import Segment
 from glaive.index.vector.index_writer import StoredIndex
-from glaive.kernels.native import force_tier
 from glaive.spark import LanceTable
 from glaive.spark.lance_table.maintenance import build_index
 
@@ -78,10 +77,9 @@ def test_segments_have_the_model_that_one_process_trains(tmp_path: Path, name: s
     vectors = lists_of(clustered(ROWS, DIMENSION).astype(number))
     holes = pa.array(np.arange(ROWS) % 10 == 3)
     uri = written(tmp_path, pa.compute.if_else(holes, pa.scalar(None, vectors.type), vectors))
-    with force_tier("numba"):  # The tiers differ in the last bits.
-        glaive.dataset(uri).create_index("v", kind, **options)
-        (alone,) = stored(uri)
-        together = build(uri, kind, **options)
+    glaive.dataset(uri).create_index("v", kind, **options)
+    (alone,) = stored(uri)
+    together = build(uri, kind, **options)
     assert len(together) == 3
     assert {segment.signature for segment in together} == {alone.signature}
     dtype = alone.model().dtype
@@ -101,10 +99,9 @@ def test_more_tasks_than_parts_are_not_started(tmp_path: Path) -> None:
 def test_parts_of_a_codebook_are_trained_in_tasks_for_one_segment_too(tmp_path: Path) -> None:
     uri = written(tmp_path, lists_of(clustered(600, DIMENSION)), fragments=1)
     runner = Pickling(2)
-    with force_tier("numba"):
-        (together,) = build_with(runner, uri, "IVF_PQ", num_sub_vectors=4, max_iters=2)
-        options: dict[str, Any] = {"num_sub_vectors": 4, "max_iters": 2, "replace": True}
-        glaive.dataset(uri).create_index("v", "IVF_PQ", **options)
+    (together,) = build_with(runner, uri, "IVF_PQ", num_sub_vectors=4, max_iters=2)
+    options: dict[str, Any] = {"num_sub_vectors": 4, "max_iters": 2, "replace": True}
+    glaive.dataset(uri).create_index("v", "IVF_PQ", **options)
     assert list(map(len, runner.rounds)) == [2, 1]
     assert together.signature == stored(uri)[0].signature
 

@@ -20,7 +20,6 @@ from glaive.dataset.tasks import Job
 from glaive.errors import CommitConflictError, DataFileMissingError, IndexNotFoundError, OptionError
 from glaive.index.segment import Segment
 from glaive.index.vector.index_writer import StoredIndex
-from glaive.kernels.native import force_tier
 from glaive.spark import LanceTable
 from glaive.table.index_coverage import covered_fragments
 
@@ -107,10 +106,9 @@ def test_searches_find_what_they_find_after_the_local_operation(
 ) -> None:
     uri = indexed(tmp_path / "tasks", kind)
     alone = glaive.dataset(shutil.copytree(uri, tmp_path / "alone"))
-    with force_tier("numba"):  # The tiers differ in the last bits.
-        before = found(glaive.dataset(uri), kind)
-        alone.optimize.optimize_indices(**OPTIONS[options])
-        together = updated(uri, Pickling(3), **OPTIONS[options], segments=3)
+    before = found(glaive.dataset(uri), kind)
+    alone.optimize.optimize_indices(**OPTIONS[options])
+    together = updated(uri, Pickling(3), **OPTIONS[options], segments=3)
     expected = found(alone, kind)
     assert len(expected) > len(before) > 0
     assert found(together, kind) == expected

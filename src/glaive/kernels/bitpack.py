@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack as checks
-from glaive.kernels import _bitpack as reference
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels.native import bitpack as bitpack_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array
 
 _WORDS = {8 * word.size: word for word in map(struct.Struct, ("<B", "<H", "<I", "<Q"))}
@@ -61,15 +59,11 @@ def unpack_inline(
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     total = checks.total_values(counts, BLOCK * len(counts), where)
     target = checks.target_of(out, offset, total * word_bits // 8)
-    if use_compiled(total):
-        scratch = pa.allocate_buffer(BLOCK * 8)
-        bad = bitpack_loops.unpack_inline(
-            address(data), data.size, address(starts), address(sizes), address(counts),
-            len(starts), word_bits, address(target), total, address(scratch),
-        )  # fmt: skip
-    else:
-        into = checks.writable(target, out, offset)
-        bad = reference.unpack_inline(data, starts, sizes, counts, word_bits, into)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    bad = bitpack_loops.unpack_inline(
+        address(data), data.size, address(starts), address(sizes), address(counts),
+        len(starts), word_bits, address(target), total, address(scratch),
+    )  # fmt: skip
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
@@ -177,7 +171,7 @@ def _row_and_lane(index: int, word_bits: int) -> tuple[int, int]:
     """Row and lane of a value in a FastLanes block."""
     row, rest = divmod(index, 128)
     lane = rest % (BLOCK // word_bits)
-    return reference.ORDER.index((rest - lane) // 16) * 8 + row, lane
+    return checks.ORDER.index((rest - lane) // 16) * 8 + row, lane
 
 
 def _not_in_chunk(index: int, count: int, size: int, where: object) -> CorruptFileError:
@@ -217,15 +211,11 @@ def take_inline(
     starts, sizes = checks.aligned(word_bits, starts, sizes)
     chunk, index = checks.aligned(word_bits, chunk, index)
     size = len(chunk) * word_bits // 8
-    if use_compiled(len(chunk)):
-        target = allocate_with_slack(size, slack=len(starts))
-        bad = bitpack_loops.take_inline(
-            address(data), data.size, address(starts), address(sizes), len(starts), address(chunk),
-            address(index), len(chunk), word_bits, address(target),
-        )  # fmt: skip
-    else:
-        target = allocate(size)
-        bad = reference.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
+    target = allocate_with_slack(size, slack=len(starts))
+    bad = bitpack_loops.take_inline(
+        address(data), data.size, address(starts), address(sizes), len(starts), address(chunk),
+        address(index), len(chunk), word_bits, address(target),
+    )  # fmt: skip
     if bad >= 0:
         c, at = int(chunk[bad]), int(index[bad])
         if not (0 <= c < len(starts) and 0 <= at < BLOCK):
@@ -269,15 +259,11 @@ def unpack_out_of_line(
     checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
     total = int(counts.sum())
     target = checks.target_of(out, offset, total * word_bits // 8)
-    if use_compiled(total):
-        scratch = pa.allocate_buffer(BLOCK * 8)
-        bitpack_loops.unpack_out_of_line(
-            address(data), address(starts), address(counts), len(starts), word_bits, width,
-            address(target), address(scratch),
-        )  # fmt: skip
-    else:
-        into = checks.writable(target, out, offset)
-        reference.unpack_out_of_line(data, starts, counts, word_bits, width, into)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    bitpack_loops.unpack_out_of_line(
+        address(data), address(starts), address(counts), len(starts), word_bits, width,
+        address(target), address(scratch),
+    )  # fmt: skip
     return target
 
 
@@ -285,10 +271,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
     """Bits that the largest of every 1,024 values needs; one item per chunk."""
     checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
-    if use_compiled(count):
-        bitpack_loops.chunk_widths(address(values), count, word_bits, address(widths))
-    else:
-        reference.chunk_widths(values, count, word_bits, widths)
+    bitpack_loops.chunk_widths(address(values), count, word_bits, address(widths))
     return widths
 
 
@@ -318,12 +301,6 @@ def pack_inline(
         widths = np.ascontiguousarray(widths, np.uint8)
         if len(widths) != chunks or (count and int(widths.max()) > word_bits):
             raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
-    if not use_compiled(count):
-        widths = chunk_widths(values, count, word_bits) if widths is None else widths
-        sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word
-        target = as_array(allocate(int(sizes.sum())))
-        reference.pack_inline(values, count, word_bits, widths, target)
-        return target, sizes
     sizes = np.empty(chunks, np.int64)
     target = as_array(allocate(chunks * (word + BLOCK * word)))
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -359,12 +336,9 @@ def pack_out_of_line(
     checks.check_values(values, int(counts.sum()), word_bits)
     sizes = out_of_line_sizes(counts, word_bits, width)
     target = as_array(allocate(int(sizes.sum())))
-    if use_compiled(int(counts.sum())):
-        scratch = pa.allocate_buffer(BLOCK * 8)
-        bitpack_loops.pack_out_of_line(
-            address(values), address(counts), len(counts), word_bits, width, address(target),
-            address(scratch),
-        )  # fmt: skip
-    else:
-        reference.pack_out_of_line(values, counts, word_bits, width, target)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    bitpack_loops.pack_out_of_line(
+        address(values), address(counts), len(counts), word_bits, width, address(target),
+        address(scratch),
+    )  # fmt: skip
     return target, sizes

@@ -26,10 +26,8 @@ from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, check_within
 from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT
-from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import chunks as chunks_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, UInt16s, Where, allocate, as_array
 
 FILL = 0xFE
@@ -87,20 +85,11 @@ def parse_headers(
     levels = memory[:chunks]
     buffer_starts = memory[chunks : chunks * (1 + buffers)].reshape(buffers, chunks)
     buffer_sizes = memory[chunks * (1 + buffers) :].reshape(buffers, chunks)
-    if use_compiled(chunks * 64):
-        starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
-        bad = chunks_loops.parse_headers(
-            address(data), address(starts), address(sizes), chunks, level_buffers, value_buffers,
-            value_width, address(levels), address(buffer_starts), address(buffer_sizes),
-        )  # fmt: skip
-    else:
-        bad = _parse_headers_numpy(
-            as_array(data),
-            starts,
-            sizes,
-            (level_buffers, value_width),
-            ChunkHeaders(levels, buffer_starts, buffer_sizes),
-        )
+    starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+    bad = chunks_loops.parse_headers(
+        address(data), address(starts), address(sizes), chunks, level_buffers, value_buffers,
+        value_width, address(levels), address(buffer_starts), address(buffer_sizes),
+    )  # fmt: skip
     if bad >= 0:
         raise CorruptFileError(
             "mini-block chunk header",
@@ -109,31 +98,6 @@ def parse_headers(
             where=f"{where}, chunk at byte {starts[bad]}",
         )
     return ChunkHeaders(levels, buffer_starts, buffer_sizes)
-
-
-def _parse_headers_numpy(
-    data: UInt8s, starts: Int64s, sizes: Int64s, layout: tuple[int, int], out: ChunkHeaders
-) -> int:
-    level_buffers, value_width = layout
-    buffers = len(out.starts)
-    head = header_size(level_buffers, buffers - level_buffers, value_width)
-    short = sizes < head
-    if short.any():
-        return int(np.argmax(short))
-    raw = data[starts[:, None] + np.arange(head)]
-    out.levels[:] = raw[:, :2].copy().view("<u2")[:, 0]
-    position = np.full(len(starts), (head + 7) & ~7)
-    over = np.zeros(len(starts), np.bool_)
-    at = 2
-    for buffer in range(buffers):
-        width = 2 if buffer < level_buffers else value_width
-        size = raw[:, at : at + width].copy().view(f"<u{width}")[:, 0].astype(np.int64)
-        over |= position + size > sizes
-        out.starts[buffer] = starts + position
-        out.sizes[buffer] = size
-        position += (size + 7) & ~7
-        at += width
-    return int(np.argmax(over)) if over.any() else -1
 
 
 def count_levels(
@@ -253,46 +217,13 @@ def assemble_chunks(
     out = allocate(int(chunk_sizes.sum()))
     # No byte past the last level or value is copied.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
-    if use_compiled(out.size):
-        addresses = np.array([address(source) for source in sources], np.int64)
-        levels = np.ascontiguousarray(levels, np.int64)
-        chunks_loops.assemble(
-            address(out), address(starts), chunks, address(levels), len(level_buffers),
-            len(value_buffers), value_width, address(addresses), address(sizes), FILL,
-        )  # fmt: skip
-    else:
-        _assemble_numpy(
-            as_array(out), starts, levels, sources, sizes, (len(level_buffers), value_width)
-        )
+    addresses = np.array([address(source) for source in sources], np.int64)
+    levels = np.ascontiguousarray(levels, np.int64)
+    chunks_loops.assemble(
+        address(out), address(starts), chunks, address(levels), len(level_buffers),
+        len(value_buffers), value_width, address(addresses), address(sizes), FILL,
+    )  # fmt: skip
     return out, chunk_sizes
-
-
-def _assemble_numpy(
-    out: UInt8s,
-    starts: Int64s,
-    levels: Int64s,
-    sources: list[UInt8s],
-    sizes: Int64s,
-    layout: tuple[int, int],
-) -> None:
-    level_buffers, value_width = layout
-    out[:] = FILL
-    fields = [levels.astype("<u2")[:, None].view(np.uint8)]
-    for buffer, size in enumerate(sizes):
-        width = 2 if buffer < level_buffers else value_width
-        fields.append(size.astype(f"<u{width}")[:, None].view(np.uint8))
-    header = np.concatenate(fields, axis=1)
-    out[starts[:, None] + np.arange(header.shape[1])] = header
-    position = starts + ((header.shape[1] + 7) & ~7)
-    for source, size in zip(sources, sizes, strict=True):
-        # One flag per byte of the output: set for the bytes of this buffer in each chunk.
-        edges = np.empty(2 * len(starts) + 1, np.int64)
-        edges[0:-1:2], edges[1::2], edges[-1] = position, position + size, len(out)
-        lengths = np.diff(edges, prepend=0)
-        flags = np.zeros(len(lengths), np.bool_)
-        flags[1::2] = True
-        out[np.repeat(flags, lengths)] = source
-        position = position + ((size + 7) & ~7)
 
 
 # --- Mini-block chunks of bit-packed values in one pass: header, width, block, fill -----
@@ -333,12 +264,6 @@ def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int
     if value_width not in (2, 4):
         raise ValueError(f"sizes of {value_width} bytes; 2 and 4 are possible")
     chunks = -(-count // BLOCK)
-    if not use_compiled(count):
-        packed, sizes = pack_inline(values, count, word_bits)
-        parts = [(packed, sizes)]
-        none = np.zeros(chunks, np.int64)
-        data, sizes = assemble_chunks(none, [], parts, value_width=value_width)
-        return FramedChunks(data, sizes)
     sizes = np.empty(chunks, np.int64)
     target = allocate(chunks * (_FRAME + BLOCK * word_bits // 8))
     scratch = pa.allocate_buffer(BLOCK * 8)

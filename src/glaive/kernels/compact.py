@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.native import compact as compact_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import Strings, as_offsets
-from glaive.types import Flags, Int64s, UInt8s, allocate, as_array, as_buffer
+from glaive.types import Flags, Int64s, UInt8s, allocate, as_array
 
 _WORDS = (1, 2, 4, 8)
 
@@ -122,9 +119,6 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
     deleted.check()
     if width < 1 or values.size < deleted.rows * width:
         raise ValueError(f"{deleted.rows} values of {width} bytes in {values.size} bytes")
-    if not use_compiled(deleted.rows):
-        rows = as_array(values)[: deleted.rows * width].reshape(deleted.rows, width)
-        return as_buffer(np.ascontiguousarray(rows[deleted.mask()]).reshape(-1))
     target = allocate_with_slack(deleted.live * width, _SLACK)
     if width in _WORDS:
         live, begin = deleted.bits()
@@ -178,9 +172,6 @@ def compact_inline(
     if low < 0 or low + deleted.rows > total:
         raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
     width = word_bits // 8
-    if not use_compiled(total):
-        words = unpack_inline(data, starts, sizes, counts, word_bits, where)
-        return compact_fixed(words.slice(low * width, deleted.rows * width), width, deleted)
     target = allocate_with_slack(deleted.live * width, _SLACK)
     scratch = pa.allocate_buffer(BLOCK * 8)
     live, begin = deleted.bits()
@@ -209,11 +200,6 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
     deleted.check()
     if begin < 0 or begin + deleted.rows > 8 * bits.size:
         raise ValueError(f"{deleted.rows} bits from bit {begin} on of {bits.size} bytes")
-    if not use_compiled(deleted.rows):
-        first, skip = divmod(begin, 8)
-        part = as_array(bits)[first : (begin + deleted.rows + 7) // 8]
-        flags = np.unpackbits(part, count=skip + deleted.rows, bitorder="little")[skip:]
-        return as_buffer(np.packbits(flags[deleted.mask()], bitorder="little"))
     target = allocate_with_slack((deleted.live + 7) // 8, _SLACK)
     numbers = deleted.numbers
     if compact_loops.compact_bits(
@@ -246,8 +232,6 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
     capacity = int(ends[-1]) - int(ends[0]) - deleted_bytes
     if not 0 <= capacity <= strings.data.size:
         raise ValueError(f"{capacity} bytes of strings in {strings.data.size}")
-    if not use_compiled(deleted.rows):
-        return _keep_variable_numpy(strings, ends, deleted)
     offsets = allocate((deleted.live + 1) * width)
     out = allocate_with_slack(capacity, _SLACK)
     if compact_loops.compact_variable(
@@ -258,16 +242,3 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
     ) >= 0:  # fmt: skip
         raise deleted.not_ascending()
     return Strings(offsets, bits, out)
-
-
-def _keep_variable_numpy(
-    strings: Strings, ends: NDArray[np.signedinteger], deleted: DeletionMask
-) -> Strings:
-    live = deleted.mask()
-    sizes = np.diff(ends)
-    if len(sizes) and (int(sizes.min()) < 0 or ends[0] < 0 or ends[-1] > strings.data.size):
-        raise ValueError(f"offsets from {ends[0]} to {ends[-1]} of {strings.data.size} bytes")
-    offsets = np.zeros(deleted.live + 1, ends.dtype)
-    np.cumsum(sizes[live], out=offsets[1:])
-    data = as_array(strings.data)[int(ends[0]) : int(ends[-1])]
-    return Strings(as_buffer(offsets), strings.offset_bits, as_buffer(data[np.repeat(live, sizes)]))

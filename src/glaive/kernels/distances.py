@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import address, is_plain, kept_address
 from glaive.kernels.native import distances as distances_loops
-from glaive.kernels.native import use_compiled
-from glaive.types import Float32s, Int64s, UInt64s, as_array
+from glaive.types import Float32s, Int64s, UInt64s
 
 Element: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "uint8"]
 """Types of the elements of vectors."""
@@ -167,11 +166,6 @@ def _measure(
     count: int,
 ) -> Float32s:
     _check(vectors, queries, metric)
-    if not use_compiled(count * vectors.dimension):
-        matrix = vectors.matrix if rows is None else vectors.matrix[rows]
-        wide = _widened(matrix, vectors.element)
-        query = queries.matrix[np.zeros(count, np.int32) if query_of is None else query_of]
-        return _distances(wide, query, metric)
     step = vectors.dimension * ELEMENTS[vectors.element].itemsize
     return _compiled(vectors.values, vectors.element, queries, metric, rows, step, query_of, count)
 
@@ -202,33 +196,6 @@ def _compiled(
         scratch=0 if scratch is None else address(scratch), out=address(distances),
     )  # fmt: skip
     return distances
-
-
-def _distances(vectors: NDArray[Any], queries: NDArray[Any], metric: Metric) -> Float32s:
-    """The reference: distances of rows of two matrices."""
-    if metric == "hamming":
-        bits: NDArray[Any] = np.bitwise_count(vectors ^ queries).sum(axis=1)
-        return bits.astype(np.float32)
-    with np.errstate(all="ignore"):
-        if metric == "l2":
-            far: NDArray[Any] = np.square(vectors - queries).sum(axis=1)
-            return far.astype(np.float32)
-        if metric == "cosine":
-            first, second = map(_scaled, (vectors, queries))
-            product = np.einsum("ij,ij->i", first, second)
-            for scaled in (first, second):
-                product = product / np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-        else:
-            product = np.einsum("ij,ij->i", vectors, queries)
-        near: Float32s = (1 - product).astype(np.float32)
-        return near
-
-
-def _scaled(matrix: NDArray[Any]) -> NDArray[np.float64]:
-    """Rows whose largest number is 1: squares of small or large ones would be 0 or infinite."""
-    wide = matrix.astype(np.float64)
-    scaled: NDArray[np.float64] = wide / np.abs(wide).max(axis=1, keepdims=True)
-    return scaled
 
 
 def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:
@@ -269,10 +236,6 @@ Int32Array = NDArray[np.int32]
 BLOCK: Final = 32
 ROWS: Final = 4
 _SCRATCH: Final = ROWS * 16 * 8
-_PRODUCTS_PER_VALUE: Final = 64
-"""Multiplications that cost about as much as one value in other kernels."""
-
-_NUMPY_ROWS: Final = 4096
 _SUMMED_ROWS: Final = 4096
 """Rows whose sum is kept in 32 bits, before it is added to a sum of 64."""
 
@@ -332,26 +295,16 @@ def find_nearest(rows: Float32s, centroids: Centroids) -> Nearest:
     dimension = centroids.dimension
     _check_centroids(rows, dimension)
     count = len(rows)
-    if use_compiled(count * len(centroids.rows) * max(1, dimension) // _PRODUCTS_PER_VALUE):
-        padded = rows if count >= ROWS else _padded(rows)
-        ids, scores = np.empty(len(padded), np.int32), np.empty(len(padded), np.float32)
-        scratch = np.empty(_SCRATCH, np.uint8)
-        blocks = centroids.blocks
-        distances_loops.find_nearest(
-            rows=address(padded), row_count=len(padded),
-            dimension=dimension, table=address(blocks), blocks=len(blocks),
-            scratch=address(scratch), ids=address(ids), scores=address(scores),
-        )  # fmt: skip
-        return Nearest(ids[:count], scores[:count])
-    ids, scores = np.empty(count, np.int32), np.empty(count, np.float32)
-    for start in range(0, count, _NUMPY_ROWS):
-        part = slice(start, start + _NUMPY_ROWS)
-        with np.errstate(all="ignore"):
-            products = rows[part] @ centroids.rows.T
-            products += centroids.bias
-        ids[part] = products.argmax(axis=1)
-        scores[part] = products[np.arange(len(products)), ids[part]]
-    return Nearest(ids, scores)
+    padded = rows if count >= ROWS else _padded(rows)
+    ids, scores = np.empty(len(padded), np.int32), np.empty(len(padded), np.float32)
+    scratch = np.empty(_SCRATCH, np.uint8)
+    blocks = centroids.blocks
+    distances_loops.find_nearest(
+        rows=address(padded), row_count=len(padded),
+        dimension=dimension, table=address(blocks), blocks=len(blocks),
+        scratch=address(scratch), ids=address(ids), scores=address(scores),
+    )  # fmt: skip
+    return Nearest(ids[:count], scores[:count])
 
 
 def _padded(rows: Float32s) -> Float32s:
@@ -382,9 +335,6 @@ def sum_by_cluster(rows: Float32s, ids: Int32Array, clusters: int) -> NDArray[np
     if len(ids) != len(rows) or (len(ids) and (ids.min() < 0 or ids.max() >= clusters)):
         raise ValueError(f"{len(ids)} clusters below {clusters} for {len(rows)} rows")
     sums = np.zeros((clusters, dimension), np.float64)
-    if not use_compiled(rows.size):
-        np.add.at(sums, ids, rows)
-        return sums
     ids = np.ascontiguousarray(ids, np.int32)
     for start in range(0, len(rows), _SUMMED_ROWS):
         part = rows[start : start + _SUMMED_ROWS]
@@ -483,7 +433,7 @@ def rank_vectors(
     if metric == "cosine" or (metric == "hamming") != bits:
         raise ValueError(f"distance {metric} of {vectors.element}")
     most = min(count, ranked.count)
-    if not 0 < most <= _MOST_LISTED or not use_compiled(ranked.count * dimension):
+    if not 0 < most <= _MOST_LISTED:
         numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
         for at, query in enumerate(queries):
             numbers[at], distances[at] = _ordered(ranked, query, metric, most)
@@ -622,8 +572,6 @@ def rescore_rows(
         return Rescored(
             empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
         )
-    if not use_compiled(total * queries.matrix.shape[1]):
-        return _rescored(vectors, element, found, queries, metric, limits, count, low)
     dimension, line = queries.matrix.shape[1], several * room
     # Keys, places and sizes, then starts; then distances, those kept first, and a vector.
     made = np.empty(3 * line + several + total, np.uint64)
@@ -660,43 +608,6 @@ def rescore_rows(
         query, far[:line][kept], made[:line][kept], places[line : 2 * line][kept],
         places[2 * line : 3 * line][kept],
     )  # fmt: skip
-
-
-def _rescored(
-    vectors: PlacedVectors, element: Element, found: FoundRows, queries: Queries, metric: Metric,
-    limits: Float32s, count: int, low: float,
-) -> Rescored | None:  # fmt: skip
-    """The reference implementation."""
-    fragment, row, kind = found.fragment, found.row, ELEMENTS[element]
-    if ((fragment < 0) | (fragment >= len(vectors.rows)) | (row < 0)).any():
-        return None
-    first = vectors.first_row[fragment]
-    if ((row >= vectors.rows[fragment]) | (first < 0)).any():
-        return None
-    number, end = first + row, int(vectors.ends[-1])
-    if (number < first).any() or (number >= end).any():
-        return None
-    page = np.searchsorted(vectors.ends, number, side="right")
-    before = np.append(0, vectors.ends)[page]
-    within = number - np.maximum(before, 0)
-    start, last = vectors.starts[page], vectors.memory.size - vectors.width
-    if ((before < 0) | (within < 0) | (start < 0) | (start > last)).any():
-        return None
-    if (within > (last - start) // vectors.width).any():
-        return None
-    octets = as_array(vectors.memory)[
-        (start + within * vectors.width)[:, None] + np.arange(vectors.width)
-    ]
-    block = VectorBlock(octets.reshape(-1).view(kind), queries.matrix.shape[1], element)
-    sizes = np.diff(found.bounds)
-    query = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    far = measure_pairs(block, queries, metric, np.arange(len(query)), query)
-    near = np.flatnonzero((far <= limits[query]) & (far >= np.float32(low)))
-    order = near[np.lexsort((found.key[near], far[near], query[near]))]
-    ordered = query[order]
-    rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-    order = order[rank < count]
-    return Rescored(query[order], far[order], found.key[order], fragment[order], row[order])
 
 
 def _check_rows(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_bits, check_within, outside
 from glaive.kernels.native import flat as flat_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
 
@@ -47,16 +44,11 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
             where=where,
         )
     total = int(counts.sum())
-    if use_compiled(total):
-        target = allocate_bits(total)
-        flat_loops.join_bits(
-            address(data), data.size, address(starts), address(counts), len(starts), address(target)
-        )
-        return target
-    chunk = np.repeat(np.arange(len(counts)), counts)
-    bit = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    bits = as_array(data)[starts[chunk] + bit // 8] >> (bit % 8).astype(np.uint8) & np.uint8(1)
-    return as_buffer(np.packbits(bits, bitorder="little"))
+    target = allocate_bits(total)
+    flat_loops.join_bits(
+        address(data), data.size, address(starts), address(counts), len(starts), address(target)
+    )
+    return target
 
 
 def take_flat(
@@ -110,7 +102,7 @@ def take_flat(
             where=where,
         )
     target = allocate((wanted * bits + 7) // 8)
-    if bits > 1 and use_compiled(wanted):
+    if bits > 1:
         bad = flat_loops.take_items(
             address(data), data.size, address(starts), address(sizes), len(starts),
             address(chunk), address(index), wanted, bits // 8, address(target),
@@ -178,11 +170,7 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
     if (len(counts) and int(counts.min()) < 0) or total > values.size // width:
         raise ValueError(f"chunks of {total} values out of {values.size // width}")
     out = as_array(allocate(total * width))
-    if use_compiled(total):
-        flat_loops.split(address(values), address(counts), len(counts), width, address(out))
-        return out
-    at = _positions(np.cumsum(counts) - counts, counts, width)
-    out[at.reshape(-1)] = as_array(values)[: total * width]
+    flat_loops.split(address(values), address(counts), len(counts), width, address(out))
     return out
 
 
@@ -211,14 +199,9 @@ def join_bytes(
     width = word_bits // 8
     total = int(counts.sum())
     target = allocate(total * width)
-    if use_compiled(total):
-        flat_loops.join(
-            address(data), address(starts), address(counts), len(counts), width, address(target)
-        )
-        return target
-    first = np.cumsum(counts) - counts
-    at = _positions(first, counts, width) + np.repeat(starts - first * width, counts)[:, None]
-    as_array(target)[:] = as_array(data)[at.reshape(-1)]
+    flat_loops.join(
+        address(data), address(starts), address(counts), len(counts), width, address(target)
+    )
     return target
 
 
@@ -263,14 +246,6 @@ def take_bytes(
         )
     at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(word_bits // 8)
     return as_buffer(as_array(data)[at.reshape(-1)])
-
-
-def _positions(first: Int64s, counts: Int64s, width: int) -> Int64s:
-    """Positions of the bytes of each value, shape ``(values, width)``, in adjacent chunks."""
-    within = np.arange(int(counts.sum())) - np.repeat(first, counts)
-    start = np.repeat(first * width, counts) + within
-    positions: Int64s = start[:, None] + np.repeat(counts, counts)[:, None] * np.arange(width)
-    return positions
 
 
 def _width(word_bits: int) -> int:
@@ -347,9 +322,6 @@ def space_ranges(
 # It takes some blocks for longer than they are; the bytes behind theirs have what was in this
 # memory before.
 
-_FULL: Final = 15
-_SHORTEST: Final = 4
-
 
 def lz4_sizes(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, limits: Int64s, where: object
@@ -368,47 +340,8 @@ def lz4_sizes(
         np.ascontiguousarray(numbers, np.int64) for numbers in (starts, sizes, limits)
     )
     found = np.full(min(map(len, (starts, sizes, limits))), -1, np.int64)
-    if not use_compiled(int(sizes.sum())):
-        content = as_array(data)
-        for at, (start, size, limit) in enumerate(
-            zip(starts.tolist(), sizes.tolist(), limits.tolist(), strict=False)
-        ):
-            found[at] = _size_of(content[start : start + size], limit)
-        return found
     flat_loops.measure(
         address(data), address(starts), address(sizes), address(limits), len(found),
         address(found),
     )  # fmt: skip
     return found
-
-
-def _size_of(block: UInt8s, limit: int) -> int:
-    """The size of one block: a step for each sequence."""
-    data, at, made = block.tobytes(), 0, 0
-    try:
-        while True:
-            token, at = data[at], at + 1
-            count, at = _length(token >> 4, data, at)
-            at, made = at + count, made + count
-            if at > len(data) or made > limit:
-                return -1
-            if at == len(data):
-                return made
-            back, at = data[at] | data[at + 1] << 8, at + 2
-            if not 0 < back <= made:
-                return -1
-            count, at = _length(token & _FULL, data, at)
-            made += count + _SHORTEST
-            if made > limit:
-                return -1
-    except IndexError:
-        return -1
-
-
-def _length(count: int, data: bytes, at: int) -> tuple[int, int]:
-    """A length, of which a token has the first 4 bits, and the place behind it."""
-    if count == _FULL:
-        while (byte := data[at]) == 255:
-            count, at = count + byte, at + 1
-        count, at = count + byte, at + 1
-    return count, at

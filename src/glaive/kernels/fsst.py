@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from operator import add
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, check_offset_chunks
 from glaive.kernels.hashing import copy_ranges
 from glaive.kernels.native import fsst as fsst_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.records import DecodeState
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
@@ -32,7 +29,6 @@ from glaive.types import (
     MAX_OFFSET,
     Int64s,
     UInt8s,
-    UInt16s,
     UInt32s,
     UInt64s,
     Where,
@@ -342,7 +338,7 @@ def decode_chunks(
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
     work = int((sizes - heads).sum())
-    if not table.encoded or work == 0 or not use_compiled(work // 8):
+    if not table.encoded or work == 0:
         strings = unpack_variable(data, starts, sizes, counts, offset_bits, where)
         return decode_strings(table, strings, int(counts.sum()), where)
     strings = Strings(data, offset_bits, data)
@@ -374,8 +370,6 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     if not 0 <= first <= last <= data.size:
         raise damaged_codes("values with wrong offsets", where)
     work = last - first
-    if not use_compiled(work // 8):
-        return _decode_numpy(table, ends[: count + 1], bits, data, where)
     step = max(1, count * _RUN_BYTES // max(work, 1))
     if step >= count:  # one run, as of the rows of a take
         alone = np.array([[0], [0], [first], [last], [count]])
@@ -457,42 +451,6 @@ def _decode_escaped(symbols: tuple[bytes, ...], codes: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _decode_numpy(
-    table: SymbolTable, ends: NDArray[Any], bits: int, data: pa.Buffer, where: Where
-) -> Strings:
-    first = int(ends[0])
-    if (ends[1:] < ends[:-1]).any():
-        raise damaged_codes("values with wrong offsets", where)
-    codes = as_array(data)[first : int(ends[-1])]
-    steps = codes.astype(np.int64) + 256
-    stops = ends.astype(np.int64) - first
-    escapes = codes == ESCAPE
-    if escapes.any():
-        # In a run of 255s every second one is an escape, from the first on.
-        begins = np.flatnonzero(escapes & ~np.concatenate(([False], escapes[:-1])))
-        run = np.cumsum(np.isin(np.arange(len(codes)), begins)) - 1
-        escapes &= (np.arange(len(codes)) - begins[np.maximum(run, 0)]) % 2 == 0
-        if escapes[-1] or escapes[stops[1:-1][stops[1:-1] > 0] - 1].any():
-            raise damaged_codes("a value", where)
-        literal = np.flatnonzero(escapes) + 1
-        steps[literal] = codes[literal]
-        before = np.concatenate(([0], np.cumsum(escapes)))
-        stops -= before[stops]
-        steps = steps[~escapes]
-    if len(steps) and int(steps.max()) >= 256 + len(table.symbols):
-        raise damaged_codes("a value", where)
-    sizes = np.concatenate((np.ones(256, np.int64), table.lengths))[steps]
-    begins = np.concatenate(([0], np.cumsum(sizes)))
-    joined = np.empty(int(begins[-1]), np.uint8)
-    longer = np.arange(len(steps))
-    for place in range(int(sizes.max(initial=0))):  # the bytes at one place of all symbols
-        longer = longer[sizes[longer] > place]
-        joined[begins[longer] + place] = table.step_bytes[steps[longer], place]
-    out_bits = 64 if joined.size > MAX_OFFSET else bits
-    at = begins[stops].astype(f"<i{out_bits // 8}")
-    return Strings(as_buffer(at), out_bits, as_buffer(joined))
-
-
 def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     """Encode each of ``count`` values on its own; offsets keep their width if they can."""
     if not table.encoded:
@@ -501,8 +459,6 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     check_offsets(offsets, bits, data, count)
     ends = as_offsets(offsets, bits)
     size = int(ends[count]) - int(ends[0])
-    if not use_compiled(size // 8):
-        return _encode_numpy(table, ends[: count + 1], bits, memoryview(data))
     out_bits = 64 if 2 * size > MAX_OFFSET else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
@@ -527,21 +483,6 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
         remaining = int(ends[count]) - int(ends[done])
         capacity = int(state[0]) + 2 * remaining + 8 + SLACK
         out.resize(capacity)
-
-
-def _encode_numpy(table: SymbolTable, ends: NDArray[Any], bits: int, memory: memoryview) -> Strings:
-    bounds = ends.tolist()
-    encoded = [
-        b"".join(
-            bytes([step - 256]) if step >= 256 else bytes([ESCAPE, step])
-            for step in split_value(table, bytes(memory[start:stop]))
-        )
-        for start, stop in pairwise(bounds)
-    ]
-    at = np.concatenate(([0], np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))))
-    joined = pa.py_buffer(b"".join(encoded))
-    out_bits = 64 if joined.size > MAX_OFFSET else bits
-    return Strings(as_buffer(at.astype(f"<i{out_bits // 8}")), out_bits, joined)
 
 
 # --- FSST text of many small pages, each with its own symbols, decoded with one call ----
@@ -583,16 +524,6 @@ def decode_pages(
     if int(chunks.min(initial=0)) < 0 or int(chunks.sum()) != len(starts):
         raise ValueError(f"pages of {chunks} chunks for {len(starts)} in all")
     work = int((sizes - heads).sum())
-    if not use_compiled(work // 8):
-        parts, stop = [], 0
-        for table, count in zip(tables, chunks.tolist(), strict=True):
-            first, stop = stop, stop + count
-            part = slice(first, stop)
-            page = decode_chunks(
-                table, data, starts[part], sizes[part], counts[part], offset_bits, where
-            )
-            parts.append((page, int(counts[part].sum())))
-        return _joined(parts, offset_bits)
     strings = Strings(data, offset_bits, data)
     columns = [np.ascontiguousarray(one, np.int64) for one in (starts, heads, sizes, counts)]
     room = _GROWTH * work + 8 * int((sizes - heads).max(initial=0)) + 64
@@ -637,12 +568,6 @@ def decode_values(
     ends = as_offsets(offsets, bits)[: total + 1].astype(np.int64)
     stops = np.cumsum(counts)
     firsts = stops - counts
-    if not use_compiled((int(ends[-1]) - int(ends[0])) // 8):
-        parts = []
-        for table, first, count in zip(tables, firsts.tolist(), counts.tolist(), strict=True):
-            own = offsets.slice(first * (bits // 8), (count + 1) * (bits // 8))
-            parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
-        return _joined(parts, bits)
     floors, limits = ends[firsts], ends[stops]
     columns = [firsts * (bits // 8), np.zeros_like(firsts), floors, limits, counts]
     room = _GROWTH * int((limits - floors).sum()) + 8 * int((limits - floors).max(initial=0)) + 64
@@ -671,19 +596,6 @@ def _decode(
             raise damaged_codes(f"chunk {status}", where)
         output.grow(more)
     return output.strings()
-
-
-def _joined(pages: Sequence[tuple[Strings, int]], offset_bits: int) -> Strings:
-    """The strings of pages, each with their number, as one."""
-    parts, lengths = [], [np.zeros(1, np.int64)]
-    for (offsets, bits, text), count in pages:
-        ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
-        lengths.append(np.diff(ends))
-        parts.append(as_array(text)[int(ends[0]) : int(ends[-1])])
-    stops = np.cumsum(np.concatenate(lengths))
-    out_bits = 64 if int(stops[-1]) > MAX_OFFSET else offset_bits
-    joined = np.concatenate(parts) if parts else np.empty(0, np.uint8)
-    return Strings(as_buffer(stops.astype(f"<i{out_bits // 8}")), out_bits, as_buffer(joined))
 
 
 # --- Search FSST strings for patterns without an array of the strings -------------------
@@ -753,13 +665,6 @@ def search_chunks(
     if (len(sizes) and int((sizes - heads).max()) > _MAX_CODES) or longest > _MAX_CODES:
         return None
     total = int(counts.sum())
-    work = int((sizes - heads).sum())
-    if not use_compiled(work // 8):
-        strings = decode_chunks(table, data, starts, sizes, counts, offset_bits, where)
-        stops = as_offsets(strings.offsets, strings.offset_bits)[: total + 1].tolist()
-        text = as_array(strings.data).tobytes()
-        flags = np.array([test.passes(text[a:b]) for a, b in pairwise(stops)], np.bool_)
-        return as_buffer(np.packbits(flags, bitorder="little"))
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
     checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
@@ -841,10 +746,8 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
     return copy_ranges(strings.data, starts, stops - starts, 64)
 
 
-def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
+def train_symbols(sample: Strings) -> SymbolTable:
     """Return a table for text like ``sample`` (64-bit offsets from 0).
-
-    ``text_bytes`` will be encoded with it: if that uses the compiled kernel, so does training.
 
     Raises
     ------
@@ -859,21 +762,7 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
         (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
         for share, weight in ROUNDS
     ]
-    if use_compiled(max(sample.data.size, text_bytes) // 8):
-        return _train_compiled(sample, np.array(rounds, np.int64))
-    table = best = SymbolTable(())
-    smallest = 2 * sample.data.size
-    for values, min_count, weight in rounds:
-        steps, firsts = _split(table, sample, values)
-        if values == count:
-            # A step is one byte, a literal two. Later tables are mostly, not always, better.
-            size = len(steps) + int(np.count_nonzero(steps < 256))
-            if size < smallest:
-                best, smallest = table, size
-        if len(steps) == 0 or not weight:
-            break
-        table = _choose(table, steps, firsts, min_count, weight)
-    return best
+    return _train_compiled(sample, np.array(rounds, np.int64))
 
 
 def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
@@ -885,63 +774,3 @@ def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
     plan = [address(rounds), len(rounds), count]
     number = fsst_loops.train(*source, *plan, *[address(array) for array in (memory, words, sizes)])
     return SymbolTable.of(words[:number], sizes[:number])
-
-
-def _split(table: SymbolTable, sample: Strings, count: int) -> tuple[UInt16s, Int64s]:
-    """Encode the first ``count`` values into steps, with the first step of each value."""
-    firsts = np.empty(count, np.int64)
-    memory = memoryview(sample.data)
-    bounds = as_offsets(sample.offsets, 64)[: count + 1].tolist()
-    steps: list[int] = []
-    for i in range(count):
-        firsts[i] = len(steps)
-        steps += split_value(table, bytes(memory[bounds[i] : bounds[i + 1]]))
-    return np.array(steps, np.uint16), firsts
-
-
-def _choose(
-    table: SymbolTable, steps: UInt16s, firsts: Int64s, min_count: int, weight: int
-) -> SymbolTable:
-    """Make a table of the steps and joined pairs that gain most, the pairs weighted."""
-    words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
-    words[:256] = np.arange(256)
-    words[256:] = table.words
-    sizes[256:] = table.lengths
-    head = (words & np.uint64(0xFF)).astype(np.int64)
-    taken = steps.astype(np.int64)
-    # A symbol's first byte counts too: it might be better to stop there.
-    times = np.bincount(taken, minlength=512)
-    times += np.bincount(head[taken[sizes[taken] > 1]], minlength=512)
-    frequent = np.flatnonzero(times >= min_count)
-    all_words, all_sizes = [words[frequent]], [sizes[frequent]]
-    gains = [times[frequent] * sizes[frequent] * np.where(sizes[frequent] == 1, BYTE_BOOST, 1)]
-    left, right = taken[:-1], taken[1:]
-    follows = np.ones(len(taken), np.bool_)
-    follows[firsts[firsts < len(taken)]] = False
-    follows = follows[1:] & (sizes[left] < MAX_SYMBOL_BYTES)
-    left, right = left[follows], right[follows]
-    wide = sizes[right] > 1
-    keys = np.concatenate((left << 9 | right, left[wide] << 9 | head[right[wide]]))
-    pairs, occurs = np.unique(keys, return_counts=True)
-    pairs, occurs = pairs[occurs >= min_count], occurs[occurs >= min_count]
-    left, right = pairs >> 9, pairs & 511
-    all_words.append(words[left] | words[right] << (8 * sizes[left]).astype(np.uint64))
-    all_sizes.append(np.minimum(sizes[left] + sizes[right], MAX_SYMBOL_BYTES))
-    gains.append(occurs * all_sizes[1] * weight // 10)
-    return _best(np.concatenate(all_words), np.concatenate(all_sizes), np.concatenate(gains))
-
-
-def _best(words: UInt64s, sizes: Int64s, gains: Int64s) -> SymbolTable:
-    """Make a table of the symbols that gain most; one for each slot of the encoder."""
-    order = np.lexsort((sizes, words))
-    words, sizes, gains = words[order], sizes[order], gains[order]
-    new = np.ones(len(words), np.bool_)
-    new[1:] = (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1])
-    starts = np.flatnonzero(new)
-    best = np.argsort(-np.add.reduceat(gains, starts), kind="stable")
-    words, sizes = words[starts][best], sizes[starts][best]
-    # Short symbols do not take slots: they get distinct numbers that no slot has.
-    slots = np.where(sizes > 2, slots_of(words), -1 - np.arange(len(words)))
-    _, first = np.unique(slots, return_index=True)
-    first = np.sort(first)[:MAX_SYMBOLS]
-    return SymbolTable.of(words[first], sizes[first])

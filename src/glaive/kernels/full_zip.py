@@ -26,25 +26,12 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, check_apart, check_within
 from glaive.kernels.native import full_zip as full_zip_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import _gather_strings, check_offsets
-from glaive.types import (
-    MAX_OFFSET,
-    Flags,
-    Int64s,
-    UInt8s,
-    UInt16s,
-    UInt32s,
-    allocate,
-    as_array,
-    as_buffer,
-)
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array, as_buffer
 
-# --- The layout of full-zip entries, and the NumPy references of the wrappers in ``full_zip``
+# --- The layout of full-zip entries
 # The reference of ``unzip`` reads the first entries of all rows, then the second, …: a Python step
 # per entry of the longest row.
-
-_LONG_RANGE = 1024  # bytes from which a Python step per range costs little beside its copy
 
 
 def control_width(bits_rep: int, bits_def: int) -> int:
@@ -133,71 +120,6 @@ def _damaged_entry(damage: int, layout: EntryLayout, row: int, where: object) ->
         where=note,
     )
 
-
-def _unzip_numpy(
-    data: UInt8s, starts: Int64s, stops: Int64s, layout: EntryLayout, where: object
-) -> Unzipped:
-    """Split rows: the first entries of all rows, then the second, …"""
-    rows, at, ends = np.arange(len(starts)), starts, stops
-    walked: list[tuple[Int64s, Int64s, Int64s, Int64s, Int64s]] = []
-    while len(rows):
-        first = not walked
-
-        def check(bad: Flags, damage: int, rows: Int64s = rows) -> None:
-            if bad.any():
-                raise _damaged_entry(damage, layout, int(rows[np.argmax(bad)]), where)
-
-        check(ends - at < layout.control, 1)
-        word = _load(data, at, layout.control)
-        at = at + layout.control
-        rep, level = word >> layout.bits_def, word & ((1 << layout.bits_def) - 1)
-        check(level > layout.max_def, 3)
-        check(np.full(len(rows), not first and layout.max_rep == 0), 4)
-        check(rep != layout.max_rep if first else rep >= layout.max_rep, 2)
-        size = np.where(level <= layout.visible_def, layout.width, 0)
-        if layout.prefix:
-            valued = level == 0
-            check(valued & (ends - at < layout.prefix), 1)
-            size[valued] = _load(data, at[valued], layout.prefix)
-            at = at + np.where(valued, layout.prefix, 0)
-        check((size < 0) | (size > ends - at), 1)
-        walked.append((rows, rep, level, at, size))
-        at = at + size
-        more = at < ends
-        rows, at, ends = rows[more], at[more], ends[more]
-    if not walked:
-        walked = [(np.zeros(0, np.int64),) * 5]
-    rows, rep, level, at, size = (np.concatenate(part) for part in zip(*walked, strict=True))
-    order = np.argsort(rows, kind="stable")
-    rep, level, at, size = rep[order], level[order], at[order], size[order]
-    visible = level <= layout.visible_def
-    at, size = at[visible], size[visible]
-    total = int(size.sum())
-    width = _offset_width(layout, total)
-    offsets = None
-    if layout.prefix:
-        offsets = allocate((len(size) + 1) * width)
-        ends = as_array(offsets, f"<i{width}")
-        ends[0] = 0
-        np.cumsum(size, out=ends[1:])
-    values = _gather_strings(as_buffer(data), at, np.cumsum(size), 64).data
-    return Unzipped(
-        rep.astype(np.uint16) if layout.bits_rep else None,
-        level.astype(np.uint16) if layout.bits_def else None, len(level), len(size), offsets,
-        width * 8, values,
-    )  # fmt: skip
-
-
-def _load(data: UInt8s, at: Int64s, width: int) -> Int64s:
-    """Read a little-endian number of ``width`` bytes at every position."""
-    if width == 0:
-        return np.zeros(len(at), np.int64)
-    dtype = "<i8" if width == 8 else f"<u{width}"
-    words: Int64s = data[at[:, None] + np.arange(width)].view(dtype).reshape(-1).astype(np.int64)
-    return words
-
-
-_WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
 
 _MIN_VIEWED = 32 * 1024
 """Average bytes of a value from which on a step of its own costs less than copying it."""
@@ -316,8 +238,6 @@ def unzip(
     check_ranges(starts, stops, data.size, where, rows)
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
-    if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
-        return _unzip_numpy(as_array(data), starts, stops, layout, where)
     totals = np.zeros(4, np.int64)
     damage = full_zip_loops.measure(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
@@ -459,11 +379,6 @@ def zip_entries(
         if valued and value_bytes >= _MIN_VIEWED * valued:
             return _in_parts(words, layout, values, offsets, rows)
         size = entries * layout.control + valued * layout.prefix + value_bytes
-    if not use_compiled(entries + size // _WORK_BYTES):
-        if offsets is None:
-            offsets = np.arange(visible + 1) * layout.width
-        parts, row_starts = _in_parts(words, layout, values, offsets, rows)
-        return (pa.py_buffer(b"".join(parts)),), row_starts
     out = allocate(size)
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size

@@ -15,14 +15,10 @@ from numpy.typing import NDArray
 from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address
 from glaive.kernels.native import graph as graph_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Flags, Float32s, Int64s
 
 MAX_CANDIDATES: Final = 4096
 """Candidates that are considered for one node, at most."""
-
-_MAX_EDGES: Final = 1 << 17
-"""Edges that are followed from one node, at most: some thousand lists of a sound graph."""
 
 Int32s = NDArray[np.int32]
 
@@ -85,63 +81,16 @@ def repair_graph(
     if len(lists.counts) != len(live) or not len(lists.nodes) == len(lists.distances) == len(nodes):
         raise ValueError(f"{len(lists.nodes)} neighbours of {len(lists.counts)} nodes")
     dimension = points.vectors.shape[1]
-    if use_compiled(len(nodes) * max(1, dimension)):
-        stamps = np.zeros(len(live), np.int32)
-        scratch = np.empty((4, MAX_CANDIDATES), np.int32)
-        graph_loops.repair_graph(
-            offsets=address(offsets), nodes=address(nodes), live=address(live.view(np.uint8)),
-            damaged=address(damaged), damaged_count=len(damaged), vectors=address(points.vectors),
-            vector_of=address(points.vector_of), dimension=dimension, dot=int(points.dot),
-            stamps=address(stamps), scratch=address(scratch), capacity=MAX_CANDIDATES,
-            into_counts=address(lists.counts), into_nodes=address(lists.nodes),
-            into_distances=address(lists.distances),
-        )  # fmt: skip
-        return
-    for node in damaged.tolist():
-        at, end = int(offsets[node]), int(offsets[node + 1])
-        candidates = _candidates(offsets, nodes, live, node, end - at)
-        distances = points.between(node, candidates)
-        order = np.lexsort((candidates, distances))
-        candidates, distances = candidates[order], distances[order]
-        chosen = _choose(candidates, distances, points, end - at)
-        lists.counts[node] = len(chosen)
-        lists.nodes[at : at + len(chosen)] = candidates[chosen]
-        lists.distances[at : at + len(chosen)] = distances[chosen]
-
-
-def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, enough: int) -> Int32s:
-    """Live neighbours, and those reached through deleted neighbours."""
-    seen, deleted = {node}, [node]
-    candidates: list[int] = []
-    direct = None
-    room = _MAX_EDGES
-    for at, through in enumerate(deleted):
-        # The loop also visits what is appended to ``deleted`` below.
-        if direct is not None and (room == 0 or (at >= direct and len(candidates) >= enough)):
-            break
-        here = nodes[offsets[through] : offsets[through + 1]][:room].tolist()
-        room -= len(here)
-        for neighbour in here:
-            full = len(candidates) >= MAX_CANDIDATES or len(deleted) > MAX_CANDIDATES
-            if neighbour not in seen and not full:
-                seen.add(neighbour)
-                (candidates if live[neighbour] else deleted).append(neighbour)
-        if direct is None:
-            direct = len(deleted)
-    return np.array(candidates, np.int32)
-
-
-def _choose(candidates: Int32s, distances: Float32s, points: Points, count: int) -> Int64s:
-    """Indices of the chosen candidates: those that lie apart, then the nearest of the others."""
-    chosen: list[int] = []
-    for at, candidate in enumerate(candidates.tolist()):
-        if len(chosen) == count:
-            break
-        before = candidates[chosen]
-        if not len(before) or not (points.between(candidate, before) < distances[at]).any():
-            chosen.append(at)
-    rest = np.setdiff1d(np.arange(len(candidates)), chosen)
-    return np.concatenate([chosen, rest[: count - len(chosen)]]).astype(np.int64)
+    stamps = np.zeros(len(live), np.int32)
+    scratch = np.empty((4, MAX_CANDIDATES), np.int32)
+    graph_loops.repair_graph(
+        offsets=address(offsets), nodes=address(nodes), live=address(live.view(np.uint8)),
+        damaged=address(damaged), damaged_count=len(damaged), vectors=address(points.vectors),
+        vector_of=address(points.vector_of), dimension=dimension, dot=int(points.dot),
+        stamps=address(stamps), scratch=address(scratch), capacity=MAX_CANDIDATES,
+        into_counts=address(lists.counts), into_nodes=address(lists.nodes),
+        into_distances=address(lists.distances),
+    )  # fmt: skip
 
 
 def _check(offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s) -> None:

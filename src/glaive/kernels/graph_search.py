@@ -19,7 +19,6 @@ from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import address, is_plain, kept_address
 from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph as graph_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
 # --- Where the rows of a partition are, for kernels that search it ----------------------
@@ -207,9 +206,6 @@ _TYPES: Final = {
 }
 """Types of codes and of the query."""
 
-_PRODUCTS: Final = ("product", "bytes")
-"""Comparisons of which the greatest are the nearest."""
-
 _ENTRIES: Final = 256
 
 MAX_CAPACITY: Final = 1 << 16
@@ -289,12 +285,6 @@ def search_graph(
         raise ValueError(f"levels of other nodes than these {count}")
     comparison, codes, query, terms = nodes
     width = codes.shape[1]
-    if not use_compiled(capacity * width * 32):
-        found, far = _search_numpy(levels.levels, entry, nodes, capacity)
-        with np.errstate(all="ignore"):
-            far = -far if comparison in _PRODUCTS else far
-            far = np.float32(scale[0]) + (far - np.float32(scale[1])) * np.float32(scale[2])
-        return ReachedNodes(found, far)
     visited, stamp = levels.visited(count)
     # Distances, nodes, and neighbours of one.
     room = np.empty(2 * capacity + _FRESH, np.int32)
@@ -310,35 +300,6 @@ def search_graph(
     return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size])
 
 
-def _search_numpy(
-    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
-) -> tuple[NDArray[np.int32], Float32s]:
-    count = len(nodes.codes)
-    beam: list[tuple[np.float32, int]] = []
-    for stamp, level in enumerate(reversed(levels), 1):
-        room = capacity if stamp == len(levels) else 1
-        beam = [(_far(nodes, np.array([entry]))[0], entry)]
-        seen, expanded = {entry}, set()
-        while waiting := [node for _, node in beam if node not in expanded]:
-            expanded.add(waiting[0])
-            row = waiting[0] if level.row_of is None else int(level.row_of[waiting[0]])
-            if not 0 <= row < len(level.offsets) - 1:
-                continue
-            near = level.neighbors[level.offsets[row] : level.offsets[row + 1]].tolist()
-            fresh = [node for node in dict.fromkeys(near) if node < count and node not in seen]
-            seen.update(fresh)
-            for node, far in zip(fresh, _far(nodes, np.array(fresh, np.int64)), strict=True):
-                if np.isnan(far) or (len(beam) == room and beam[-1][0] <= far):
-                    continue
-                beam = beam[: room - 1] if len(beam) == room else beam
-                place = sum(1 for other, _ in beam if other <= far)
-                beam.insert(place, (far, node))
-        entry = beam[0][1]
-    beam = [(far, node) for far, node in beam if not np.isnan(far)]
-    found = np.array([node for _, node in beam], np.int32)
-    return found, np.array([far for far, _ in beam], np.float32)
-
-
 def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
     """Compare each code with a query, in NumPy: the reference of the kernels that do."""
     compared: NDArray[Any]
@@ -352,17 +313,6 @@ def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) ->
         else:
             compared = codes.astype(np.float32) @ query
     return compared.astype(np.float32)
-
-
-def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
-    """Distances of nodes from the query, up to a constant: nodes are ordered by them."""
-    compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
-    if nodes.comparison in _PRODUCTS:
-        return -compared
-    if nodes.terms is None:
-        return compared
-    with np.errstate(all="ignore"):
-        return nodes.terms[chosen] + compared
 
 
 def _check(nodes: NodeCodes) -> int:
@@ -405,10 +355,6 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     rows, width = _check_codes(codes)
     if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
         raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
-    if not use_compiled(codes.size):
-        with np.errstate(all="ignore"):
-            sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
-            return sums
     out = np.array(start, np.float32)
     codes_loops.sum_tables(address(codes), rows, width, address(tables), address(out))
     return out
@@ -440,11 +386,6 @@ def part_products(
         raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
     if center is not None and not (_is_plain(center) and center.shape == vector.shape):
         raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
-    if not use_compiled(entries.size):
-        with np.errstate(all="ignore"):
-            beyond = vector if center is None else vector - center
-            scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
-            return np.asarray((scaled @ entries)[:, 0], np.float32)
     out = np.empty((parts, count), np.float32)
     codes_loops.part_products(
         address(entries), parts, width, count, address(vector),
@@ -458,10 +399,6 @@ def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
     rows, width = _check_codes(codes)
     if query.shape != (width,) or not _is_plain(query):
         raise ValueError(f"a query {query.shape} for codes {codes.shape}")
-    if not use_compiled(codes.size):
-        with np.errstate(all="ignore"):
-            products: Float32s = codes.astype(np.float32) @ query
-            return products
     out = np.empty(rows, np.float32)
     codes_loops.dot_bytes(address(codes), rows, width, address(query), address(out))
     return out
@@ -472,10 +409,6 @@ def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
     rows, width = _check_codes(codes)
     if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
         raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
-    if not use_compiled(codes.size):
-        gaps = codes.astype(np.int32) - query
-        far: Float32s = np.square(gaps).sum(axis=1).astype(np.float32)
-        return far
     out = np.empty(rows, np.float32)
     codes_loops.gap_bytes(address(codes), rows, width, address(query), address(out))
     return out
@@ -488,11 +421,6 @@ def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s
     """
     if numbers.ndim != 1 or not _is_plain(numbers) or not step:
         raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
-    if not use_compiled(len(numbers)):
-        with np.errstate(all="ignore"):
-            wide = numbers.astype(float)
-            places = np.fmin(np.fmax((wide - start) / step, 0), 255)
-            return places.astype(np.uint8), float(wide.sum())
     out = np.empty(len(numbers), np.uint8)
     total = codes_loops.encode_numbers(address(numbers), len(numbers), start, step, address(out))
     return out, total
@@ -658,7 +586,7 @@ def code_blocks(codes: UInt8s) -> UInt8s | None:
     None where the processor cannot compare blocks, or codes are too wide.
     """
     count, width = codes.shape
-    few = width > _MOST_PARTS or count < _BLOCK or not use_compiled(codes.size)
+    few = width > _MOST_PARTS or count < _BLOCK
     if few or not codes_loops.permutes_bytes():
         return None
     blocks = codes[: count // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2, width)
@@ -700,8 +628,6 @@ def scan_codes(
     room = min(count, total)
     if not room:
         return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
-    if not use_compiled(total * width):
-        return _scan_numpy(partitions, query, count, low, high, allowed)
     # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
     parts = [record for part in partitions for record in (part[0].located, part[1].located)]
     offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
@@ -750,39 +676,6 @@ def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: in
     fragment, row = places[order].astype(np.int64, copy=False).T
     lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
     return Nearest(distance[order], key[order], *lines, compared)
-
-
-def _scan_numpy(
-    partitions: Sequence[ScannedPartition],
-    query: CodeQuery,
-    count: int,
-    low: float,
-    high: float,
-    allowed: AllowedBits | None,
-) -> Nearest:
-    far, keys, found = [], [], []
-    searched = 0
-    for rows, places, offset, weight in partitions:
-        kept = np.ones(len(places), np.bool_) if places.live is None else places.live.copy()
-        if allowed is not None:
-            kept &= allowed.contains(places.fragment, places.row)
-        searched += int(np.count_nonzero(kept))
-        with np.errstate(all="ignore"):
-            start = np.full(len(places), np.float32(offset))
-            if rows.terms is not None:
-                start += np.float32(weight) * rows.terms
-            scale = np.float32(query.factor) if rows.scales is None else rows.scales
-            compared = compare(query.comparison, rows.codes, query.query)
-            distances = start + (compared - np.float32(query.shift)) * scale
-        kept &= (distances <= np.float32(high)) & (distances >= np.float32(low))
-        far.append(distances[kept])
-        keys.append(places.key[kept])
-        found.append(np.stack([places.fragment[kept], places.row[kept]], axis=1))
-    near = _sorted(np.concatenate(far), np.concatenate(keys), np.concatenate(found), searched)
-    first = slice(count)
-    return Nearest(
-        near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
-    )
 
 
 def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:

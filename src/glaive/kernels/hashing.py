@@ -15,7 +15,6 @@ import pyarrow as pa
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels._addresses import address, outside
-from glaive.kernels.native import HASHED_WORK, use_compiled
 from glaive.kernels.native import hashing as hashing_loops
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.process import hash_secret
@@ -36,10 +35,6 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
         0x27D4EB2F165667C5,
     )
 )
-_STRIPE: Final = 32
-
-_LANES: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))
-"""Start values of the four lanes, to which the seed is added, modulo 2^64."""
 
 
 def hash_strings(strings: Strings, count: int) -> UInt64s:
@@ -80,8 +75,6 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
             f"{sizes[bad]} bytes at {starts[bad]} to be hashed leave their {data.size} bytes"
         )
     count = min(len(starts), len(sizes))
-    if not use_compiled(count):
-        return _hash_numpy(as_array(data), starts, sizes, seed)
     starts, sizes = (np.ascontiguousarray(part, np.int64) for part in (starts, sizes))
     hashes = np.empty(count, np.uint64)
     if count:
@@ -93,42 +86,6 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
 def hash_words(words: UInt64s) -> UInt64s:
     """The hash of the eight bytes of each word."""
     return _finished(_word(np.full(len(words), _PRIME_5 + np.uint64(8)), words))
-
-
-def _hash_numpy(data: UInt8s, starts: Int64s, sizes: Int64s, seed: int) -> UInt64s:
-    """All strings of one length at a time."""
-    hashes = np.empty(len(starts), np.uint64)
-    for size in np.unique(sizes).tolist():
-        rows = np.flatnonzero(sizes == size)
-        hashes[rows] = _hash_matrix(data[starts[rows, None] + np.arange(size)], seed)
-    return hashes
-
-
-def _hash_matrix(rows: UInt8s, seed: int) -> UInt64s:
-    """The hashes of strings of one length, one per row."""
-    count, size = rows.shape
-    at = size // _STRIPE * _STRIPE
-    state = np.full(count, (int(_PRIME_5) + seed) % 2**64, np.uint64)
-    if at:
-        stripes = np.ascontiguousarray(rows[:, :at]).view("<u8").reshape(count, -1, 4)
-        lanes = [np.full(count, (first + seed) % 2**64, np.uint64) for first in _LANES]
-        for stripe in range(stripes.shape[1]):
-            lanes = [_mixed(lane, stripes[:, stripe, k]) for k, lane in enumerate(lanes)]
-        rotations = zip(lanes, (1, 7, 12, 18), strict=True)
-        state = np.sum([_rotated(lane, bits) for lane, bits in rotations], axis=0, dtype=np.uint64)
-        for lane in lanes:
-            state = (state ^ _mixed(np.zeros_like(lane), lane)) * _PRIME_1 + _PRIME_4
-    state = state + np.uint64(size)
-    for _ in range((size - at) // 8):
-        state = _word(state, np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0])
-        at += 8
-    if at + 4 <= size:
-        half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
-        state = _rotated(state ^ half * _PRIME_1, 23) * _PRIME_2 + _PRIME_3
-        at += 4
-    for byte in range(at, size):
-        state = _rotated(state ^ rows[:, byte].astype(np.uint64) * _PRIME_5, 11) * _PRIME_1
-    return _finished(state)
 
 
 def _word(state: UInt64s, word: UInt64s) -> UInt64s:
@@ -183,8 +140,6 @@ def number_strings(
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
-    if not use_compiled(HASHED_WORK * count):
-        return _number_arrow(strings, count, max_items, max_bytes)
     slots, hashes, firsts = _tables(count, max_items)
     indices = allocate(4 * count)
     number = hashing_loops.number_strings(
@@ -217,13 +172,6 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
             f"dictionaries of fixed width take values of 64 or 128 bits, found {count} of "
             f"{bits} bits in {values.size} bytes"
         )
-    if not use_compiled(HASHED_WORK * count):
-        data_type = pa.binary(bits // 8)
-        encoded = pa.Array.from_buffers(data_type, count, [None, values]).dictionary_encode()
-        number = len(encoded.dictionary)
-        if number > max_items:
-            return None
-        return Numbered(_buffer(encoded.indices, 1), _buffer(encoded.dictionary, 1), number)
     tables = _tables(count, max_items)
     indices = allocate(4 * count)
     source = [address(values), bits // 64, count, max_items]
@@ -282,25 +230,6 @@ def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
     return np.empty(slots, np.uint32), np.empty(items + 1, np.uint64), np.empty(items + 1, np.int64)
 
 
-def _number_arrow(
-    strings: Strings, count: int, max_items: int, max_bytes: int
-) -> NumberedStrings | None:
-    offsets, bits, data = strings
-    data_type = pa.binary() if bits == 32 else pa.large_binary()
-    encoded = pa.Array.from_buffers(data_type, count, [None, offsets, data]).dictionary_encode()
-    number = len(encoded.dictionary)
-    items = Strings(_buffer(encoded.dictionary, 1), bits, _buffer(encoded.dictionary, 2))
-    if number > max_items or int(as_offsets(items.offsets, bits)[number]) > max_bytes:
-        return None
-    return NumberedStrings(_buffer(encoded.indices, 1), items, number)
-
-
-def _buffer(array: pa.Array, number: int) -> pa.Buffer:
-    """Return a buffer of an array; Arrow may leave out those without bytes."""
-    buffer = array.buffers()[number]
-    return pa.py_buffer(b"") if buffer is None else buffer
-
-
 # --- Hash tables of 64-bit words and of strings: the number of a key, if it is there ----
 # Of equal keys the first is found. The tables of compiled kernels use open addressing with at
 # least two slots per key, so that a search reads little more than one slot.
@@ -327,21 +256,13 @@ class WordTable:
     @property
     def firsts(self) -> Int64s:
         """The number of the first word equal to each."""
-        if use_compiled(len(self.words)):
-            return self._entered[1]
-        _, first, inverse = self._sorted
-        numbers: Int64s = first[inverse]
-        return numbers
+        return self._entered[1]
 
     def find(self, words: UInt64s) -> Int64s:
         """The number of the first word equal to each of these, -1 for none."""
         words = np.ascontiguousarray(words, np.uint64)
         if not len(self.words):
             return np.full(len(words), -1, np.int64)
-        if not use_compiled(len(words)):
-            values, first, _ = self._sorted
-            at = np.minimum(np.searchsorted(values, words), len(values) - 1)
-            return np.where(values[at] == words, first[at], -1)
         slots, _ = self._entered
         numbers = np.empty(len(words), np.int64)
         bits = len(slots).bit_length() - 1
@@ -397,9 +318,7 @@ class StringTable:
     @property
     def firsts(self) -> Int64s:
         """The number of the first string equal to each."""
-        if use_compiled(HASHED_WORK * self.count):
-            return self._entered[2]
-        return _index_in(_as_arrow(self.strings, self.count), _as_arrow(self.strings, self.count))
+        return self._entered[2]
 
     def find(self, queries: Strings, count: int) -> Int64s:
         """The number of the first string equal to each of these, -1 for none.
@@ -410,8 +329,6 @@ class StringTable:
             The offsets descend, or leave the data.
         """
         check_offsets(queries.offsets, queries.offset_bits, queries.data, count)
-        if not use_compiled(HASHED_WORK * (self.count + count)):
-            return _index_in(_as_arrow(queries, count), _as_arrow(self.strings, self.count))
         slots, hashes, _, prefilter = self._entered
         numbers = np.empty(count, np.int64)
         if count:
@@ -452,20 +369,6 @@ def _slots(count: int) -> tuple[UInt32s, int]:
 
 def _addresses(strings: Strings) -> tuple[int, int, int]:
     return address(strings.offsets), strings.offset_bits // 8, address(strings.data)
-
-
-def _as_arrow(strings: Strings, count: int) -> Any:
-    data_type = pa.binary() if strings.offset_bits == 32 else pa.large_binary()
-    array: Any = pa.Array.from_buffers(data_type, count, [None, strings.offsets, strings.data])
-    return array.cast(pa.large_binary())
-
-
-def _index_in(queries: Any, among: Any) -> Int64s:
-    import pyarrow.compute as pc
-
-    indices: Any = pc.fill_null(pc.index_in(queries, value_set=among), -1)
-    numbers: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
 
 
 # --- Number byte strings in the order of their first appearance, across many calls ------
@@ -527,8 +430,6 @@ class Vocabulary:
             raise SchemaError(f"{len(starts)} starts for {len(sizes)} sizes")
         if outside(starts, sizes.astype(np.int64), data.size).any():
             raise SchemaError(f"tokens that leave their {data.size} bytes of text")
-        if not use_compiled(len(starts)):
-            return self._number_python(as_array(data), starts, sizes)
         if self._hashed < len(self):
             self._hash_all()
         return self._number_hashed(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes))
@@ -659,8 +560,6 @@ def invert_tokens(
         raise SchemaError(f"{len(numbers)} tokens, of which none is known")
     if positions is not None and len(positions) != len(numbers):
         raise SchemaError(f"{len(positions)} positions of {len(numbers)} tokens")
-    if not use_compiled(len(numbers)):
-        return _invert_numpy(numbers, counts, distinct, positions)
     numbers, counts = np.ascontiguousarray(numbers), np.ascontiguousarray(counts)
     last, totals = np.zeros(distinct, np.uint32), np.zeros(distinct, np.int64)
     hashing_loops.count_documents(
@@ -685,25 +584,6 @@ def invert_tokens(
         sorted_positions=places[2],
     )  # fmt: skip
     return Inversion(starts, documents, frequencies, out)
-
-
-def _invert_numpy(
-    numbers: UInt32s, counts: Int64s, distinct: int, positions: UInt32s | None
-) -> Inversion:
-    order = np.argsort(numbers, kind="stable")
-    document = np.repeat(np.arange(len(counts)), counts)[order]
-    token = numbers[order].astype(np.int64)
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (token[1:] != token[:-1]) | (document[1:] != document[:-1])
-    frequencies = np.diff(np.append(np.flatnonzero(first), len(order)))
-    totals = np.bincount(token[first], minlength=distinct)
-    starts = np.concatenate(([0], np.cumsum(totals))).astype(np.int64)
-    return Inversion(
-        starts,
-        document[first].astype(np.uint32),
-        frequencies.astype(np.uint32),
-        None if positions is None else positions[order],
-    )
 
 
 # --- MinHash signatures of texts by the hashes of their shingles ------------------------
@@ -760,21 +640,9 @@ def sign(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s
     signatures = np.empty((texts, values), np.uint16)
     if not signatures.size:
         return signatures
-    if not use_compiled(len(hashes) * values):
-        return _sign_numpy(hashes, bounds, permutations)
     numbers = [np.ascontiguousarray(part, np.uint64) for part in permutations]
     hashes, bounds = np.ascontiguousarray(hashes), np.ascontiguousarray(bounds, np.int64)
     factors, terms, mixers = map(address, numbers)
     places = address(hashes), address(bounds)
     hashing_loops.sign(*places, texts, factors, terms, mixers, values, address(signatures))
-    return signatures
-
-
-def _sign_numpy(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s:
-    """One permutation at a time."""
-    signatures = np.empty((len(bounds) - 1, len(permutations.factors)), np.uint16)
-    first, used = int(bounds[0]), hashes[: int(bounds[-1])]
-    for value, (factor, term, mixer) in enumerate(zip(*permutations, strict=True)):
-        least = np.minimum.reduceat((used * factor + term)[first:], bounds[:-1] - first)
-        signatures[:, value] = (least * mixer) >> np.uint64(48)
     return signatures

@@ -13,16 +13,12 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
-from glaive.kernels.flat import join_bits
 from glaive.kernels.native import levels as levels_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
 
@@ -99,25 +95,19 @@ def resolve_lists(
     if outer:
         next_rep = as_array(allocate(2 * entries), np.uint16)
         next_def = as_array(allocate(2 * entries), np.uint16)
-    if use_compiled(entries):
-        bitmap = allocate_bits(capacity if null_level else 0)
-        rep = np.ascontiguousarray(rep)
-        if definition is not None:
-            definition = np.ascontiguousarray(definition)
-        slots, remaining, visible, nulls = levels_loops.resolve_lists(
-            rep=address(rep) if entries else 0,
-            definition=address(definition) if definition is not None and entries else 0,
-            entries=entries, visible_max=visible_max, resolved_max=resolved_max, slot_max=slot_max,
-            null_level=null_level, offsets=address(offsets), width=width, valid=address(bitmap),
-            next_rep=address(next_rep) if next_rep is not None and entries else 0,
-            next_def=address(next_def) if next_def is not None and entries else 0,
-            capacity=capacity,
-        )  # fmt: skip
-    else:
-        slots, remaining, visible, nulls, bitmap = _resolve_lists_numpy(
-            rep, definition, (visible_max, resolved_max, slot_max, null_level),
-            as_array(offsets, f"<i{width}"), next_rep, next_def,
-        )  # fmt: skip
+    bitmap = allocate_bits(capacity if null_level else 0)
+    rep = np.ascontiguousarray(rep)
+    if definition is not None:
+        definition = np.ascontiguousarray(definition)
+    slots, remaining, visible, nulls = levels_loops.resolve_lists(
+        rep=address(rep) if entries else 0,
+        definition=address(definition) if definition is not None and entries else 0,
+        entries=entries, visible_max=visible_max, resolved_max=resolved_max, slot_max=slot_max,
+        null_level=null_level, offsets=address(offsets), width=width, valid=address(bitmap),
+        next_rep=address(next_rep) if next_rep is not None and entries else 0,
+        next_def=address(next_def) if next_def is not None and entries else 0,
+        capacity=capacity,
+    )  # fmt: skip
     if slots < 0:
         return None
     return ListLayer(
@@ -127,40 +117,6 @@ def resolve_lists(
         next_rep[:remaining] if next_rep is not None else None,
         next_def[:remaining] if next_def is not None else None,
     )  # fmt: skip
-
-
-def _resolve_lists_numpy(
-    rep: UInt16s,
-    definition: UInt16s | None,
-    levels: tuple[int, int, int, int],
-    offsets: NDArray[np.signedinteger],
-    next_rep: UInt16s | None,
-    next_def: UInt16s | None,
-) -> tuple[int, int, int, int, pa.Buffer]:
-    visible_max, resolved_max, slot_max, null_level = levels
-    if definition is None:
-        definition = np.zeros(len(rep), np.uint16)
-    visible = definition <= visible_max
-    before = np.cumsum(visible, dtype=np.int64) - visible
-    starts = rep > 0
-    closed = definition > slot_max
-    slot = starts & ~closed
-    if (closed & ~starts).any() or (closed[:-1] & ~starts[1:]).any():
-        return -1, 0, 0, 0, _NULL_BIT
-    slots, total = int(np.count_nonzero(slot)), int(np.count_nonzero(visible))
-    null = definition[slot] == null_level if null_level else np.zeros(slots, np.bool_)
-    bitmap = as_buffer(np.packbits(~null, bitorder="little"))
-    nulls = int(np.count_nonzero(null))
-    if slots > len(offsets) - 4:
-        return -1, 0, total, nulls, bitmap
-    offsets[:slots] = before[slot]
-    offsets[slots] = total
-    remaining = int(np.count_nonzero(starts))
-    if next_rep is not None and next_def is not None:
-        next_rep[:remaining] = rep[starts] - 1
-        rest = definition[starts]
-        next_def[:remaining] = np.where(rest > resolved_max, rest, 0)
-    return slots, remaining, total, nulls, bitmap
 
 
 def validity_from_levels(
@@ -176,16 +132,11 @@ def validity_from_levels(
         level = definition.item()
         null = level == null_level and level <= slot_max
         return (_NULL_BIT if null else None), int(null), int(level <= slot_max)
-    if use_compiled(entries):
-        bitmap = allocate_bits(entries)
-        definition = np.ascontiguousarray(definition)
-        slots, nulls = levels_loops.validity(
-            address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
-        )
-    else:
-        slotted = definition[definition <= slot_max]
-        slots, nulls = len(slotted), int(np.count_nonzero(slotted == null_level))
-        bitmap = as_buffer(np.packbits(slotted != null_level, bitorder="little"))
+    bitmap = allocate_bits(entries)
+    definition = np.ascontiguousarray(definition)
+    slots, nulls = levels_loops.validity(
+        address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
+    )
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 
 
@@ -239,31 +190,23 @@ def unpack_level_bits(
             return None
         checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
         total = int(counts.sum())
-    if use_compiled(total):
-        target = allocate_bits(total)
-        nulls = np.zeros(1, np.int64)
-        if encoding == "inline":
-            bad = levels_loops.validity_inline(
-                address(data), data.size, address(starts), address(sizes), address(counts),
-                len(starts), address(target), total, address(nulls),
-            )  # fmt: skip
-            if bad >= 0:
-                raise checks.damaged_inline(
-                    data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
-                )
-        else:
-            levels_loops.validity_out_of_line(
-                address(data), address(starts), address(counts), len(starts), width,
-                address(target), address(nulls),
-            )  # fmt: skip
-        return None if nulls[0] < 0 else (target, int(nulls[0]))
+    target = allocate_bits(total)
+    nulls = np.zeros(1, np.int64)
     if encoding == "inline":
-        words = unpack_inline(data, starts, sizes, counts, LEVEL_BITS, where)
-    elif encoding == "flat":
-        words = join_bits(data, starts, counts * LEVEL_BITS, where)
+        bad = levels_loops.validity_inline(
+            address(data), data.size, address(starts), address(sizes), address(counts),
+            len(starts), address(target), total, address(nulls),
+        )  # fmt: skip
+        if bad >= 0:
+            raise checks.damaged_inline(
+                data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
+            )
     else:
-        words = unpack_out_of_line(data, starts, sizes, counts, LEVEL_BITS, width, where)
-    return _validity_numpy(as_array(words, "<u2"))
+        levels_loops.validity_out_of_line(
+            address(data), address(starts), address(counts), len(starts), width,
+            address(target), address(nulls),
+        )  # fmt: skip
+    return None if nulls[0] < 0 else (target, int(nulls[0]))
 
 
 def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
@@ -296,7 +239,7 @@ def unpack_run_bits(
     total = int(counts.sum())
     values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
     runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
-    if _within(data, values, lengths, runs, counts) and use_compiled(total):
+    if _within(data, values, lengths, runs, counts):
         target = allocate_bits(total)
         nulls = np.zeros(1, np.int64)
         bad = levels_loops.validity_of_runs(

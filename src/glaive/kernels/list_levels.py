@@ -16,7 +16,6 @@ from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as list_levels_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.records import LevelPage, packed
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, allocate, as_array
 
@@ -104,7 +103,7 @@ def read_levels(
         None if levels are damaged or compiled kernels are disabled.
     """
     chunks = len(starts)
-    if not chunks or not use_compiled(64 * chunks):
+    if not chunks:
         return None
     starts, sizes, counts, row_starts, enters = ListChunks.of(
         starts, sizes, counts, row_starts, enters
@@ -160,8 +159,6 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     rows = np.ascontiguousarray(rows, np.int64)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     chunks, wanted = len(row_starts) - 1, len(rows)
-    if not use_compiled(wanted + chunks):
-        return _locate_numpy(rows, row_starts, enters)
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
@@ -172,20 +169,6 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     return LocatedRows(
         memory[2 * wanted : 2 * wanted + used], memory[:wanted], memory[wanted : 2 * wanted]
     )
-
-
-def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
-    chunks = len(row_starts) - 1
-    begin = row_starts.searchsorted(rows, "right") - 1
-    end = row_starts.searchsorted(rows + 1, "right") - 1
-    # The next row starts in chunk `end`: that chunk is needed only if this row starts there,
-    # too, or continues into it from the chunk before.
-    shared = (row_starts[end] <= rows) | enters[end]
-    end += (end < chunks) & shared
-    edges = np.bincount(begin, minlength=chunks + 1) - np.bincount(end, minlength=chunks + 1)
-    used = np.cumsum(edges) > 0
-    slots = np.cumsum(used) - 1
-    return LocatedRows(np.flatnonzero(used), slots[begin], slots[end - 1])
 
 
 # --- Turn list lengths and validity into entries, and entries into levels: shredding, layer by
@@ -263,16 +246,13 @@ def spread_lists(
         _check(name, array, entries)
     _check("valid", valid, len(lengths))
     lengths = np.ascontiguousarray(lengths, np.int64)
-    if use_compiled(entries):
-        counts = np.zeros(5, np.int64)
-        limit = min(entries + max(int(lengths.sum()), 0), MAX_ENTRIES)
-        slots = list_levels_loops.measure_lists(
-            _given(ended), _given(outer), entries, _given(lengths), _given(valid), len(lengths),
-            limit, address(counts),
-        )  # fmt: skip
-        total, *seen = counts.tolist()
-    else:
-        slots, total, seen = _measure_numpy(entries, ended, outer, lengths, valid)
+    counts = np.zeros(5, np.int64)
+    limit = min(entries + max(int(lengths.sum()), 0), MAX_ENTRIES)
+    slots = list_levels_loops.measure_lists(
+        _given(ended), _given(outer), entries, _given(lengths), _given(valid), len(lengths),
+        limit, address(counts),
+    )  # fmt: skip
+    total, *seen = counts.tolist()
     if slots != len(lengths):
         raise ValueError(
             f"{len(lengths)} lists of {lengths.min(initial=0)} to {lengths.max(initial=0)} items "
@@ -285,53 +265,12 @@ def spread_lists(
     if nulls or empties or ended is not None:
         ends = as_array(allocate(total))
         ends[:] = 0
-    if use_compiled(total):
-        list_levels_loops.spread_lists(
-            rep=_given(rep), ended=_given(ended), outer=_given(outer), entries=entries,
-            lengths=_given(lengths), valid=_given(valid), null_code=null_code,
-            empty_code=empty_code, rep_out=_given(repeats), ended_out=_given(ends),
-        )  # fmt: skip
-    else:
-        first, fresh = _spread_numpy(entries, ended, outer, lengths, valid, (null_code, empty_code))
-        repeats[first] = 0 if rep is None else rep
-        if ends is not None:
-            ends[first] = fresh
+    list_levels_loops.spread_lists(
+        rep=_given(rep), ended=_given(ended), outer=_given(outer), entries=entries,
+        lengths=_given(lengths), valid=_given(valid), null_code=null_code,
+        empty_code=empty_code, rep_out=_given(repeats), ended_out=_given(ends),
+    )  # fmt: skip
     return ListEntries(repeats, ends, nulls, empties, ended_outside, dropped)
-
-
-def _measure_numpy(
-    entries: int, ended: UInt8s | None, outer: UInt8s | None, lengths: Int64s, valid: Flags | None
-) -> tuple[int, int, list[int]]:
-    """Return slots, or -1; inner entries; and nulls, empties, ended_outside, dropped lists."""
-    slotted = _zeros(entries, outer) == 0
-    slots = int(np.count_nonzero(slotted))
-    if slots != len(lengths) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > MAX_ENTRIES:
-        return -1, 0, [0] * 4
-    goes_on = _zeros(entries, ended)[slotted] == 0
-    kept = goes_on if valid is None else goes_on & valid
-    total = entries - slots + int(np.maximum(lengths * kept, 1).sum())
-    seen = (goes_on & ~kept, kept & (lengths == 0), ~goes_on, ~kept & (lengths > 0))
-    return slots, total, [int(np.count_nonzero(flags)) for flags in seen]
-
-
-def _spread_numpy(
-    entries: int,
-    ended: UInt8s | None,
-    outer: UInt8s | None,
-    lengths: Int64s,
-    valid: Flags | None,
-    codes: tuple[int, int],
-) -> tuple[Int64s, UInt8s]:
-    """Return the first inner entry of each outer entry, and its code."""
-    slotted = _zeros(entries, outer) == 0
-    sizes, fresh = np.ones(entries, np.int64), _zeros(entries, ended).copy()
-    here = fresh[slotted]
-    goes_on = here == 0
-    kept = goes_on if valid is None else goes_on & valid
-    here[goes_on & ~kept], here[kept & (lengths == 0)] = codes
-    fresh[slotted] = here
-    sizes[slotted] = np.maximum(lengths * kept, 1)
-    return np.cumsum(sizes) - sizes, fresh
 
 
 def end_slots(
@@ -356,17 +295,16 @@ def end_slots(
     for name, array in (("ended", ended), ("outer", outer)):
         _check(name, array, entries)
     valid = np.ascontiguousarray(valid)
-    if outer is not None and use_compiled(entries):
+    if outer is not None:
         ends = as_array(allocate(entries))
         slots = list_levels_loops.end_slots(
             _given(ended), _given(outer), entries, _given(valid), len(valid), code, _given(ends)
         )
     else:
-        slotted = slice(None) if outer is None else outer == 0
         null, here = np.zeros(entries, np.uint8), np.logical_not(valid).view(np.uint8)
-        slots = len(null[slotted])
+        slots = entries
         if slots == len(valid):
-            null[slotted] = here * np.uint8(code)
+            null[:] = here * np.uint8(code)
         ends = null if ended is None else np.where(ended == 0, null, ended)
     if slots != len(valid):
         raise ValueError(f"validity of {len(valid)} slots does not match {entries} entries")
@@ -385,17 +323,11 @@ def number_ends(ended: UInt8s, levels: UInt16s) -> UInt16s:
     _check("ended", ended, entries)
     if not 0 < len(levels) <= CODES or int(ended.max(initial=0)) >= len(levels):
         raise ValueError(f"{len(levels)} levels for codes up to {ended.max(initial=0)}")
-    if not use_compiled(entries):
-        return levels[ended]
     table = np.zeros(CODES, np.uint16)
     table[: len(levels)] = levels
     numbered = as_array(allocate(2 * entries), np.uint16)
     list_levels_loops.number_ends(_given(ended), entries, address(table), _given(numbered))
     return numbered
-
-
-def _zeros(entries: int, flags: UInt8s | None) -> UInt8s:
-    return np.zeros(entries, np.uint8) if flags is None else flags
 
 
 def _check(name: str, array: UInt8s | UInt16s | Flags | None, count: int) -> None:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
 from glaive.kernels.native import list_takes as list_takes_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.records import ChunkRows, LevelPage, packed
 from glaive.types import MAX_OFFSET, Flags, Int64s, allocate, as_array
 
@@ -144,7 +143,7 @@ def take_item_lists(
         None if a chunk is damaged or compiled kernels are disabled.
     """
     wanted, count, page = len(rows), len(chunks.sizes), chunks.page
-    if not wanted or not use_compiled(64 * min(wanted, count)):
+    if not wanted:
         return None
     if len(starts) != count or (order is not None and len(order) != wanted):
         raise ValueError(f"{len(starts)} chunks of {count}, or rows without a place")

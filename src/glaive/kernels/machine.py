@@ -48,11 +48,6 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-def has_linked() -> bool:
-    """Whether this process linked a kernel before."""
-    return _engine.cache_info().currsize > 0
-
-
 def link(code: bytes, symbol: str, name: str) -> Any:
     """Make a builtin function of an object file.
 

@@ -21,13 +21,10 @@ from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import unpack_inline
-from glaive.kernels.flat import join_bits
 from glaive.kernels.hashing import WordTable
 from glaive.kernels.native import match as match_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.records import WordRanges, packed
-from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
+from glaive.types import Flags, Int64s, UInt8s, UInt64s
 
 # --- Sets of many words, for testing 64 words at once -----------------------------------
 # Words that are close together are bits of a bitset, from the first one on. Otherwise their hashes
@@ -220,9 +217,6 @@ def match_inline(
     bits = test.bits
     starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
     total = checks.total_values(counts, BLOCK * len(counts), where)
-    if not use_compiled(total):
-        words = unpack_inline(data, starts, sizes, counts, bits, where)
-        return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)
     chunks = len(starts)
     target = allocate_bits(total)
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -273,9 +267,6 @@ def match_plain(
             where=where,
         )
     total = int(counts.sum())
-    if not use_compiled(total):
-        words = join_bits(data, starts, counts * bits, where)
-        return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
     target, record = allocate_bits(total), packed(_ranges(test))
     damaged = match_loops.match_plain(
         address(data), address(starts), address(counts), len(starts), address(record),
@@ -289,8 +280,6 @@ def match_plain(
 def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
     """How many of ``count`` bits from bit ``begin`` on are set."""
     _check_bits(bits, begin, count)
-    if not use_compiled(count):
-        return int(np.count_nonzero(_flags(bits, begin, count)))
     return int(match_loops.count_set(address(bits), begin, begin + count))
 
 
@@ -307,8 +296,6 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
         The row number of bit ``begin``.
     """
     _check_bits(bits, begin, count)
-    if not use_compiled(count):
-        return np.flatnonzero(_flags(bits, begin, count)) + first
     rows = np.empty(match_loops.count_set(address(bits), begin, begin + count), np.int64)
     if len(rows):
         match_loops.list_set(address(bits), begin, begin + count, first, address(rows))
@@ -347,20 +334,6 @@ def _ranges(test: IntegerRanges) -> WordRanges:
 def _signed(word: int) -> int:
     """The bits of an ``uint64`` as an ``int64``."""
     return int(word) - ((int(word) >> 63) << 64)
-
-
-def _match_numpy(
-    words: NDArray[np.unsignedinteger], test: IntegerRanges, where: object
-) -> pa.Buffer:
-    if test.limit >= 0 and len(words) and int(words.max()) > test.limit:
-        raise _beyond(test, where)
-    return as_buffer(np.packbits(test.flags(words), bitorder="little"))
-
-
-def _flags(bits: pa.Buffer, begin: int, count: int) -> Flags:
-    first, skip = divmod(begin, 8)
-    part = as_array(bits)[first : (begin + count + 7) // 8]
-    return np.unpackbits(part, count=skip + count, bitorder="little")[skip:].view(np.bool_)
 
 
 def _check_bits(bits: pa.Buffer, begin: int, count: int) -> None:

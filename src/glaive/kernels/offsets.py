@@ -24,7 +24,6 @@ from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack, check_apart, check_offset_chunks
 from glaive.kernels.native import offsets as offsets_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
 from glaive.types import (
     MAX_OFFSET,
@@ -161,43 +160,18 @@ def _unpack(
         np.ascontiguousarray(column, np.int64)
         for column in (offset_starts, bases, floors, limits, counts)
     ]
-    if use_compiled(total):
-        offset_starts, bases, floors, limits, counts = columns
-        bad = offsets_loops.unpack(
-            data=address(data), offset_starts=address(offset_starts), bases=address(bases),
-            floors=address(floors), limits=address(limits), counts=address(counts),
-            chunks=len(counts), width=offset_bits // 8, out_width=out_bits // 8,
-            out_offsets=address(offsets), out=address(out), capacity=capacity,
-        )  # fmt: skip
-    else:
-        bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
+    offset_starts, bases, floors, limits, counts = columns
+    bad = offsets_loops.unpack(
+        data=address(data), offset_starts=address(offset_starts), bases=address(bases),
+        floors=address(floors), limits=address(limits), counts=address(counts),
+        chunks=len(counts), width=offset_bits // 8, out_width=out_bits // 8,
+        out_offsets=address(offsets), out=address(out), capacity=capacity,
+    )  # fmt: skip
     if bad >= 0:
         rule = f"ascending, from {columns[2][bad]} to at most {columns[3][bad]}"
         raise _corrupt(int(bad), "offsets", rule, "other offsets", where)
     ends = as_offsets(offsets, out_bits)
     return Strings(offsets, out_bits, out.slice(0, int(ends[-1])))
-
-
-def _unpack_numpy(
-    data: pa.Buffer, columns: list[Int64s], offset_bits: int, ends: NDArray[Any], out: pa.Buffer
-) -> int:
-    memory, target = as_array(data), as_array(out)
-    item = np.dtype("<u4" if offset_bits == 32 else "<i8")
-    at = done = 0
-    ends[0] = 0
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for i, (start, base, floor, limit, count) in enumerate(rows):
-        offsets = np.frombuffer(memory, item, count + 1, start)
-        first, last = int(offsets[0]), int(offsets[-1])
-        if first < floor or not first <= last <= limit or (offsets[1:] < offsets[:-1]).any():
-            return i
-        if last - first > len(target) - at:
-            return i
-        ends[done + 1 : done + 1 + count] = offsets[1:].astype(np.int64) + (at - first)
-        target[at : at + last - first] = memory[base + first : base + last]
-        at += last - first
-        done += count
-    return -1
 
 
 def read_one(
@@ -266,11 +240,8 @@ def take_variable(
         raise IndexError("value beyond the end of its chunk")
     sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
-    if use_compiled(n):
-        args = [*map(address, tables), n, width, address(sources), address(ends)]
-        bad = offsets_loops.locate(address(data), *args)
-    else:
-        bad = _locate_numpy(data, tables, width, sources, ends)
+    args = [*map(address, tables), n, width, address(sources), address(ends)]
+    bad = offsets_loops.locate(address(data), *args)
     if bad >= 0:
         rule = f"ascending and within {sizes[chunk[bad]]} bytes"
         raise _corrupt(
@@ -280,25 +251,6 @@ def take_variable(
         rows = (np.cumsum(counts) - counts)[chunk] + index
         check_apart("values", rows, np.diff(ends, prepend=0), data.size, where)
     return _gather_strings(data, sources, ends, offset_bits)
-
-
-def _locate_numpy(
-    data: pa.Buffer, tables: list[Int64s], width: int, sources: Int64s, ends: Int64s
-) -> int:
-    starts, sizes, counts, chunk, index = tables
-    item = np.dtype("<u4" if width == 4 else "<i8")
-    # A view with a number at every byte position, without a copy.
-    anywhere: NDArray[Any] = np.ndarray(
-        (data.size - width + 1,), item, memoryview(data), strides=(1,)
-    )
-    at = starts[chunk] + index * width
-    low, high = anywhere[at].astype(np.int64), anywhere[at + width].astype(np.int64)
-    wrong = (low < (counts[chunk] + 1) * width) | (high < low) | (high > sizes[chunk])
-    if wrong.any():
-        return int(wrong.argmax())
-    np.add(starts[chunk], low, out=sources)
-    np.cumsum(high - low, out=ends)
-    return -1
 
 
 def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:
@@ -386,19 +338,10 @@ def decode_end_offsets(
         raise CapacityError.of(stop - start, unit, where=where, instead=instead)
     offsets = allocate((count + 1) * (bits // 8))
     validity = allocate((count + 7) // 8)
-    if use_compiled(count):
-        nulls = offsets_loops.resolve(
-            address(stored[skip:]), count, start, adjustment, bits // 8,
-            address(offsets), address(validity),
-        )  # fmt: skip
-    else:
-        null = stored[skip:] >= limit
-        ends = (stored[skip:] - limit * null).astype(np.int64)
-        wrong = (ends >= adjustment) | (ends < np.append(start, ends[:-1]))
-        nulls = -1 if wrong.any() else int(null.sum())
-        into = as_array(offsets, np.int32 if bits == 32 else np.int64)
-        into[0], into[1:] = 0, ends - start
-        as_array(validity)[:] = np.packbits(~null, bitorder="little")
+    nulls = offsets_loops.resolve(
+        address(stored[skip:]), count, start, adjustment, bits // 8,
+        address(offsets), address(validity),
+    )  # fmt: skip
     if nulls < 0:
         raise _corrupt_ends(adjustment, where)
     return NullableOffsets(offsets, bits, validity if nulls else None, nulls, start, stop)
@@ -470,9 +413,6 @@ def _corrupt_ends(adjustment: int, where: Where) -> CorruptFileError:
 
 # --- Search strings for a pattern -------------------------------------------------------
 
-_VALUES_PER_BYTE = 16
-"""Bytes whose search costs about as much as one value in other kernels."""
-
 
 def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
     """Which of ``count`` strings contain the bytes of ``pattern``, one bit each.
@@ -485,23 +425,11 @@ def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
         Offsets descend, or leave the data.
     """
     check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
-    ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1]
     bits = np.zeros((count + 7) // 8, np.uint8)
     if not pattern:
         return as_buffer(~bits)
     if not count:
         return as_buffer(bits)
-    first, last = int(ends[0]), int(ends[-1])
-    if not use_compiled((last - first) // _VALUES_PER_BYTE):
-        text = as_array(strings.data)[first:last].tobytes()
-        flags = np.zeros(count, np.bool_)
-        at = text.find(pattern)
-        while at >= 0:
-            row = int(np.searchsorted(ends, first + at, side="right")) - 1
-            inside = first + at + len(pattern) <= ends[row + 1]
-            flags[row] |= inside
-            at = text.find(pattern, int(ends[row + 1]) - first if inside else at + 1)
-        return as_buffer(np.packbits(flags, bitorder="little"))
     wanted = np.frombuffer(pattern, np.uint8)
     offsets_loops.contains(
         address(strings.offsets), strings.offset_bits // 8, count, address(strings.data),
@@ -551,9 +479,6 @@ def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[I
     if np.any(wrong | (end - begin < 4)):
         raise _corrupt_member("objects of 4 bytes or more within the values", "another range")
     words, positions = np.zeros(len(begin), np.int64), np.full(len(begin), -1)
-    if not use_compiled(len(begin)):
-        _find_numpy(raw, begin, end, key, words, positions)
-        return words, positions
     raw, wanted = np.ascontiguousarray(raw), np.frombuffer(key or b"\0", np.uint8)
     bad = offsets_loops.find_members(
         address(raw), address(begin), address(end), len(begin), address(wanted), len(key),
@@ -562,38 +487,6 @@ def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[I
     if bad >= 0:
         raise _corrupt_member("entries, keys and values inside an object", "a shorter object")
     return words, positions
-
-
-def _find_numpy(
-    raw: UInt8s, begin: Int64s, end: Int64s, key: bytes, words: Int64s, positions: Int64s
-) -> None:
-    if not len(begin):
-        return
-    # A view with a word at every byte position: words need no alignment.
-    word_at = np.ndarray(len(raw) - 3, ">u4", raw, strides=(1,))
-    counts = word_at[begin].astype(np.int64) & SIZE
-    if np.any(begin + 4 + 8 * counts > end):
-        raise _corrupt_member("an entry for each key and value", "a shorter object")
-    owner = np.repeat(np.arange(len(begin)), 2 * counts)
-    last = np.cumsum(2 * counts)
-    first = last - 2 * counts
-    number = np.arange(len(owner)) - first[owner]
-    entries = word_at[begin[owner] + 4 + 4 * number].astype(np.int64)
-    sizes = entries & SIZE
-    before = np.concatenate([[0], np.cumsum(sizes)])
-    base = begin + 4 + 8 * counts
-    if np.any(base + before[last] - before[first] > end):
-        raise _corrupt_member("keys and values inside an object", "a shorter object")
-    at = before[:-1] - before[first][owner] + base[owner]
-    keys = np.flatnonzero((number < counts[owner]) & (sizes == len(key)))
-    if len(keys) < len(key):  # also none, of a name of megabytes
-        same = [raw[start : start + len(key)].tobytes() == key for start in at[keys].tolist()]
-        keys = keys[np.array(same, np.bool_)]
-    else:
-        for i, byte in enumerate(key):
-            keys = keys[raw[at[keys] + i] == byte]
-    values = (keys + counts[owner[keys]])[::-1]  # of equal keys, the first counts
-    words[owner[values]], positions[owner[values]] = entries[values], at[values]
 
 
 def _corrupt_member(expected: str, found: str) -> CorruptFileError:
@@ -640,12 +533,6 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     rows = as_array(indices, np.dtype(f"<u{bits // 8}"))[:count]
     if len(rows) < count:
         raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
-    if not use_compiled(count):
-        if count and int(rows.max()) >= number:
-            raise _beyond(int(rows.max()), number)
-        stops = np.append(0, np.cumsum(np.diff(ends).astype(np.int64)[rows]))
-        check_total(int(stops[-1]), count)
-        return _gather_strings(items.data, ends[rows], stops[1:], items.offset_bits)
     if bits == 64 and count and int(rows.max()) >= number:
         raise _beyond(int(rows.max()), number)
     return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
@@ -660,8 +547,6 @@ def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Str
         None where an item is not there, where items take more than ``MOST_IMPLIED``, or when
         compiled kernels are not to be used.
     """
-    if not use_compiled(count):
-        return None
     offsets, width, word = items.offsets, items.offset_bits // 8, bits // 8
     if indices.size < count * word:
         return None

@@ -12,7 +12,6 @@ from glaive.dataclass import NamedTuple
 from glaive.kernels._addresses import address
 from glaive.kernels.native import products as products_loops
 from glaive.kernels.native import rotation as rotation_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Float32s, UInt8s
 
 Int32s = NDArray[np.int32]
@@ -21,9 +20,6 @@ LANES: Final = 16
 ROWS: Final = 6
 CHUNK: Final = 48
 """Rows whose pairs fit, or none of them is begun: few enough to stay in the cache."""
-
-_PRODUCTS_PER_VALUE: Final = 64
-"""Multiplications that cost about as much as one value in other kernels."""
 
 
 class QueryTable:
@@ -95,17 +91,6 @@ def select_near(
     check_products(rows, queries.rows.shape, offsets, factors, limits)
     if not 0 <= start <= count or capacity < CHUNK * len(queries):
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
-    if not use_compiled(count * queries.rows.size // _PRODUCTS_PER_VALUE):
-        parts, found, end = [np.empty((0, 2), np.int64)], 0, start
-        while end < count and min(CHUNK, count - end) * len(queries) <= capacity - found:
-            part = slice(end, end + CHUNK)
-            with np.errstate(all="ignore"):
-                values = offsets[part] + factors[part] * (queries.rows @ rows[part].T)
-                parts.append(np.argwhere(~(values > limits[:, None])) + np.array([0, end]))
-            found += len(parts[-1])
-            end = min(end + CHUNK, count)
-        query_of, row_of = np.concatenate(parts).astype(np.int32).T
-        return NearPairs(query_of, row_of, end)
     rows, offsets, factors = padded_to_step(rows, offsets, factors)
     blocks = queries.blocks
     padded = np.zeros(len(blocks) * LANES, np.float32)
@@ -182,33 +167,8 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     size = 1 << (dimension.bit_length() - 1)
     scale = np.float32(1 / np.sqrt(size))
     rotated = np.array(rows, np.float32, order="C")
-    if use_compiled(rotated.size):
-        rotation_loops.rotate(
-            address(rotated), len(rotated), dimension, address(factors), size, scale
-        )
-        return rotated
-    with np.errstate(all="ignore"):
-        return _rotate_numpy(rotated, factors, size, scale)
-
-
-def _rotate_numpy(rotated: Float32s, factors: Float32s, size: int, scale: np.float32) -> Float32s:
-    dimension = rotated.shape[1]
-    for turn in range(ROUNDS):
-        rotated *= factors[turn]
-        start = dimension - size if turn % 2 else 0
-        part = rotated[:, start : start + size]
-        stride = 1
-        while stride < size:
-            pairs = part.reshape(len(part), size // (2 * stride), 2, stride)
-            part = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2)
-            part = part.reshape(len(part), size)
-            stride *= 2
-        rotated[:, start : start + size] = part * scale
-        if size != dimension:
-            half = dimension // 2
-            left, right = rotated[:, :half], rotated[:, half:]
-            rotated = np.concatenate([left + right, left - right], axis=1)
-    return rotated if size == dimension else rotated * np.float32(0.25)
+    rotation_loops.rotate(address(rotated), len(rotated), dimension, address(factors), size, scale)
+    return rotated
 
 
 def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
@@ -239,20 +199,9 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):
         raise ValueError("numbers to be encoded are negative or not finite")
     codes = np.empty(rows.shape, np.uint8)
-    if use_compiled(rows.size * len(factors)):
-        factors = np.ascontiguousarray(factors)
-        rotation_loops.quantize_rotated(
-            rows=address(rows), row_count=len(rows), dimension=rows.shape[1],
-            factors=address(factors), factor_count=len(factors), most=most, codes=address(codes),
-        )  # fmt: skip
-        return codes
-    best: NDArray[np.float32] = np.full(len(rows), -1, np.float32)
-    for factor in factors:
-        with np.errstate(over="ignore"):
-            candidate = np.minimum(rows * factor, np.float32(most)).astype(np.uint8)
-            values = candidate + np.float32(0.5)
-            products = (rows * values).sum(axis=1)
-            quality = products * products / (values * values).sum(axis=1)
-        better = quality > best
-        codes[better], best[better] = candidate[better], quality[better]
+    factors = np.ascontiguousarray(factors)
+    rotation_loops.quantize_rotated(
+        rows=address(rows), row_count=len(rows), dimension=rows.shape[1],
+        factors=address(factors), factor_count=len(factors), most=most, codes=address(codes),
+    )  # fmt: skip
     return codes

@@ -23,7 +23,6 @@ from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels.fsst import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.list_levels import same_length
 from glaive.kernels.native import row_takes as row_takes_loops
-from glaive.kernels.native import use_compiled
 from glaive.kernels.records import LevelPage, RowTable, TakenColumn, packed
 from glaive.kernels.strings import Strings
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, copy_of
@@ -263,7 +262,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
         - compiled kernels are disabled.
     """
     wanted, count = len(rows), len(columns.columns)
-    if not wanted or not count or not use_compiled(wanted * count):
+    if not wanted or not count:
         return None
     rows = np.ascontiguousarray(rows, np.int64)
     taken_at, pages_at = _SCRATCH, _SCRATCH + 8 * _TAKEN * count
@@ -364,7 +363,7 @@ def locate_values(
         return LocatedValues(values, values, values)
     if int(values.min()) < 0 or int(values.max()) >= firsts[-1]:
         raise RowIndexError(f"values {values.min()}..{values.max()} of {firsts[-1]} in all")
-    if wanted * _FEW < chunks or not use_compiled(wanted):
+    if wanted * _FEW < chunks:
         return _locate_numpy(values, firsts)
     if shift < 0:  # each chunk is searched for as if it were a page
         first_chunks, shift = np.arange(chunks + 1), 62

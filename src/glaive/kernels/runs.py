@@ -18,7 +18,6 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack import aligned, check_values
 from glaive.kernels.native import runs as runs_loops
-from glaive.kernels.native import use_compiled
 from glaive.types import Int64s, UInt8s, allocate, as_array
 
 MAX_RUN = 255
@@ -54,49 +53,24 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     limit
         Bytes that the pairs of all chunks may take; None is returned when they take more.
     """
-    words = _words(values, count, word_bits)
+    _words(values, count, word_bits)
     pair = word_bits // 8 + 1
     smallest = 1 << ((CHUNK_BYTES // pair).bit_length() - 1)
     chunks = count // smallest + 1
     counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-    if use_compiled(count):
-        used = runs_loops.plan_runs(
-            address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
-            address(counts), address(pairs),
-        )  # fmt: skip
-    else:
-        used = _plan_numpy(words, limit // pair, CHUNK_BYTES // pair, counts, pairs)
+    used = runs_loops.plan_runs(
+        address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
+        address(counts), address(pairs),
+    )  # fmt: skip
     return None if used < 0 else RunPlan(counts[:used], pairs[:used])
-
-
-def _plan_numpy(words: Any, limit: int, most: int, counts: Int64s, pairs: Int64s) -> int:
-    used = start = total = 0
-    while start < len(words):
-        size = min(len(words) - start, CHUNK_VALUES)
-        while (need := len(_collapse_numpy(words[start : start + size])[1])) > most:
-            size = 1 << ((size - 1).bit_length() - 1)
-        counts[used], pairs[used] = size, need
-        total += need
-        if total > limit:
-            return -1
-        used += 1
-        start += size
-    return used
 
 
 def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     """Pairs of each chunk of ``counts[i]`` values."""
     counts = np.ascontiguousarray(counts, np.int64)
-    words = _words_of_chunks(values, counts, word_bits)
+    _words_of_chunks(values, counts, word_bits)
     pairs = np.empty(len(counts), np.int64)
-    if use_compiled(len(words)):
-        runs_loops.count_pairs(
-            address(values), address(counts), len(counts), word_bits, address(pairs)
-        )
-    else:
-        ends = np.cumsum(counts)
-        for i, (end, count) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True)):
-            pairs[i] = len(_collapse_numpy(words[end - count : end])[1])
+    runs_loops.count_pairs(address(values), address(counts), len(counts), word_bits, address(pairs))
     return pairs
 
 
@@ -120,34 +94,13 @@ def collapse_runs(
     total = int(pairs.sum())
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
-    if use_compiled(len(words)):
-        written = runs_loops.collapse_runs(
-            address(values), address(counts), len(counts), word_bits,
-            address(run_values), address(run_lengths), total,
-        )  # fmt: skip
-        if written != total:
-            raise ValueError(f"{total} pairs do not match {len(words)} values")
-    else:
-        done = 0
-        ends = np.cumsum(counts)
-        for end, count, need in zip(ends.tolist(), counts.tolist(), pairs.tolist(), strict=True):
-            chunk_values, lengths = _collapse_numpy(words[end - count : end])
-            run_values.view(words.dtype)[done : done + need] = chunk_values
-            run_lengths[done : done + need] = lengths
-            done += need
+    written = runs_loops.collapse_runs(
+        address(values), address(counts), len(counts), word_bits,
+        address(run_values), address(run_lengths), total,
+    )  # fmt: skip
+    if written != total:
+        raise ValueError(f"{total} pairs do not match {len(words)} values")
     return run_values, run_lengths
-
-
-def _collapse_numpy(words: Any) -> tuple[Any, Int64s]:
-    """Values and lengths of the pairs of one chunk."""
-    if len(words) == 0:
-        return words, np.empty(0, np.int64)
-    ends = np.append(np.flatnonzero(words[1:] != words[:-1]) + 1, len(words))
-    lengths = np.diff(ends, prepend=0)
-    parts = -(-lengths // MAX_RUN)
-    split = np.full(int(parts.sum()), MAX_RUN, np.int64)
-    split[np.cumsum(parts) - 1] = lengths - (parts - 1) * MAX_RUN
-    return np.repeat(words[ends - 1], parts), split
 
 
 def expand_runs(
@@ -186,23 +139,10 @@ def expand_runs(
         raise _wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
-    if use_compiled(total):
-        bad = runs_loops.expand_runs(
-            address(data), address(values), address(lengths), address(runs), address(counts),
-            len(counts), word_bits, address(target), total,
-        )  # fmt: skip
-    else:
-        source, word = as_array(data), word_bits // 8
-        ends = np.cumsum(runs)
-        nth = np.arange(int(runs.sum())) - np.repeat(ends - runs, runs)
-        length = source[np.repeat(lengths, runs) + nth].astype(np.int64)
-        sums = np.append(0, np.cumsum(length))
-        right = sums[ends] - sums[ends - runs] == counts
-        bad = -1 if right.all() else int(np.argmin(right))
-        if bad < 0:
-            value_at = np.repeat(values, runs) + nth * word
-            words = source[value_at[:, None] + np.arange(word)].view(f"<u{word}")[:, 0]
-            as_array(target, words.dtype)[:] = np.repeat(words, length)
+    bad = runs_loops.expand_runs(
+        address(data), address(values), address(lengths), address(runs), address(counts),
+        len(counts), word_bits, address(target), total,
+    )  # fmt: skip
     if bad >= 0:
         raise _wrong_sum(data, lengths, runs, counts, bad, where)
     return target
@@ -234,24 +174,10 @@ def take_runs(
     if len(chunk) != len(index) or bad.any():
         raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
     target = allocate(len(chunk) * word_bits // 8)
-    if use_compiled(len(chunk)):
-        at = runs_loops.take_runs(
-            address(data), address(values), address(lengths), address(runs), address(chunk),
-            address(index), len(chunk), word_bits, address(target),
-        )  # fmt: skip
-    else:
-        source, word = as_array(data), word_bits // 8
-        used, which = np.unique(chunk, return_inverse=True)
-        ends = np.cumsum(runs[used])
-        begins = ends - runs[used]
-        nth = np.arange(int(runs[used].sum())) - np.repeat(begins, runs[used])
-        sums = np.cumsum(source[np.repeat(lengths[used], runs[used]) + nth], dtype=np.int64)
-        pair = np.searchsorted(sums, np.append(0, sums)[begins][which] + index, side="right")
-        beyond = pair >= ends[which]
-        at = int(np.argmax(beyond)) if beyond.any() else -1
-        if at < 0:
-            value_at = values[chunk] + (pair - begins[which]) * word
-            as_array(target)[:] = source[value_at[:, None] + np.arange(word)].reshape(-1)
+    at = runs_loops.take_runs(
+        address(data), address(values), address(lengths), address(runs), address(chunk),
+        address(index), len(chunk), word_bits, address(target),
+    )  # fmt: skip
     if at >= 0:
         raise CorruptFileError(
             "run lengths of a chunk",

@@ -15,8 +15,7 @@ from glaive.dataclass import NamedTuple
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels.native import offsets as offsets_loops
-from glaive.kernels.native import use_compiled
-from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, as_buffer
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array
 
 CHUNK_BYTES: Final = 4096
 """Offsets and bytes a chunk may have before it stops doubling."""
@@ -89,53 +88,13 @@ def pack_variable(
     chunks = (count + 1) // 2
     capacity = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
     out = allocate(capacity + SLACK)
-    if use_compiled(count):
-        sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-        chunks = offsets_loops.pack(
-            address(offsets), offset_bits // 8, address(data), count, width, target, max_values,
-            address(out), address(sizes), address(counts),
-        )  # fmt: skip
-        sizes, counts = sizes[:chunks].copy(), counts[:chunks].copy()
-    else:
-        sizes, counts = _pack_numpy(ends, as_array(data), count, width, target, max_values, out)
+    sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
+    chunks = offsets_loops.pack(
+        address(offsets), offset_bits // 8, address(data), count, width, target, max_values,
+        address(out), address(sizes), address(counts),
+    )  # fmt: skip
+    sizes, counts = sizes[:chunks].copy(), counts[:chunks].copy()
     return Packed(as_array(out)[: int(sizes.sum())], sizes, counts)
-
-
-def _pack_numpy(
-    ends: NDArray[Any],
-    data: UInt8s,
-    count: int,
-    width: int,
-    target: int,
-    max_values: int,
-    out: pa.Buffer,
-) -> tuple[Int64s, Int64s]:
-    memory = as_array(out)
-    item = np.dtype("<u4" if width == 4 else "<i8")
-    sizes, counts = [], []
-    at = done = 0
-    while done < count:
-        remaining = count - done
-        first = int(ends[done])
-        n = min(remaining, 2)
-        while n < remaining:
-            more = min(2 * n, remaining)
-            if more > max_values or int(ends[done + more]) - first + (more + 1) * width > target:
-                break
-            n = more
-        head = (n + 1) * width
-        last = int(ends[done + n])
-        size = head + last - first
-        padded = -(-size // width) * width
-        starts = ends[done : done + n + 1].astype(np.int64) + (head - first)
-        memory[at : at + head] = starts.astype(item).view(np.uint8)
-        memory[at + head : at + size] = data[first:last]
-        memory[at + size : at + padded] = PADDING
-        sizes.append(padded)
-        counts.append(n)
-        at += padded
-        done += n
-    return np.array(sizes, np.int64), np.array(counts, np.int64)
 
 
 def pack_blocks(
@@ -212,10 +171,7 @@ def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: 
     ends = _offsets_of(offsets, offset_bits, count)
     if count == 0:
         return
-    if use_compiled(count):
-        wrong = bool(offsets_loops.descend(address(offsets), offset_bits // 8, count))
-    else:
-        wrong = bool((ends[1 : count + 1] < ends[:count]).any())
+    wrong = bool(offsets_loops.descend(address(offsets), offset_bits // 8, count))
     _refuse(ends, count, data, descend=wrong)
 
 
@@ -258,21 +214,12 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
     count, total = len(starts), int(ends[-1]) if len(ends) else 0
     bits = 64 if total > MAX_OFFSET else offset_bits
     offsets = allocate((count + 1) * (bits // 8))
-    if use_compiled(count + total // _VALUE_BYTES):
-        out = allocate_with_slack(total, SLACK)
-        offsets_loops.gather(
-            address(data), data.size, address(starts), address(ends), count, bits // 8,
-            address(offsets), address(out),
-        )  # fmt: skip
-        return Strings(offsets, bits, out)
-    written = as_offsets(offsets, bits)
-    written[0], written[1:] = 0, ends
-    sizes = np.diff(ends, prepend=0)
-    if total < _LONG_BYTES * count:
-        places = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
-        return Strings(offsets, bits, as_buffer(as_array(data)[places]))
-    memory, bounds = memoryview(data), zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-    return Strings(offsets, bits, pa.py_buffer(b"".join([memory[a:b] for a, b in bounds])))
+    out = allocate_with_slack(total, SLACK)
+    offsets_loops.gather(
+        address(data), data.size, address(starts), address(ends), count, bits // 8,
+        address(offsets), address(out),
+    )  # fmt: skip
+    return Strings(offsets, bits, out)
 
 
 def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
-from glaive.kernels.native import use_compiled
 from glaive.kernels.native import wavelet as wavelet_loops
 from glaive.types import Int64s, UInt8s, UInt64s
 
@@ -47,8 +46,6 @@ def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
     """
     if len(text) > MOST_BYTES:
         raise SchemaError(f"a text of {len(text)} bytes, of at most {MOST_BYTES}")
-    if not use_compiled(len(text)):
-        return _sort_numpy(text)
     return _sorted(np.ascontiguousarray(text), _BYTES)
 
 
@@ -79,24 +76,6 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
     order.fill(-1)
     wavelet_loops.sort_suffixes(**common, names=address(names))
     return order
-
-
-def _sort_numpy(text: UInt8s) -> NDArray[np.int32]:
-    """By the first 1, 2, 4, … bytes, until all suffixes differ."""
-    size = len(text)
-    rank = text.astype(np.int64) + 1
-    length = 1
-    while True:
-        behind = np.zeros(size, np.int64)
-        behind[: max(0, size - length)] = rank[length:]
-        order = np.lexsort((behind, rank))
-        changes = np.ones(size, np.int64)
-        first, second = rank[order], behind[order]
-        changes[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-        rank[order] = np.cumsum(changes)
-        if size == 0 or rank[order[-1]] == size:
-            return order.astype(np.int32)
-        length *= 2
 
 
 _BLOCK_WORDS: Final = 8
@@ -281,8 +260,6 @@ def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
 
     Two counts of bits per byte of the pattern and level of the tree, whatever the text.
     """
-    if not use_compiled(tree.size):
-        return _find_numpy(tree, pattern)
     symbols, found = np.frombuffer(pattern, np.uint8), np.zeros(2, np.int64)
     wavelet_loops.find_pattern(
         pattern=address(symbols), length=len(symbols), words=address(tree.words),
@@ -308,8 +285,6 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
         raise ValueError(f"rows {first} to {stop} of {tree.size}, samples of {samples.rows}")
     count = stop - first
     most_steps = _MOST_STEPS * (count + _MOST_STEPS)
-    if not use_compiled(tree.size):
-        return _locate_numpy(tree, samples, first, stop, most_steps)
     positions = np.empty(count, np.int64)
     return positions if wavelet_loops.locate_rows(
         first=first, stop=stop, words=address(tree.words), ranks=address(tree.ranks),
@@ -325,55 +300,9 @@ def read_text(tree: WaveletTree) -> UInt8s:
     The last byte must be smaller than all others; else it is some text.
     """
     size = tree.size
-    if not use_compiled(size):
-        return _read_numpy(tree)
     text = np.empty(max(0, size - 1), np.uint8)
     wavelet_loops.read_text(
         words=address(tree.words), ranks=address(tree.ranks), nodes=address(tree.nodes),
         counts=address(tree.counts), rows=size, text=address(text),
     )  # fmt: skip
     return text
-
-
-def _read_numpy(tree: WaveletTree) -> UInt8s:
-    transform = tree.transform()
-    before = np.empty(tree.size, np.int64)
-    before[np.argsort(transform, kind="stable")] = np.arange(tree.size)
-    # Rows that are 1, 2, 4, … steps before the last byte, until these are all.
-    rows = np.zeros(1, np.int64)
-    while len(rows) < tree.size:
-        rows = np.concatenate((rows, before[rows]))
-        before = before[before]
-    text: UInt8s = transform[rows[: max(0, tree.size - 1)][::-1]]
-    return text
-
-
-def _find_numpy(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
-    transform = tree.transform()
-    low, high = 0, tree.size
-    for symbol in reversed(pattern):
-        if low >= high:
-            break
-        rows = np.flatnonzero(transform == symbol)
-        low, high = (np.searchsorted(rows, (low, high)) + tree.counts[symbol]).tolist()
-    return (low, high) if low < high else (0, 0)
-
-
-def _locate_numpy(
-    tree: WaveletTree, samples: SuffixSamples, first: int, stop: int, most_steps: int
-) -> Int64s | None:
-    before = np.empty(tree.size, np.int64)
-    before[np.argsort(tree.transform(), kind="stable")] = np.arange(tree.size)
-    rows = np.arange(first, stop)
-    steps = np.zeros(len(rows), np.int64)
-    mask = (1 << samples.shift) - 1
-    made = 0
-    while len(walking := np.flatnonzero(rows & mask)):
-        made += len(walking)
-        if made > most_steps:
-            return None
-        rows[walking] = before[rows[walking]]
-        steps[walking] += 1
-    positions = samples.positions[rows >> samples.shift] + steps
-    positions[positions >= tree.size] -= tree.size
-    return None if bool((positions >= tree.size).any()) else positions

@@ -18,7 +18,6 @@ from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader,
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.native import force_tier
 from glaive.types import ByteRange, Where
 
 WHERE = Where("a.lance", column=0, page=0)
@@ -173,22 +172,20 @@ def test_every_range_and_any_rows_come_back(
     rows, layers, codec = table
     stored = make(rows, layers, codec)
     limit = 1 if layers[0] == Layer.NULLABLE_ITEM else 0
-    tier = data.draw(st.sampled_from(["numpy", "numba"]))
     mapped = data.draw(st.booleans())
     picks = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6))
-    with force_tier(tier):
-        page = stored.open(mapped=mapped)
-        for start in range(len(rows) + 1):
-            for stop in range(start, len(rows) + 1):
-                leaf = stored.run_fetch(page.read(start, stop))
-                expected = [entry for row in rows[start:stop] for entry in row]
-                assert leaf_entries(leaf, limit) == expected
-                assert (leaf.rows, leaf.entries) == (stop - start, len(expected))
-        leaf = stored.run_fetch(page.take(np.array(picks, np.int64)))
-        expected = [entry for row in picks for entry in rows[row]]
-        assert leaf_entries(leaf, limit) == expected
-        assert (leaf.rows, leaf.layers) == (len(picks), layers)
-        assert len(stored.requests) <= 2
+    page = stored.open(mapped=mapped)
+    for start in range(len(rows) + 1):
+        for stop in range(start, len(rows) + 1):
+            leaf = stored.run_fetch(page.read(start, stop))
+            expected = [entry for row in rows[start:stop] for entry in row]
+            assert leaf_entries(leaf, limit) == expected
+            assert (leaf.rows, leaf.entries) == (stop - start, len(expected))
+    leaf = stored.run_fetch(page.take(np.array(picks, np.int64)))
+    expected = [entry for row in picks for entry in rows[row]]
+    assert leaf_entries(leaf, limit) == expected
+    assert (leaf.rows, leaf.layers) == (len(picks), layers)
+    assert len(stored.requests) <= 2
 
 
 def floats(rows: int, dimension: int = 64) -> tuple[pa.Buffer, ValueEncoding]:
@@ -388,11 +385,10 @@ def test_flipped_bytes_end_in_an_error_or_in_well_formed_rows(
         at = data.draw(st.integers(64, len(stored.raw) - 1))
         stored.raw[at] = data.draw(st.integers(0, 255))
     try:
-        with force_tier(data.draw(st.sampled_from(["numpy", "numba"]))):
-            page = stored.open(mapped=data.draw(st.booleans()))
-            first = data.draw(st.integers(0, len(rows) - 1))
-            leaf = stored.run_fetch(page.read(first, len(rows)))
-            stored.run_fetch(page.take(np.array([first, 0, first])))
+        page = stored.open(mapped=data.draw(st.booleans()))
+        first = data.draw(st.integers(0, len(rows) - 1))
+        leaf = stored.run_fetch(page.read(first, len(rows)))
+        stored.run_fetch(page.take(np.array([first, 0, first])))
     except CorruptFileError:
         return
     assert leaf.rows == len(rows) - first

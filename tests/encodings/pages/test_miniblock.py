@@ -26,6 +26,7 @@ from tests.encodings.pages.mini_samples import (
     numbers,
     write,
 )
+from tests.kernels.tiers import force_tier
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
 from glaive.encodings.levels import Leaf, level_limits
@@ -34,34 +35,31 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.native import Tier, force_tier
 
 
 @given(
-    SAMPLES, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["numpy", "numba"]),
-    st.data(),
+    SAMPLES, st.integers(1, 12), st.booleans(), st.booleans(), st.data(),
 )  # fmt: skip
 @settings(max_examples=60)
 def test_what_is_written_reads_back_in_any_range_and_order(
-    sample: Sample, log: int, large: bool, mapped: bool, tier: Tier, data: st.DataObject
+    sample: Sample, log: int, large: bool, mapped: bool, data: st.DataObject
 ) -> None:
     storage = Storage()
-    with force_tier(tier):
-        page = storage.open(write(sample, Chopped(1 << log), large=large), mapped=mapped)
-        count = len(sample.rows)
-        assert entries_of(storage.run_fetch(page.read(0, count))) == flatten(sample.rows)
-        for _ in range(3):
-            start = data.draw(st.integers(0, count))
-            stop = data.draw(st.integers(start, count))
-            leaf = storage.run_fetch(page.read(start, stop))
-            assert leaf.rows == stop - start
-            assert leaf.layers == sample.layers
-            assert entries_of(leaf) == flatten(sample.rows[start:stop])
-        selected = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
-        for rows in (selected, selected[:1], sorted(selected)):
-            leaf = storage.run_fetch(page.take(np.array(rows, np.int64)))
-            assert leaf.rows == len(rows)
-            assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
+    page = storage.open(write(sample, Chopped(1 << log), large=large), mapped=mapped)
+    count = len(sample.rows)
+    assert entries_of(storage.run_fetch(page.read(0, count))) == flatten(sample.rows)
+    for _ in range(3):
+        start = data.draw(st.integers(0, count))
+        stop = data.draw(st.integers(start, count))
+        leaf = storage.run_fetch(page.read(start, stop))
+        assert leaf.rows == stop - start
+        assert leaf.layers == sample.layers
+        assert entries_of(leaf) == flatten(sample.rows[start:stop])
+    selected = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
+    for rows in (selected, selected[:1], sorted(selected)):
+        leaf = storage.run_fetch(page.take(np.array(rows, np.int64)))
+        assert leaf.rows == len(rows)
+        assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
 
 
 @pytest.mark.sampled(every=3)

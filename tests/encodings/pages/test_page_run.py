@@ -37,7 +37,6 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.file.v2.columns import Column
 from glaive.kernels.fsst import train_symbols
-from glaive.kernels.native import Tier, force_tier
 from glaive.kernels.strings import Strings
 from glaive.types import ByteRange, Where
 
@@ -80,28 +79,26 @@ def leaf_of(step: object) -> Leaf:
     st.sampled_from(LAYERS),
     st.lists(st.integers(1, 700), min_size=2, max_size=5),
     st.booleans(),
-    st.sampled_from(["numpy", "numba"]),
     st.data(),
 )
 @settings(max_examples=40)
 def test_joined_pages_have_the_rows_of_all(
-    layers: tuple[Layer, ...], sizes: list[int], large: bool, tier: Tier, data: st.DataObject
+    layers: tuple[Layer, ...], sizes: list[int], large: bool, data: st.DataObject
 ) -> None:
     made = samples(layers, sizes)
     rows = [row for sample in made for row in sample.rows]
-    with force_tier(tier):
-        # Level encodings depend on the levels: pages of one column mostly agree, not always.
-        joined = column([write(sample, Chopped(64), large=large) for sample in made])
-        assert joined.rows == len(rows)
-        for page, start in zip(joined.pages, joined.starts, strict=False):
-            mine = rows[start : start + page.rows]
-            assert entries_of(leaf_of(page.read(0, page.rows))) == flatten(mine)
-            first = data.draw(st.integers(0, page.rows))
-            last = data.draw(st.integers(first, page.rows))
-            assert entries_of(leaf_of(page.read(first, last))) == flatten(mine[first:last])
-            selected = data.draw(st.lists(st.integers(0, page.rows - 1), max_size=20))
-            taken = leaf_of(page.take(np.array(selected, np.int64)))
-            assert entries_of(taken) == flatten([mine[row] for row in selected])
+    # Level encodings depend on the levels: pages of one column mostly agree, not always.
+    joined = column([write(sample, Chopped(64), large=large) for sample in made])
+    assert joined.rows == len(rows)
+    for page, start in zip(joined.pages, joined.starts, strict=False):
+        mine = rows[start : start + page.rows]
+        assert entries_of(leaf_of(page.read(0, page.rows))) == flatten(mine)
+        first = data.draw(st.integers(0, page.rows))
+        last = data.draw(st.integers(first, page.rows))
+        assert entries_of(leaf_of(page.read(first, last))) == flatten(mine[first:last])
+        selected = data.draw(st.lists(st.integers(0, page.rows - 1), max_size=20))
+        taken = leaf_of(page.take(np.array(selected, np.int64)))
+        assert entries_of(taken) == flatten([mine[row] for row in selected])
 
 
 def test_only_pages_with_equal_encodings_are_joined() -> None:
@@ -118,8 +115,7 @@ def test_pages_without_lists_stay_apart() -> None:
     assert len(column(flat).pages) == 2
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_dictionaries_of_joined_pages_are_kept_apart(tier: Tier) -> None:
+def test_dictionaries_of_joined_pages_are_kept_apart() -> None:
     pages, expected = [], []
     for number in range(3):
         sample = make_sample((ITEM, LIST), 500, number, 0.3, 0)
@@ -141,12 +137,11 @@ def test_dictionaries_of_joined_pages_are_kept_apart(tier: Tier) -> None:
         expected += items[indices].tolist()
     joined = column(pages)
     assert len(joined.pages) == 1
-    with force_tier(tier):
-        leaf = leaf_of(joined.pages[0].read(0, joined.rows))
-        assert isinstance(leaf.values, Dictionary)
-        assert [value for _, _, value in entries_of(leaf)] == expected
-        every = leaf_of(joined.pages[0].take(np.arange(joined.rows)))
-        assert [value for _, _, value in entries_of(every)] == expected
+    leaf = leaf_of(joined.pages[0].read(0, joined.rows))
+    assert isinstance(leaf.values, Dictionary)
+    assert [value for _, _, value in entries_of(leaf)] == expected
+    every = leaf_of(joined.pages[0].take(np.arange(joined.rows)))
+    assert [value for _, _, value in entries_of(every)] == expected
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -243,17 +238,14 @@ def mini_page(
     return page
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_pages_of_many_files_are_one_page(tier: Tier) -> None:
+def test_pages_of_many_files_are_one_page() -> None:
     numbers = [np.arange(size) * 7 for size in (1, 3000, 2, 1025)]
     pages = [mini_page(pa.array(part, pa.int64()), InlineBitpacking(64)) for part in numbers]
-    with force_tier(tier):
-        check_rows(run_of(pages), np.concatenate(numbers).tolist(), pa.int64())
+    check_rows(run_of(pages), np.concatenate(numbers).tolist(), pa.int64())
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("files", [1, 3])
-def test_dictionaries_of_many_files_are_kept_apart(tier: Tier, files: int) -> None:
+def test_dictionaries_of_many_files_are_kept_apart(files: int) -> None:
     pages, expected = [], []
     for number in range(files):
         items = np.arange(40 + number) + 100 * number
@@ -261,12 +253,10 @@ def test_dictionaries_of_many_files_are_kept_apart(tier: Tier, files: int) -> No
         encoding = InlineBitpacking(32)
         pages.append(mini_page(pa.array(indices, pa.uint32()), encoding, pa.array(items)))
         expected += items[indices].tolist()
-    with force_tier(tier):
-        check_rows(run_of(pages), expected, pa.int64())
+    check_rows(run_of(pages), expected, pa.int64())
 
 
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_text_of_many_files_is_decoded_with_the_symbols_of_each(tier: Tier) -> None:
+def test_text_of_many_files_is_decoded_with_the_symbols_of_each() -> None:
     pages, expected = [], []
     for word in ("ananas", "banana", "cherry"):
         strings = [f"{word} {number % 17} {word}" for number in range(900)]
@@ -275,8 +265,7 @@ def test_text_of_many_files_is_decoded_with_the_symbols_of_each(tier: Tier) -> N
         sample = Strings(block.offsets, block.offset_bits, block.data)
         pages.append(mini_page(pa.array(strings), Fsst(train_symbols(sample), Plain())))
         expected += strings
-    with force_tier(tier):
-        check_rows(run_of(pages), expected, pa.string())
+    check_rows(run_of(pages), expected, pa.string())
 
 
 def test_plain_wide_values_of_many_files_are_one_page() -> None:

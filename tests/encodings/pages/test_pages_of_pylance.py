@@ -19,7 +19,6 @@ from glaive.encodings.protocol import Fetch, PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import file2_pb2
-from glaive.kernels.native import force_tier
 from glaive.types import ByteRange, Where
 
 lance_file = pytest.importorskip("lance.file")
@@ -210,9 +209,7 @@ def test_pages_of_pylance_are_read(
         assert message.full_zip_layout.value_compression.HasField("fsst")
     if "blobs" in name:
         assert message.full_zip_layout.value_compression.HasField("general")
-    for tier in ("numpy", "numba"):
-        with force_tier(tier):  # type: ignore[arg-type]  # one of the two
-            check(open_page(message, page), file, values)
-            at_hand = [file.slice(*part) for part in page.ranges]
-            mapped = PageBytes(page.ranges, at_hand, page.rows, page.where)
-            check(open_page(message, mapped), file, values)
+    check(open_page(message, page), file, values)
+    at_hand = [file.slice(*part) for part in page.ranges]
+    mapped = PageBytes(page.ranges, at_hand, page.rows, page.where)
+    check(open_page(message, mapped), file, values)

@@ -22,7 +22,6 @@ from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.sequences import Constant
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.native import force_tier
 from glaive.types import Where, as_array
 
 HERE = Where("a.lance", 0, "c", 0)
@@ -109,10 +108,8 @@ def test_flat_chunks_come_back(bits: int, count: int) -> None:
 @pytest.mark.spec("inline-1", "inline-2", "pack-3")
 @pytest.mark.parametrize("bits", WORDS)
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_bit_packed_chunks_come_back(bits: int, count: int, tier: Any) -> None:
-    with force_tier(tier):
-        encoded = check_mini(InlineBitpacking(bits), some_block(bits, count))
+def test_bit_packed_chunks_come_back(bits: int, count: int) -> None:
+    encoded = check_mini(InlineBitpacking(bits), some_block(bits, count))
     assert encoded.counts.tolist() == [1024] * (count // 1024) + [count % 1024] * (count % 1024 > 0)
 
 
@@ -126,22 +123,17 @@ def test_run_length_chunks_come_back(bits: int, count: int, mean: int) -> None:
     assert (both <= 8186).all()
 
 
-@given(
-    counts=st.lists(st.integers(0, 1024), min_size=1, max_size=4),
-    bits=st.sampled_from(WORDS),
-    tier=st.sampled_from(["numpy", "numba"]),
-)
-def test_blocks_come_back(counts: list[int], bits: int, tier: Any) -> None:
+@given(counts=st.lists(st.integers(0, 1024), min_size=1, max_size=4), bits=st.sampled_from(WORDS))
+def test_blocks_come_back(counts: list[int], bits: int) -> None:
     block = some_block(bits, sum(counts))
-    with force_tier(tier):
-        for encoding in (
-            Flat(bits),
-            InlineBitpacking(bits),
-            OutOfLineBitpacking(bits, bits),
-            RunLength(bits),
-        ):
-            check_blocks(encoding, block, counts)
-        check_blocks(Flat(1), some_block(1, sum(counts)), counts)
+    for encoding in (
+        Flat(bits),
+        InlineBitpacking(bits),
+        OutOfLineBitpacking(bits, bits),
+        RunLength(bits),
+    ):
+        check_blocks(encoding, block, counts)
+    check_blocks(Flat(1), some_block(1, sum(counts)), counts)
 
 
 @pytest.mark.spec("constant-1")

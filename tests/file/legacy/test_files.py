@@ -22,7 +22,6 @@ from glaive.format.pb import file_pb2
 from glaive.io.access import open_store
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.kernels.native import force_tier
 from glaive.testing import CountingStore
 
 ROWS = 3000
@@ -85,24 +84,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("batch", [1, 7, 1000, 1024, 5000])
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
-def test_rows_come_back(store: ObjectStore, batch: int, tier: Any) -> None:
+def test_rows_come_back(store: ObjectStore, batch: int) -> None:
     rows = sample(ROWS if batch > 7 else 60)
-    with force_tier(tier):
-        written = write(store, rows, batch)
-        file = opened(store)
-        count = rows.num_rows
-        assert (written.rows, file.num_rows, str(file.version)) == (count, count, "0.1")
-        assert np.diff(file.batches).max() <= batch
-        for start, stop in ((0, count), (1, count - 1), (count // 2, count // 2), (5, 6)):
-            table = read(file, start, stop)
-            table.validate(full=True)
-            assert table.equals(rows.slice(start, stop - start))
-        wanted = RNG.integers(0, count, 50)
-        columns = file.bind(file.schema.fields)
-        taken = pa.table(columns.take(wanted), schema=columns.schema)
-        taken.validate(full=True)
-        assert taken.equals(rows.take(pa.array(wanted)))
+    written = write(store, rows, batch)
+    file = opened(store)
+    count = rows.num_rows
+    assert (written.rows, file.num_rows, str(file.version)) == (count, count, "0.1")
+    assert np.diff(file.batches).max() <= batch
+    for start, stop in ((0, count), (1, count - 1), (count // 2, count // 2), (5, 6)):
+        table = read(file, start, stop)
+        table.validate(full=True)
+        assert table.equals(rows.slice(start, stop - start))
+    wanted = RNG.integers(0, count, 50)
+    columns = file.bind(file.schema.fields)
+    taken = pa.table(columns.take(wanted), schema=columns.schema)
+    taken.validate(full=True)
+    assert taken.equals(rows.take(pa.array(wanted)))
 
 
 @given(

@@ -20,7 +20,6 @@ from glaive.index.text.opened import (
     TermQuery,
     search_terms,
 )
-from glaive.kernels.native import force_tier
 
 ROWS = 6000
 MEMORY = 400_000
@@ -69,23 +68,21 @@ QUERIES = {
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("source", [RowsInMemory, ScatteredRows])
 def test_the_best_rows_are_those_of_all_partitions_with_ties_by_row(
-    source: type[RowsInMemory], tier: Any
+    source: type[RowsInMemory],
 ) -> None:
     index = opened(source)
     some = (np.random.default_rng(1).random(ROWS) < 0.3).astype(np.uint8)
-    with force_tier(tier):
-        for name, query in QUERIES.items():
-            for allowed in (None, some):
-                everything = search_terms(searched(index, allowed), query, index.statistics, None)
-                assert len(everything.rows), name
-                for most in (1, 10, 150):
-                    together = searched(index, allowed)
-                    hits = search_terms(together, query, index.statistics, most)
-                    expected = everything.best(most)
-                    assert_equal(hits.best(most), expected, name)
+    for name, query in QUERIES.items():
+        for allowed in (None, some):
+            everything = search_terms(searched(index, allowed), query, index.statistics, None)
+            assert len(everything.rows), name
+            for most in (1, 10, 150):
+                together = searched(index, allowed)
+                hits = search_terms(together, query, index.statistics, most)
+                expected = everything.best(most)
+                assert_equal(hits.best(most), expected, name)
 
 
 def assert_equal(found: Hits, expected: Hits, name: str) -> None:

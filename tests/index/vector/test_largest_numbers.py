@@ -12,7 +12,6 @@ import pytest
 import glaive
 from glaive.index.vector.coder import ScalarCoder
 from glaive.index.vector.storage import ColumnVectors
-from glaive.kernels.native import force_tier
 
 KINDS = ["FLAT", "SQ", "PQ", "RQ", "HNSW_FLAT", "HNSW_SQ", "HNSW_PQ"]
 LARGE = 3.4e38
@@ -68,14 +67,10 @@ def test_indices_are_built_and_searched_without_a_warning(
 
 @pytest.mark.parametrize("size", [1e19, LARGE])
 @pytest.mark.parametrize("kind", ["RQ", "HNSW_FLAT"])
-def test_a_small_index_is_built_without_a_warning_by_numpy_too(
-    tmp_path: Path, kind: str, size: float
-) -> None:
-    """As in a process that has not linked its kernels yet."""
+def test_a_small_index_is_built_without_a_warning(tmp_path: Path, kind: str, size: float) -> None:
     rows = np.random.default_rng(0).uniform(-size, size, (40, DIMENSION)).astype(np.float32)
-    with force_tier("numpy"):
-        dataset = indexed(tmp_path, rows, kind, "l2")
-        nearest(dataset, rows[1])
+    dataset = indexed(tmp_path, rows, kind, "l2")
+    nearest(dataset, rows[1])
 
 
 @pytest.mark.sampled(every=2)

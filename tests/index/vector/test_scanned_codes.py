@@ -11,7 +11,6 @@ import pytest
 
 import glaive
 from glaive.kernels.graph_search import CodeRows, code_blocks
-from glaive.kernels.native import force_tier
 from glaive.scan.indices import SnapshotIndices
 
 
@@ -24,8 +23,7 @@ def test_codes_are_kept_in_a_second_order_only_where_they_are_scanned(
     dataset = glaive.write_dataset(pa.table({"v": vectors}), tmp_path / "v")
     dataset = dataset.create_index("v", kind, num_partitions=1, num_sub_vectors=2)
     (index,) = SnapshotIndices.of(dataset.opened.snapshot).on(0)
-    with force_tier("numba"):
-        opened: Any = SnapshotIndices.of(dataset.opened.snapshot).open(index.segments[0])
-        scanned: CodeRows = opened.load(0).scanned
-        expected = None if "HNSW" in kind else code_blocks(scanned.codes)
+    opened: Any = SnapshotIndices.of(dataset.opened.snapshot).open(index.segments[0])
+    scanned: CodeRows = opened.load(0).scanned
+    expected = None if "HNSW" in kind else code_blocks(scanned.codes)
     assert (scanned.blocks is None) == (expected is None)

@@ -11,7 +11,6 @@ import pytest
 
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.kernels.native import force_tier
 
 ROWS, DIMENSION = 500, 8
 QUERY = np.linspace(-1, 1, DIMENSION)
@@ -114,13 +113,11 @@ def test_a_batch_finds_what_its_queries_find_alone(
     queries = np.random.default_rng(3).normal(size=(count, DIMENSION)).astype(np.float32)
     queries[0] = np.stack(dataset.to_table(columns=["v"])["v"].to_numpy())[7]
     nearest = {"column": "v", "q": queries, "k": 6, "metric": metric}
-    with force_tier("numba"):  # NumPy rounds in another way, and a new process begins with it
-        batch = dataset.to_table(columns=["id"], nearest=nearest)
+    batch = dataset.to_table(columns=["id"], nearest=nearest)
     assert batch.schema.names == ["query_index", "id", "_distance"]
     assert batch.schema.field("query_index") == pa.field("query_index", pa.int32(), nullable=False)
     for number in range(count):
-        with force_tier("numba"):
-            alone = search(dataset, q=queries[number], k=6, metric=metric)
+        alone = search(dataset, q=queries[number], k=6, metric=metric)
         own = batch.slice(number * 6, 6)
         assert own["query_index"].to_pylist() == [number] * 6
         assert own["id"].to_pylist() == alone[0]

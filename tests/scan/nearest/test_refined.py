@@ -13,7 +13,6 @@ import glaive
 from glaive.errors import ColumnNotFoundError
 from glaive.io.local import LocalStore
 from glaive.kernels.distances import Queries
-from glaive.kernels.native import force_tier
 from glaive.scan.nearest.indexed import rescore
 from glaive.scan.nearest.vectors import Found, VectorQuery, vector_type
 from glaive.scan.options import Meter
@@ -188,11 +187,10 @@ def test_vectors_that_lie_plain_in_mapped_files_are_not_taken(
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_SQ", "IVF_RQ"])
 @pytest.mark.parametrize("appended", [0, 2])
-def test_what_an_index_finds_is_measured_by_kernels_of_any_tier(
-    tmp_path: Path, tier: Any, kind: str, appended: int
+def test_what_an_index_finds_is_measured_by_kernels(
+    tmp_path: Path, kind: str, appended: int
 ) -> None:
     """A new process has no compiled kernels yet: its first searches are those of NumPy."""
     written(tmp_path / "t", np.float32, fragments=1).create_index(
@@ -203,7 +201,6 @@ def test_what_an_index_finds_is_measured_by_kernels_of_any_tier(
         dataset = written(tmp_path / "t", np.float32, fragments=appended)
     vectors = np.stack(dataset.to_table()["v"].to_numpy())
     nearest = {"column": "v", "q": vectors[0], "k": 5, "nprobes": 4, "refine_factor": 200}
-    with force_tier(tier):
-        found = dataset.to_table(columns=["_distance"], nearest=nearest)["_distance"].to_pylist()
+    found = dataset.to_table(columns=["_distance"], nearest=nearest)["_distance"].to_pylist()
     distances = np.sort(((vectors - vectors[0]) ** 2).sum(axis=1))[:5]
     np.testing.assert_allclose(found, distances, rtol=1e-5, atol=1e-6)

@@ -81,7 +81,7 @@ class PageSymbols:
         """Return the shared table if it fits ``block``, else a new one."""
         if self.first and not self.shared.is_finished:
             sample, fresh = _sample(block, 0), _sample(block, 1)
-            table = train_symbols(sample, _bytes(block))
+            table = train_symbols(sample)
             coding = Coding(table, _share(table, sample))
             # Text outside of the sample predicts better what to expect of other pages.
             self.shared.finish(Coding(table, max(coding.share, _share(table, fresh))))
@@ -97,17 +97,12 @@ class PageSymbols:
 def train(block: Variable) -> Coding:
     """Train a table on a sample of the values, about 16 KiB."""
     sample = _sample(block, 0)
-    table = train_symbols(sample, _bytes(block))
+    table = train_symbols(sample)
     return Coding(table, _share(table, sample))
 
 
 def _sample(block: Variable, turn: int) -> Strings:
     return sample_strings(Strings(block.offsets, block.offset_bits, block.data), block.count, turn)
-
-
-def _bytes(block: Variable) -> int:
-    offsets = as_offsets(block.offsets, block.offset_bits)
-    return int(offsets[block.count]) - int(offsets[0])
 
 
 def _share(table: SymbolTable, sample: Strings) -> float:

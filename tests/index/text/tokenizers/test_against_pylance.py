@@ -13,7 +13,6 @@ from glaive.errors import OptionError
 from glaive.index.text.base_tokenizers import is_capital, is_small, lower_case
 from glaive.index.text.text_format import LANGUAGES, TextParams
 from glaive.index.text.tokenizers import Tokenizer, fold, stop_words
-from glaive.kernels.native import force_tier
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytestmark = pytest.mark.interop
@@ -38,8 +37,7 @@ def by_pylance(text: str, **options: Any) -> list[tuple[str, int]]:
 
 def by_glaive(text: str, **options: Any) -> list[tuple[str, int]]:
     """Tokens with the first one at position 0, as pylance's function counts."""
-    with force_tier("numpy"):
-        tokens = Tokenizer.of(TextParams.of(options)).tokens(text)
+    tokens = Tokenizer.of(TextParams.of(options)).tokens(text)
     return [(token, position - tokens[0][1]) for token, position in tokens]
 
 

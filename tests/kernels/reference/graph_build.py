@@ -1,0 +1,134 @@
+"""NumPy references of ``glaive.kernels.graph_build``."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+
+from glaive.kernels.graph_build import (
+    DOT,
+    Candidate,
+    Edges,
+    GrowingGraph,
+    Int32s,
+    Lists,
+    Nodes,
+    Scratch,
+    _check_edges,
+)
+
+
+def _distance(nodes: Nodes, first: int, second: int) -> float:
+    left, right = (nodes.vectors[node].astype(np.float32) for node in (first, second))
+    with np.errstate(all="ignore"):
+        if nodes.kind == DOT:
+            return float(np.float32(1) - left @ right)
+        return float(np.square(left - right).sum(dtype=np.float32))
+
+
+def _insert(candidates: list[Candidate], far: float, node: int) -> None:
+    candidates.insert(bisect_right(candidates, far, key=lambda one: one[0]), (far, node))
+
+
+def _search_level(
+    graph: GrowingGraph, query: int, level: int, candidates: list[Candidate], most: int
+) -> list[Candidate]:
+    """Look at the neighbours of the nearest candidate that was not looked at, until all were."""
+    seen, expanded = {node for _, node in candidates}, set()
+    lists = graph.lists(level)
+    while waiting := [node for _, node in candidates if node not in expanded]:
+        node = waiting[0]
+        expanded.add(node)
+        block = int(graph.blocks(np.array([node], np.int32), level)[0])
+        fresh = [other for other in lists.nodes[block, : lists.counts[block]].tolist()
+                 if other not in seen]  # fmt: skip
+        seen.update(fresh)
+        for other in fresh:
+            far = _distance(graph.nodes, query, other)
+            if len(candidates) < most or far < candidates[-1][0]:
+                _insert(candidates, far, other)
+                del candidates[most:]
+    return candidates
+
+
+def _choose(
+    nodes: Nodes, candidates: list[Candidate], most: int
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The nearest first, each nearer to the query than to any chosen before; and others."""
+    chosen: list[Candidate] = []
+    others: list[Candidate] = []
+    for far, node in candidates:
+        apart = not any(_distance(nodes, node, other) < far for _, other in chosen)
+        (chosen if apart and len(chosen) < most else others).append((far, node))
+    return chosen, others[: most - len(chosen)]
+
+
+def _store(lists: Lists, block: int, chosen: list[Candidate]) -> None:
+    lists.counts[block] = len(chosen)
+    lists.nodes[block, : len(chosen)] = [node for _, node in chosen]
+    lists.distances[block, : len(chosen)] = [far for far, _ in chosen]
+
+
+def _find_numpy(graph: GrowingGraph, batch: Any) -> None:
+    """See :func:`glaive.kernels.graph_build.find_neighbors`."""
+    for node in batch.tolist():
+        own_level = int(graph.levels[node])
+        candidates = [(_distance(graph.nodes, node, graph.entry), graph.entry)]
+        for level in range(int(graph.levels[graph.entry]), -1, -1):
+            most = graph.candidates if level <= own_level else 1
+            candidates = _search_level(graph, node, level, candidates, most)
+            if level <= own_level:
+                block = int(graph.blocks(np.array([node], np.int32), level)[0])
+                lists = graph.lists(level)
+                apart, others = _choose(graph.nodes, candidates, lists.nodes.shape[1])
+                _store(lists, block, apart + others)
+                lists.judged[block] = len(apart), len(apart + others)
+
+
+def _link_numpy(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
+    """See :func:`glaive.kernels.graph_build.link_back`."""
+    capacity = lists.nodes.shape[1]
+    for at, block in enumerate(edges.targets.tolist()):
+        entries = list(range(int(edges.starts[at]), int(edges.starts[at + 1])))
+        count = int(lists.counts[block])
+        have = list(
+            zip(
+                lists.distances[block, :count].tolist(),
+                lists.nodes[block, :count].tolist(),
+                strict=True,
+            )
+        )
+        while entries:
+            room = capacity - len(have)
+            if room:
+                added, entries = entries[:room], entries[room:]
+                have += [(float(edges.distances[one]), int(edges.sources[one])) for one in added]
+                continue
+            merged: list[Candidate] = []
+            for far, node in have:
+                _insert(merged, far, node)
+            while entries and len(merged) < capacity + 256:
+                one = entries.pop(0)
+                _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
+            apart, others = _choose(graph.nodes, merged, capacity)
+            have = apart + others
+            lists.judged[block] = len(apart), len(have)
+        _store(lists, block, have)
+
+
+def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None:
+    """Write the lists of nodes that are not in the graph yet; others do not change."""
+    count = len(graph.nodes)
+    if not 0 <= graph.entry < count or len(scratch.stamps) != count:
+        raise ValueError(f"entry {graph.entry} of {count} nodes")
+    if len(batch) and (batch.min() < 0 or batch.max() >= count or batch.dtype != np.int32):
+        raise ValueError(f"nodes {batch.min()} to {batch.max()} of {count}")
+    _find_numpy(graph, batch)
+
+
+def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
+    """Add entries to lists; of a list that is full those stay that lie apart."""
+    _check_edges(graph, lists, edges)
+    _link_numpy(graph, lists, edges)

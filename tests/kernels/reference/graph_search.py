@@ -1,0 +1,199 @@
+"""NumPy references of ``glaive.kernels.graph_search``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.kernels.graph_search import (
+    _AS_COMPARED,
+    _ENTRIES,
+    _MAX_NODES,
+    MAX_CAPACITY,
+    AllowedBits,
+    CodeQuery,
+    GraphLevel,
+    GraphLevels,
+    Nearest,
+    NodeCodes,
+    ReachedNodes,
+    Scale,
+    ScannedPartition,
+    _check,
+    _check_codes,
+    _check_scan,
+    _is_plain,
+    _sorted,
+    compare,
+)
+from glaive.types import Float32s, Int64s, UInt8s
+
+_PRODUCTS: Final = ("product", "bytes")
+
+
+def search_graph(
+    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
+) -> ReachedNodes:
+    """The nearest nodes that are found; none that is at no distance (NaN) from the query."""
+    count = _check(nodes)
+    right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
+    if not right:
+        raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
+    if not levels.fits(count):
+        raise ValueError(f"levels of other nodes than these {count}")
+    comparison, _codes, _query, _terms = nodes
+    found, far = _search_numpy(levels.levels, entry, nodes, capacity)
+    with np.errstate(all="ignore"):
+        far = -far if comparison in _PRODUCTS else far
+        far = np.float32(scale[0]) + (far - np.float32(scale[1])) * np.float32(scale[2])
+    return ReachedNodes(found, far)
+
+
+def _search_numpy(
+    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
+) -> tuple[NDArray[np.int32], Float32s]:
+    count = len(nodes.codes)
+    beam: list[tuple[np.float32, int]] = []
+    for stamp, level in enumerate(reversed(levels), 1):
+        room = capacity if stamp == len(levels) else 1
+        beam = [(_far(nodes, np.array([entry]))[0], entry)]
+        seen, expanded = {entry}, set()
+        while waiting := [node for _, node in beam if node not in expanded]:
+            expanded.add(waiting[0])
+            row = waiting[0] if level.row_of is None else int(level.row_of[waiting[0]])
+            if not 0 <= row < len(level.offsets) - 1:
+                continue
+            near = level.neighbors[level.offsets[row] : level.offsets[row + 1]].tolist()
+            fresh = [node for node in dict.fromkeys(near) if node < count and node not in seen]
+            seen.update(fresh)
+            for node, far in zip(fresh, _far(nodes, np.array(fresh, np.int64)), strict=True):
+                if np.isnan(far) or (len(beam) == room and beam[-1][0] <= far):
+                    continue
+                beam = beam[: room - 1] if len(beam) == room else beam
+                place = sum(1 for other, _ in beam if other <= far)
+                beam.insert(place, (far, node))
+        entry = beam[0][1]
+    beam = [(far, node) for far, node in beam if not np.isnan(far)]
+    found = np.array([node for _, node in beam], np.int32)
+    return found, np.array([far for far, _ in beam], np.float32)
+
+
+def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
+    """Distances of nodes from the query, up to a constant: nodes are ordered by them."""
+    compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
+    if nodes.comparison in _PRODUCTS:
+        return -compared
+    if nodes.terms is None:
+        return compared
+    with np.errstate(all="ignore"):
+        return nodes.terms[chosen] + compared
+
+
+def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
+    """For each row the sum of what its bytes select."""
+    rows, width = _check_codes(codes)
+    if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
+        raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
+    with np.errstate(all="ignore"):
+        sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
+        return sums
+
+
+def part_products(
+    entries: Float32s, vector: Float32s, factor: float = 1, center: Float32s | None = None
+) -> Float32s:
+    """Products of the parts of a vector with the entries of a codebook, times a factor."""
+    right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
+    parts, width, _count = entries.shape if right else (0, 0, 0)
+    if not right or vector.shape != (parts * width,):
+        raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
+    if center is not None and not (_is_plain(center) and center.shape == vector.shape):
+        raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
+    with np.errstate(all="ignore"):
+        beyond = vector if center is None else vector - center
+        scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
+        return np.asarray((scaled @ entries)[:, 0], np.float32)
+
+
+def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
+    """Product of each row with a query of ``float32``."""
+    _rows, width = _check_codes(codes)
+    if query.shape != (width,) or not _is_plain(query):
+        raise ValueError(f"a query {query.shape} for codes {codes.shape}")
+    with np.errstate(all="ignore"):
+        products: Float32s = codes.astype(np.float32) @ query
+        return products
+
+
+def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
+    """Squared distance of each row from a query of bytes."""
+    _rows, width = _check_codes(codes)
+    if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
+        raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
+    gaps = codes.astype(np.int32) - query
+    far: Float32s = np.square(gaps).sum(axis=1).astype(np.float32)
+    return far
+
+
+def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
+    """The byte of each number, and the sum of all: how many steps it is above a start."""
+    if numbers.ndim != 1 or not _is_plain(numbers) or not step:
+        raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
+    with np.errstate(all="ignore"):
+        wide = numbers.astype(float)
+        places = np.fmin(np.fmax((wide - start) / step, 0), 255)
+        return places.astype(np.uint8), float(wide.sum())
+
+
+def scan_codes(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    allowed: AllowedBits | None = None,
+) -> Nearest:
+    """The nearest rows of some partitions."""
+    _check_scan(partitions, query, count)
+    total = sum([part[1].count for part in partitions])
+    room = min(count, total)
+    if not room:
+        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
+    return _scan_numpy(partitions, query, count, low, high, allowed)
+
+
+def _scan_numpy(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    low: float,
+    high: float,
+    allowed: AllowedBits | None,
+) -> Nearest:
+    far, keys, found = [], [], []
+    searched = 0
+    for rows, places, offset, weight in partitions:
+        kept = np.ones(len(places), np.bool_) if places.live is None else places.live.copy()
+        if allowed is not None:
+            kept &= allowed.contains(places.fragment, places.row)
+        searched += int(np.count_nonzero(kept))
+        with np.errstate(all="ignore"):
+            start = np.full(len(places), np.float32(offset))
+            if rows.terms is not None:
+                start += np.float32(weight) * rows.terms
+            scale = np.float32(query.factor) if rows.scales is None else rows.scales
+            compared = compare(query.comparison, rows.codes, query.query)
+            distances = start + (compared - np.float32(query.shift)) * scale
+        kept &= (distances <= np.float32(high)) & (distances >= np.float32(low))
+        far.append(distances[kept])
+        keys.append(places.key[kept])
+        found.append(np.stack([places.fragment[kept], places.row[kept]], axis=1))
+    near = _sorted(np.concatenate(far), np.concatenate(keys), np.concatenate(found), searched)
+    first = slice(count)
+    return Nearest(
+        near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
+    )
