@@ -218,7 +218,7 @@ _DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class FragmentRows(Protocol):
-    """What address maps need to know of a fragment."""
+    """A fragment for address maps: its id, and rows with the deleted ones."""
 
     @property
     def id(self) -> int:
@@ -378,7 +378,8 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
         starts, stops = _ranges(survivors, rows, where)
         parts = _in_fragments(starts, stops, old, rows, where)
         before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
-        runs = _onto(_listed(starts, parts), _listed(stops, parts), new)
+        listed = [np.r_[side[:0], *(side[a:b] for a, b in parts)] for side in (starts, stops)]
+        runs = _onto(listed[0], listed[1], new)
         behind = np.cumsum(runs.stops - runs.starts)
         begin, count = 0, 0
         for fragment, (first, last) in zip(old, parts, strict=True):
@@ -395,11 +396,6 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
             tables[fragment.id] = runs.part(begin, end)
             begin = end
     return tables
-
-
-def _listed(addresses: Addresses, parts: Sequence[tuple[int, int]]) -> Addresses:
-    """Those of the old fragments, one fragment after the other."""
-    return np.concatenate([addresses[:0], *(addresses[first:last] for first, last in parts)])
 
 
 def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
@@ -892,8 +888,8 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
 
     joined, whole = BitMap64(), BitMap()
     known: dict[int, BitMap] = {}
-    for start in range(0, len(sets), _SETS_AT_ONCE):
-        for data in cast("list[bytes]", sets[start : start + _SETS_AT_ONCE].to_pylist()):
+    for start in range(0, len(sets), _AT_ONCE):
+        for data in cast("list[bytes]", sets[start : start + _AT_ONCE].to_pylist()):
             for fragment, raw in _entries(data, where):
                 if not raw:
                     whole.add(fragment)
@@ -902,7 +898,7 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
                 if fragment in known:
                     known[fragment] |= bitmap
                     continue
-                if len(known) == _BITMAPS_AT_ONCE:
+                if len(known) == _AT_ONCE:
                     joined |= decode_treemap(_join_treemap(known), where)
                     known = {}
                 known[fragment] = bitmap
@@ -920,11 +916,8 @@ def row_set_in(data: bytes | None, where: object, stored: int) -> RowSet | None:
     return None if data is None else row_set_of(pa.array([data], pa.binary()), where, stored)
 
 
-_SETS_AT_ONCE, _BITMAPS_AT_ONCE = 1 << 12, 1 << 12
-"""Sets, and bitmaps of different fragments, that are objects of Python at once."""
-
-_COUNTED = 64
-"""Bitmaps that are counted to know how many rows a byte stands for."""
+_AT_ONCE, _COUNTED = 1 << 12, 64
+"""Sets, and bitmaps of different fragments, that are objects at once; bitmaps of an estimate."""
 
 
 def rows_per_byte(sets: pa.Array, where: object) -> float:
