@@ -105,9 +105,18 @@ def _linked(module: str, name: str) -> Any:
             "glaive has no machine code of its kernels for this processor, or their sources were "
             "changed: pip install 'glaive[jit]' for a compiler"
         )
-    from glaive.kernels.code_cache import read_code
+    from glaive.kernels.code_cache import keep_code, read_code
 
-    code = read_code(module, name) or _made(module, name, symbol)
+    code = read_code(module, name)
+    if code is None:
+        _say_once()
+        kernel = _compiled(module, name)
+        from glaive.kernels.loops.entry import compile_entry
+        from glaive.kernels.machine import has_settings_of_a_file
+
+        code = compile_entry(kernel, symbol)
+        if not has_settings_of_a_file():
+            keep_code(module, name, code)
     return link(code, symbol, name)
 
 
@@ -123,21 +132,3 @@ def _say_once() -> None:
     logging.getLogger(__name__).info(text)
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{text}\n")
-
-
-def _made(module: str, name: str, symbol: str) -> bytes:
-    """The code of a kernel, compiled and kept; or that of a process which did so just now."""
-    from glaive.kernels.code_cache import alone_in, has_code, keep_code, read_code, shared_folder
-
-    with alone_in(shared_folder(), lambda: has_code(module, name)):
-        code = read_code(module, name)
-        if code is None:
-            _say_once()
-            kernel = _compiled(module, name)
-            from glaive.kernels.loops.entry import compile_entry
-            from glaive.kernels.machine import has_settings_of_a_file
-
-            code = compile_entry(kernel, symbol)
-            if not has_settings_of_a_file():
-                keep_code(module, name, code)
-        return code
