@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,26 @@ def test_help_says_what_each_option_of_a_scan_is_for(kind: type, method: str) ->
         if not line.startswith(" ")
     }
     assert kinds_of(ScanOptions).keys() - {"limit", "offset", "columns", "filter"} <= names
+
+
+def test_parameters_that_are_explained_are_in_the_signature() -> None:
+    unknown = {}
+    for name, function in public_functions():
+        text = inspect.getdoc(function) or ""
+        section = re.search(r"Parameters\n-{3,}\n(.*?)(\n\n\w[\w ]*\n-{3,}\n|\Z)", text, re.DOTALL)
+        if section is None or not (getattr(function, "__module__", "") or "").startswith("glaive."):
+            continue
+        lines = [line for line in section[1].split("\n") if re.match(r"[\w*]", line)]
+        named = [part.strip("* ") for line in lines for part in line.split(":")[0].split(",")]
+        try:
+            there = set(inspect.signature(function).parameters)
+        except (TypeError, ValueError, MissingDependencyError):
+            continue  # of C, or of a package that is not installed
+        if missing := {one for one in named if one} - there:
+            unknown[name] = missing
+    # They have the text of to_table and create_index.
+    shared = {"head": {"limit"}, "create_index_uncommitted": {"progress", "progress_callback"}}
+    assert unknown == shared
 
 
 @pytest.mark.parametrize(
