@@ -361,7 +361,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
         """Read into a table."""
-        return self.scanner(columns, filter, limit, offset, **options).to_table()
+        if options.get("nearest") is None:
+            return self.scanner(columns, filter, limit, offset, **options).to_table()
+        from glaive.scan.ready import search_with
+
+        given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return search_with(self._at.views, self._at.with_scan_defaults(given)).table()
 
     @shows_options(positional=_BY_POSITION)
     def to_batches(

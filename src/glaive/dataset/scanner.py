@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import numpy as np
@@ -33,9 +34,21 @@ class Scanner:
 
     __class__ = class_for_arrow("Scanner")
 
-    def __init__(self, views: Views, options: ScanOptions) -> None:
-        self._views, self._options = views, options
-        self._query: Query | RankedScan = ready_scan(views, options)
+    def __init__(self, views: Views, options: ScanOptions | Mapping[str, Any]) -> None:
+        self._views, self._given = views, options
+        self._query: Query | RankedScan
+        if isinstance(options, ScanOptions):
+            self._query = ready_scan(views, options)
+        else:
+            from glaive.scan.ready import search_with
+
+            self._query = search_with(views, options)
+
+    @cached_property
+    def _options(self) -> ScanOptions:
+        """Return the checked options. A search like one before needs them late or never."""
+        given = self._given
+        return given if isinstance(given, ScanOptions) else ScanOptions.of(**given)
 
     @classmethod
     @shows(FragmentScanKeywords, ScanOptions)
@@ -48,10 +61,16 @@ class Scanner:
             computed = columns.values() if isinstance(columns, Mapping) else ()
             check_column_texts(views.snapshot.manifest.schema, condition, *computed, warn=True)
         nearest = options.get("nearest")
-        if type(nearest) is dict and isinstance(nearest.get("q"), np.ndarray):
+        if nearest is None:
+            return cls(views, ScanOptions.of(**options))
+        if type(nearest) is dict:
             # A copy, as callers may write the next query into their array.
-            options["nearest"] = {**nearest, "q": nearest["q"].copy()}
-        return cls(views, ScanOptions.of(**options))
+            nearest = {**nearest}
+            if nearest.get("q") is not None:
+                from glaive.scan.nearest.options import query_vectors
+
+                nearest["q"] = query_vectors(nearest["q"]).copy()
+        return cls(views, {**options, "nearest": nearest})
 
     def __repr__(self) -> str:
         manifest = self._views.snapshot.manifest

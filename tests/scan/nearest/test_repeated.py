@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError
+from glaive.scan.options import ScanOptions
 
 DIMENSION = 8
 QUERIES = np.random.default_rng(2).standard_normal((4, DIMENSION)).astype(np.float32)
@@ -65,6 +69,44 @@ def test_other_queries_find_what_a_dataset_finds_that_was_asked_nothing_before(
                 asked = {"column": "v", "q": query, **nearest}
                 found = dataset.to_table(nearest=asked, **options)
                 assert found.equals(alone(dataset, asked, **options))
+
+
+def times_checked(search: Callable[[], object]) -> int:
+    """How often a search checks options of scans."""
+    times, code = 0, ScanOptions.of.__func__.__code__  # type: ignore[attr-defined]  # a method
+
+    def note(frame: FrameType, event: str, _value: object) -> None:
+        nonlocal times
+        times += event == "call" and frame.f_code is code
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        search()
+    finally:
+        sys.setprofile(before)
+    return times
+
+
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("columns", [[], (), ["id"], ("id", "_distance"), None])
+@pytest.mark.parametrize("by_scanner", [False, True])
+def test_options_are_looked_at_once(
+    tmp_path: Path, columns: Sequence[str] | None, by_scanner: bool
+) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+
+    def search(**other: Any) -> pa.Table:
+        asked = {"column": "v", "q": QUERIES[0], "k": 3, "nprobes": 2} | other
+        if by_scanner:
+            return dataset.scanner(columns, with_row_id=True, nearest=asked).to_table()
+        return dataset.to_table(columns, with_row_id=True, nearest=asked)
+
+    first = search()
+    assert first.equals(search())
+    assert times_checked(search) == 0
+    # A value of another type may mean something else.
+    assert times_checked(lambda: search(k=np.int64(3))) == 1
 
 
 def test_a_scanner_keeps_what_it_was_made_for(tmp_path: Path) -> None:

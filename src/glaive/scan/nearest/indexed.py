@@ -20,6 +20,7 @@ from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
+from glaive.io.cache import ByteCache
 from glaive.kernels.distances import (
     ELEMENTS,
     FoundRows,
@@ -525,6 +526,13 @@ class ChosenIndex(NamedTuple):
     fragments: FragmentIds
     metric: Metric
 
+    def closed(self, indices: SnapshotIndices) -> ClosedIndex:
+        """What is needed to search with it again; it keeps no opened segment."""
+        segments = tuple(one.segment for one in self.segments)
+        keys = tuple(map(indices.name_of, segments))
+        cache = indices.snapshot.session.index_cache
+        return ClosedIndex(self.name, segments, self.fragments, self.metric, keys, cache)
+
     def with_defaults(self, options: NearestOptions) -> NearestOptions:
         """Options with what the index was built for, where the query does not say."""
         known = [one.opened.defaults for one in self.segments if one.opened.defaults is not None]
@@ -532,6 +540,34 @@ class ChosenIndex(NamedTuple):
             return options
         chosen = max(one.nprobes for one in known), max(one.refine_factor or 0 for one in known)
         return options.with_defaults(chosen[0], chosen[1] or None)
+
+
+class ClosedIndex(NamedTuple):
+    """An index that was chosen before, for the same search with another query.
+
+    Parameters
+    ----------
+    name, segments, fragments, metric
+        As of :class:`ChosenIndex`.
+    keys, cache
+        What its segments are kept under once they are opened, and where.
+    """
+
+    name: str
+    segments: tuple[IndexedSegment, ...]
+    fragments: FragmentIds
+    metric: Metric
+    keys: tuple[Hashable, ...]
+    cache: ByteCache[Hashable, Any]
+
+    def opened(self) -> ChosenIndex | None:
+        """The same index, if the session still has all its segments; their files never change."""
+        name, segments, fragments, metric, keys, cache = self
+        found: list[Any] = cache.get_all(keys)
+        if None in found:
+            return None
+        opened = tuple(map(SearchedSegment, segments, found))
+        return ChosenIndex(name, opened, fragments, metric)
 
 
 def choose_index(

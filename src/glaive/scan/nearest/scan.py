@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import numpy as np
@@ -38,6 +38,7 @@ from glaive.scan.indices import SnapshotIndices
 from glaive.scan.nearest.indexed import (
     AllowedRows,
     ChosenIndex,
+    ClosedIndex,
     IndexSearch,
     choose_index,
     effort_of,
@@ -399,6 +400,38 @@ class NearestScan(RankedScan):
             views=views, options=options, columns=columns, prefilter=prefilter,
             postfilter=postfilter, nearest=nearest, query=query, index=index,
             rest=_rest(views.snapshot, options, index),
+        )  # fmt: skip
+
+    def without_index(self) -> NearestScan:
+        """The same for :meth:`asked_again`: it keeps no opened index."""
+        return replace(self, index=None)
+
+    def asked_again(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
+        """The same for other query vectors, as many or, for one query, another.
+
+        Parameters
+        ----------
+        closed
+            The index that it was made with.
+
+        Raises
+        ------
+        OptionError
+            They have another dimension.
+        """
+        before, index = self.query, None
+        if closed is not None:
+            index = closed.opened()
+            if index is None:
+                asked = cast("NearestOptions", self.options.nearest)
+                return NearestScan.of(self.views, self.options, replace(asked, query=vectors))
+        kind = before.kind
+        queries = kind.queries(vectors, self.nearest.column)
+        query = VectorQuery(kind, queries, before.metric, before.count, before.low, before.high)
+        return NearestScan(
+            views=self.views, options=self.options, columns=self.columns,
+            prefilter=self.prefilter, postfilter=self.postfilter, nearest=self.nearest,
+            query=query, index=index, rest=self.rest,
         )  # fmt: skip
 
     def steps(self) -> list[PlanStep]:
