@@ -18,7 +18,8 @@ class KernelsHook(BuildHookInterface):  # type: ignore[misc]  # hatchling ships 
 
     def dependencies(self) -> list[str]:
         """Return the compiler and the linker, unless there is code already."""
-        return build_kernels.packages()
+        needed: list[str] = build_kernels.packages()
+        return needed
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile what is not there."""

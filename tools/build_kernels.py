@@ -108,7 +108,7 @@ def build(levels: list[str]) -> None:
         for level in levels:
             Path(folder, level).mkdir()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda share: _run_share(*share, Path(folder)), shares))
+            list(pool.map(lambda one: _run_share(one[0], one[1], Path(folder)), shares))
         CODE.mkdir(exist_ok=True)
         for level in levels:
             made = Path(folder, f"{level}.so")

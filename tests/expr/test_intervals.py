@@ -65,6 +65,6 @@ def test_days_drop_hours_and_timestamps_keep_them() -> None:
 
 def test_a_month_is_one_of_the_calendar_of_a_zone() -> None:
     moment = pa.array([dt.datetime(2020, 3, 1, 12, tzinfo=dt.UTC)])
-    moment = moment.cast(pa.timestamp("us", "Europe/Paris"))
-    moved = computed("coalesce(t + interval '1 month')", moment)
+    in_paris = moment.cast(pa.timestamp("us", "Europe/Paris"))
+    moved = computed("coalesce(t + interval '1 month')", in_paris)
     assert moved == [dt.datetime(2020, 4, 1, 11, tzinfo=dt.UTC)]  # summer time began
