@@ -87,7 +87,7 @@ def compile_share(level: str, share: int, folder: Path) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     entry = import_module("glaive.kernels.loops.entry")
-    called = import_module("glaive.kernels.warmup").called_kernels()
+    called = import_module("glaive.kernels.native").called_kernels()
     kernels = [(module, name) for module, names in called.items() for name in names]
     triple = f"{level.partition('_v')[0]}-unknown-linux-gnu"
     for module, name in kernels[share::SHARE]:

@@ -14,7 +14,7 @@ import pytest
 import glaive
 from glaive.config import settings
 from glaive.kernels import library, native
-from glaive.kernels.warmup import called_kernels
+from glaive.kernels.native import called_kernels
 
 pytestmark = pytest.mark.skipif(
     settings.kernels != "auto" or library.library() is None,

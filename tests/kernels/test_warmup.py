@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from glaive.kernels import native
-from glaive.kernels.warmup import called_kernels, warm_up
+from glaive.kernels.native import called_kernels, warm_up
 
 
 def test_every_kernel_that_python_calls_is_compiled() -> None:

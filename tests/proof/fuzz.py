@@ -45,7 +45,7 @@ from tests.proof.fuzz_indices import a_value_in_an_index, an_index_entry, an_ind
 import glaive
 from glaive.errors import GlaiveError
 from glaive.format.pb import table_pb2
-from glaive.kernels.warmup import warm_up
+from glaive.kernels.native import warm_up
 
 Trial = Callable[[Path, np.random.Generator], str]
 STILL = 60

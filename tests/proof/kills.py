@@ -34,7 +34,7 @@ import pyarrow as pa
 
 import glaive
 from glaive.errors import CommitConflictError, CommitContentionError
-from glaive.kernels.warmup import warm_up
+from glaive.kernels.native import warm_up
 
 SCHEMA = pa.schema([("key", pa.int64()), ("owner", pa.int32()), ("value", pa.int64())])
 DELAY = 0.2

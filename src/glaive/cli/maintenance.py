@@ -655,7 +655,7 @@ def warmup(*, quiet: bool) -> None:
         console.print(f"All kernels are compiled for {level()}: there is nothing to do.")
         return
     from glaive.kernels.code_cache import shared_folder, without_a_place
-    from glaive.kernels.warmup import warm_up
+    from glaive.kernels.native import warm_up
 
     folder = shared_folder()
     if folder is None:

@@ -1,10 +1,9 @@
 """Compiled kernels as machine code: loaded without the compiler, kept on disk.
 
 ``native.offsets.unpack`` is the kernel ``unpack`` of ``glaive.kernels.loops.offsets``: a builtin
-function that releases the interpreter lock. On first use it is read from the cache on disk and
-linked by llvmlite, which takes about a millisecond, after 40 for the first kernel of a process.
-Only where the cache has none is numba imported, the kernel compiled, and its code kept for
-later processes (``glaive.kernels.code_cache``).
+function that releases the interpreter lock. On first use it is found in the library of the wheel
+(``glaive.kernels.library``). Without a library for the processor, llvmlite links it from the cache
+on disk (``glaive.kernels.code_cache``). Where the cache has no code, numba compiles the kernel.
 
 Decision and figures: ``docs/adr/0002-kernels.md``.
 """
@@ -12,11 +11,14 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from threading import RLock
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from glaive.config import settings
@@ -132,3 +134,53 @@ def _say_once() -> None:
     logging.getLogger(__name__).info(text)
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{text}\n")
+
+
+# --- Compile all kernels once, so that later processes find their machine code on disk ---
+# A process that forks afterwards passes its linked kernels on to its children.
+
+_IMPORT = re.compile(r"from glaive\.kernels\.native import (\w+)(?: as (\w+))?")
+
+
+def called_kernels() -> dict[str, list[str]]:
+    """Return the kernels that Python calls, by module: those that the wrappers here name."""
+    from pathlib import Path  # takes do not load it
+
+    found: dict[str, set[str]] = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text = path.read_text("utf-8")
+        for module, alias in _IMPORT.findall(text):
+            names = re.findall(rf"\b{alias or module}\.([a-z]\w*)", text)
+            found.setdefault(module, set()).update(names)
+    return {module: sorted(names) for module, names in sorted(found.items()) if names}
+
+
+def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, float]:
+    """Compile every kernel that Python calls, or link it if its code is on disk.
+
+    Parameters
+    ----------
+    progress
+        Called as ``progress(done, total)`` with numbers of modules, before the first and
+        after each.
+
+    Returns
+    -------
+    dict
+        Seconds per module. The first includes the start of the compiler, about 0.3 s.
+    """
+    kernels, seconds = called_kernels(), dict[str, float]()
+    if progress is not None:
+        progress(0, len(kernels))
+    for module, names in kernels.items():
+        started = perf_counter()
+        for name in names:
+            kernel = getattr(getattr(sys.modules[__name__], module), name)
+            if settings.kernels == "checked":
+                from glaive.kernels.loops.entry import argument_types
+
+                kernel.compile(argument_types(kernel))
+        seconds[module] = perf_counter() - started
+        if progress is not None:
+            progress(len(seconds), len(kernels))
+    return seconds

@@ -36,7 +36,7 @@ from tests.proof.few_bytes.files import few_bytes
 from tests.proof.few_bytes.reads import Way, measured, ways
 
 from glaive.config import USUAL_RATIO, settings
-from glaive.kernels.warmup import warm_up
+from glaive.kernels.native import warm_up
 
 LIMITS = 16
 """Times the limit of a page that a read may take, besides what it takes for its rows."""
