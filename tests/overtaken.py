@@ -64,6 +64,10 @@ class Interrupted(WrappedStore):
         self.countdown.count()
         self.inner.put(path, *given, **options)
 
+    def put_new(self, path: str, data: Any) -> None:
+        self.countdown.count()
+        super().put_new(path, data)
+
     def head(self, path: str) -> Any:
         self.countdown.count()
         return super().head(path)

@@ -92,6 +92,8 @@ class CountingStore(WrappedStore):
     names = ObjectStore.names
     folder_state = ObjectStore.folder_state
     is_free = ObjectStore.is_free
+    get_into = ObjectStore.get_into
+    put_new = ObjectStore.put_new
     rewrite = ObjectStore.rewrite
 
     def __init__(self, store: ObjectStore) -> None:

@@ -380,6 +380,8 @@ class TestReading:
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "zero").symlink_to("/dev/zero")
         store = open_store(place.format(tmp_path))
+        with pytest.raises(StoreError, match="pipe: it is a pipe, a socket or a device"):
+            store.get_into("pipe", memoryview(bytearray(4)))
         for name in ("pipe", "zero"):
             for read in (store.get, store.open):
                 with pytest.raises(StoreError, match=f"{name}: it is a pipe, a socket or a device"):

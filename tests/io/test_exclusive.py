@@ -299,7 +299,7 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(
     def work() -> None:
         assert not create(tmp_path)
         assert not create(tmp_path, path="v/2")
-        LocalStore(tmp_path).put("v/1", [b"new"])
+        LocalStore(tmp_path).put_new("v/1", [b"new"])
 
     run(system, work)
     assert outside.read_bytes() == b""

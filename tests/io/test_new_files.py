@@ -1,4 +1,4 @@
-"""Files that are put: they have all their bytes, and nothing is left of failures."""
+"""Files with new names: small ones are made with one call, and nothing is left of failures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.io import local_sink
 from glaive.io.local import LocalStore
+from glaive.io.wrapped import FLUSH_BYTES, NewFiles
+from glaive.testing import CountingStore
 
 PIECES = [b"abc", memoryview(b"defg"), pa.py_buffer(b"h" * 100), bytearray(b"i")]
 CONTENT = b"abcdefg" + b"h" * 100 + b"i"
@@ -29,15 +31,15 @@ def files(store: LocalStore) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
-class TestPut:
+class TestPutNew:
     def test_the_pieces_are_the_file(self, store: LocalStore) -> None:
-        store.put("a/b", PIECES)
+        store.put_new("a/b", PIECES)
         assert store.get("a/b").to_pybytes() == CONTENT
         assert files(store) == ["a/b"]
 
     def test_a_name_that_is_there_is_written_over(self, store: LocalStore) -> None:
-        store.put("a", [b"first, and longer than what comes next"])
-        store.put("a", [b"second"])
+        store.put_new("a", [b"first, and longer than what comes next"])
+        store.put_new("a", [b"second"])
         assert store.get("a").to_pybytes() == b"second"
         assert files(store) == ["a"]
 
@@ -46,16 +48,25 @@ class TestPut:
     )
     def test_any_size(self, store: LocalStore, size: int) -> None:
         content = os.urandom(size)
-        store.put("a", [content])
+        store.put_new("a", [content])
         assert store.get("a").to_pybytes() == content
         counted = store.counters.snapshot()
         assert (counted.write_iops, counted.written_bytes) == (1, size)
 
+    def test_no_temporary_name_is_used(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "replace", None)
+        monkeypatch.setattr(os, "link", None)
+        store.put_new("a", PIECES)
+        assert files(store) == ["a"]
+
     def test_a_root_that_leads_nowhere_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "root").symlink_to(tmp_path / "gone")
         store = LocalStore(tmp_path / "root")
-        with pytest.raises(ObjectNotFoundError, match=r"root/a: .* a link .* is broken"):
-            store.put("a", PIECES)
+        for put in (store.put, store.put_new):
+            with pytest.raises(ObjectNotFoundError, match=r"root/a: .* a link .* is broken"):
+                put("a", PIECES)
 
     def test_forced_to_disk_it_is_put_as_others(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -69,7 +80,7 @@ class TestPut:
 
         monkeypatch.setattr(os, "fsync", spied)
         store = LocalStore(tmp_path, {"fsync": "true"})
-        store.put("a", PIECES)
+        store.put_new("a", PIECES)
         assert len(synced) == 2  # the file and its folder
         assert store.get("a").to_pybytes() == CONTENT
 
@@ -94,6 +105,7 @@ class TestPut:
 
 Put = Callable[[LocalStore, str, list[bytes]], None]
 PUTS: dict[str, Put] = {
+    "new": lambda store, path, data: store.put_new(path, data),
     "overwrite": lambda store, path, data: store.put(path, data),
     "create": lambda store, path, data: store.put(path, data, mode="create"),
 }
@@ -120,7 +132,7 @@ def test_a_writer_that_is_interrupted_leaves_nothing(
     def stopped(*_: object) -> int:
         raise KeyboardInterrupt
 
-    step = {"overwrite": "replace", "create": "link"}[how]
+    step = {"new": "write", "overwrite": "replace", "create": "link"}[how]
     monkeypatch.setattr(os, step, stopped)
     with pytest.raises(KeyboardInterrupt):
         PUTS[how](store, "a", [b"abc"])
@@ -145,6 +157,42 @@ def test_the_second_who_creates_is_told_and_leaves_nothing(store: LocalStore) ->
         store.put("a", [b"second"], mode="create")
     assert store.get("a").to_pybytes() == b"first"
     assert files(store) == ["a"]
+
+
+class TestSinks:
+    def test_a_small_file_is_made_when_it_is_finished(self, store: LocalStore) -> None:
+        sink = NewFiles(store).create("a")
+        sink.write(PIECES)
+        sink.write([b"x"])
+        assert files(store) == []
+        assert sink.finish() == sink.position == len(CONTENT) + 1
+        assert store.get("a").to_pybytes() == CONTENT + b"x"
+
+    def test_a_large_file_is_written_as_it_comes(self, store: LocalStore) -> None:
+        sink = NewFiles(store).create("a")
+        sink.write([b"a"])
+        sink.write([bytes(FLUSH_BYTES)])
+        (unfinished,) = files(store)
+        assert unfinished.endswith(".tmp")
+        sink.write([b"z"])
+        assert sink.finish() == sink.position == FLUSH_BYTES + 2
+        assert store.get("a").to_pybytes() == b"a" + bytes(FLUSH_BYTES) + b"z"
+        assert files(store) == ["a"]
+
+    @pytest.mark.parametrize("size", [1, FLUSH_BYTES])
+    def test_aborting_leaves_nothing(self, store: LocalStore, size: int) -> None:
+        sink = NewFiles(store).create("a")
+        sink.write([bytes(size)])
+        sink.abort()
+        sink.abort()
+        assert files(store) == []
+
+    def test_other_stores_create_as_ever(self, store: LocalStore) -> None:
+        counting = CountingStore(store)
+        sink = NewFiles(counting).create("a")
+        sink.write([b"abc"])
+        assert sink.finish() == 3
+        assert {request.path for request in counting.log} == {"a"}  # each step was seen
 
 
 def test_files_larger_than_the_first_read_come_whole(store: LocalStore) -> None:

@@ -69,7 +69,7 @@ def test_a_dataset_asks_the_same_of_a_directory_through_a_wrapper(
     # The time in a manifest takes a byte more or less.
     assert abs(wrapped.read_bytes - done.read_bytes) <= 2 * done.read_iops
     assert abs(wrapped.written_bytes - done.written_bytes) <= 2 * done.write_iops
-    own_ways = {"names", "folder_state", "is_free", "rewrite"}
+    own_ways = {"names", "folder_state", "is_free", "put_new", "rewrite", "get_into"}
     assert own_ways <= asked.keys()
     assert not {"list", "open"} & asked.keys()
 
@@ -104,6 +104,11 @@ def test_a_bucket_has_none_of_what_only_directories_have() -> None:
     store.remove_folders()
     store.remove_empty(["a"])
     assert [*store.empty_folders("")] == []
-    store.put("a/y", [b"4", b"5"])
+    memory = bytearray(5)
+    assert store.get_into("a/x", memoryview(memory)) == 3
+    assert memory == b"123\0\0"
+    assert store.get_into("a/x", memoryview(memory)[3:]) == 3
+    assert memory == b"12312"
+    store.put_new("a/y", [b"4", b"5"])
     store.discard(["a/x"])
     assert [meta.path for meta in store.walk("")] == ["a/y"]

@@ -174,6 +174,8 @@ except glaive.errors.CorruptFileError as error:
             pipe.write(b"for somebody else")
             with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
                 store.get(f"data/{file.name}")
+            with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
+                store.get_into(f"data/{file.name}", memoryview(bytearray(10)))
             assert pipe.read(100) == b"for somebody else"
         file.unlink()
         file.symlink_to("/dev/zero")

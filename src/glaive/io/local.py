@@ -1,7 +1,8 @@
 """Objects in a directory of the local file system.
 
 Files become visible atomically: they are written under a temporary name in their own directory
-and then linked (``create``) or renamed (``overwrite``). Listings omit such temporary names.
+and then linked (``create``) or renamed (``overwrite``). Listings omit such temporary names. Small
+files with new random names need none (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from glaive.io.confined import (
     write_mark,
 )
 from glaive.io.failures import check_ranges, from_system, not_a_file
-from glaive.io.local_sink import LocalSink, joined_if_small, put_small, remove_unfinished
+from glaive.io.local_sink import LocalSink, joined_if_small, put_small, remove_unfinished, write_new
 from glaive.io.location import ALWAYS_CHECKED, absolute_path, check_object_path, check_root
 from glaive.io.mapped import READING, MappedReader
 from glaive.io.remote import MAX_REQUEST, RemoteReader, aligned_memory, coalesce, split
@@ -287,6 +288,24 @@ class LocalStore(ObjectStore):
         except BaseException:
             sink.abort()
             raise
+
+    def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
+        """Write a file whose name nobody else knows before it is complete.
+
+        It needs no temporary name: a writer that is stopped leaves a file that nothing refers to.
+        """
+        small = None if self.fsync else joined_if_small(data)
+        if small is not None:
+            full = self.full(path)
+            try:
+                write_new(full, small)
+            except FileExistsError:  # of an earlier attempt
+                put_small(full, small, "overwrite")
+            except OSError as error:
+                raise from_system(error, full, "write") from None
+            self.counters.add_write(1, len(small))
+        else:
+            self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
         """Overwrite a file of the same size in place; ``False`` if none could be.

@@ -370,7 +370,24 @@ class ObjectStore:
         """Whether there is certainly no such object, as far as known without a request."""
         return False
 
+    def get_into(self, path: str, target: memoryview) -> int:
+        """Read a whole object into given memory, as far as it fits. One request.
+
+        Returns its size; for an object larger than the memory perhaps only the part that fits.
+        """
+        data = self.get(path)
+        size = min(data.size, len(target))
+        target[:size] = memoryview(data).cast("B")[:size]
+        return data.size
+
     # ------------------------------------------------------------ writing
+
+    def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
+        """Write an object whose name nobody else knows before it is complete.
+
+        For example one with a random name that a later manifest refers to.
+        """
+        self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
         """Overwrite an object of the same size in place, if that is faster.
@@ -499,9 +516,7 @@ def read_many(
     data = pa.allocate_buffer(end)
     memory = memoryview(np.frombuffer(data, np.uint8))  # type: ignore[call-overload]  # a buffer
     for path, start, size in zip(paths, starts, sizes, strict=True):
-        content = store.get(path)
-        if content.size != size:
+        if store.get_into(path, memory[start : start + size]) != size:
             return None
-        memory[start : start + size] = memoryview(content).cast("B")
         memory[start + size : start + size + -size % _ALIGNMENT] = _ZEROS[: -size % _ALIGNMENT]
     return JoinedObjects(data, starts, list(sizes))

@@ -509,7 +509,8 @@ class _Commit:
             marks.record(draft.wire)
             no_files = draft.wire.writer_feature_flags & int(Feature.NO_TRANSACTION_FILES)
             if written != name and not no_files:
-                self.store.put(transaction_path(name), [encoded])
+                # Its name has the uuid, so nobody reads it before the manifest refers to it.
+                self.store.put_new(transaction_path(name), [encoded])
             written = name
             version = draft.wire.version
             refusal: CommitConflictError | None = None
