@@ -19,11 +19,8 @@ from glaive.errors import SchemaError
 from glaive.expr.coerce import is_binary
 from glaive.format.field import BLOB
 from glaive.io.pool import task_bytes
-from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.spark.options import BLOBS, Options
 from glaive.spark.types import to_spark
-from glaive.table.load import check_same
-from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -140,6 +137,8 @@ def open_dataset(options: Options) -> LanceDataset:
         version = options.branch, options.version
     opened = dataset(options.uri, version=version, storage_options=options.storage or None)
     if options.identity is not None:
+        from glaive.table.load import check_same
+
         check_same(opened.manifest, options.identity)
     if options.asof is None:
         return opened
@@ -150,6 +149,8 @@ def open_dataset(options: Options) -> LanceDataset:
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
     """Options with the version of an opened dataset, and what it is recognised by."""
+    from glaive.table.refs import branch_of
+
     there = dataset.manifest
     return replace(
         options,
@@ -222,6 +223,7 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
     """Paths in the dataset of the columns of the frame, without computed columns."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
+    from glaive.scan.projection import SYSTEM_COLUMNS
 
     schema = dataset.lance_schema
     paths: dict[str, tuple[str, ...]] = {}
@@ -242,6 +244,8 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
     """Whether a name is that of a system column."""
+    from glaive.scan.projection import SYSTEM_COLUMNS
+
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names
 
 
