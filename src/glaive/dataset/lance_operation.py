@@ -203,7 +203,7 @@ class _WithFragments:
 class LanceOperation:
     """The operations that can be committed, as in ``LanceDataset.commit``.
 
-    Their fields have the names that those of their messages have.
+    Their fields have the names of the fields of their messages.
     """
 
     class BaseOperation(_WithFragments):

@@ -52,7 +52,7 @@ def is_timestamp(text: str, kind: Any) -> bool:
 
 
 def read_texts(text: Any, kind: Any) -> Any:
-    """Return strings as values of a type; null for a string that is none.
+    """Return strings as values of a type; null for a string that is not a value.
 
     Raises
     ------

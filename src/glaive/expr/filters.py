@@ -84,7 +84,7 @@ def one_column(node: Node) -> Test | None:
 
 
 def _is_flat(column: tree.Column) -> bool:
-    """Whether values are neither lists nor structs."""
+    """Whether values are not lists or structs."""
     return not pa.types.is_nested(plain(column.type))
 
 
@@ -228,7 +228,7 @@ def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) ->
 
 
 def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
-    """Columns in an expression, but for those that are tested for null or compared as a whole."""
+    """List the columns whose values an expression needs, beyond nulls and whole comparisons."""
     match node:
         case tree.Column():
             yield node

@@ -406,7 +406,7 @@ class LegacyFile:
         if total > self._bytes.size:
             raise CorruptFileError(
                 "page table",
-                expected=f"at most {self._bytes.size} bytes in all columns, those of the file",
+                expected=f"at most {self._bytes.size} bytes in all columns, as the file has",
                 found=f"{total:.0f} up to this column",
                 where=pages.where,
             )

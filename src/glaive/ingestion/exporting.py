@@ -109,7 +109,7 @@ def _plain(values: Any) -> Any:
 
 
 def _numbers(values: Any) -> Any:
-    """Numbers of which some may be infinite, or none."""
+    """Numbers; some may be infinite."""
     if values.type == pa.float16():
         values = values.cast(pa.float32())
     texts = values.cast(_TEXT)
@@ -154,7 +154,7 @@ def _entries(values: Any) -> Any:
     lists = values.cast(pa.list_(pa.struct([key, item])))
     keys, items = lists.flatten().flatten()
     names = json_texts(keys)
-    # Those of texts and times are texts already, those of numbers, lists and structs are none.
+    # Texts and times are texts already; numbers, lists and structs are not.
     names = pc.if_else(pc.starts_with(names, '"'), names, _quoted(_escaped(names)))
     pairs = pc.binary_join_element_wise(names, json_texts(items), _constant(":"))
     return _joined(lists, pairs, "{", "}")
@@ -385,7 +385,7 @@ def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
 
 
 def _with_items_of(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of the second batch, with dictionaries that begin with those of the first one."""
+    """Give the rows of the second batch dictionaries that begin with the first batch's."""
     both = pa.Table.from_batches([first.slice(0, 0), second]).unify_dictionaries()
     columns: Any = [column.chunk(column.num_chunks - 1) for column in both.columns]
     return pa.RecordBatch.from_arrays(columns, schema=second.schema)

@@ -180,7 +180,7 @@ class ExpiringOptions(dict[str, str]):
 
 
 def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
-    """Open a store; one whose options expire is opened again before they do."""
+    """Open a store, and open it again before its options expire."""
     store = open_store(uri, options)
     if isinstance(options, ExpiringOptions) and not store.is_local:
         return RenewedStore(uri, options, store)
@@ -372,7 +372,7 @@ _CREDENTIALS: Final = (
         }
     ),
 )
-"""Credentials of one kind of store, of which its client takes one, by an order of its own. On S3
+"""Credentials of one kind of store. The client takes one by its own order. On S3
 keys come first.
 """
 
@@ -392,7 +392,7 @@ class TableAnswer:
     location
         Where it lies.
     storage_options
-        Of its store: those given and, winning, those of the namespace; an
+        Of its store: the given ones, and the namespace's, which win; an
         :class:`ExpiringOptions` if these expire.
     managed
         Whether the namespace gives out the versions.
@@ -433,11 +433,11 @@ def ask_for_table(
     Parameters
     ----------
     client
-        Has methods ``describe_table`` and ``declare_table``, like those of ``lance_namespace``.
+        Has methods ``describe_table`` and ``declare_table``, as ``lance_namespace`` has.
     table_id
         Path of names of the table.
     storage_options
-        Overridden by those of the namespace.
+        Options of the namespace override them.
     create
         Declare a table that does not exist yet.
 
@@ -513,7 +513,7 @@ def check_kind(location: str, place: str | os.PathLike[str]) -> None:
     Raises
     ------
     OptionError
-        The place of a table, and the one that the options would be used for, are of two kinds.
+        The table and the place for the options are stores of two kinds.
     """
     theirs, ours = Location.parse(location).scheme, Location.parse(os.fspath(place)).scheme
     if theirs != ours:
@@ -532,7 +532,7 @@ def answer_field(answer: object, name: str) -> Any:
 
 
 def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
-    """The answer of the catalogue; its errors, which are of any class, as those of glaive."""
+    """Ask the catalogue. Its errors, of any class, become errors of glaive."""
     try:
         return method(_request(kind, list(path)))
     except GlaiveError:
@@ -571,7 +571,7 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
-    """Options that the caller gave, and those of the catalogue, which win by whatever name.
+    """Join the caller's options with the catalogue's, which win by whatever name.
 
     Else credentials of the caller went where the catalogue has others for: it gives those of a
     kind of store, or none of them. A session token belongs to its key. What the caller or a

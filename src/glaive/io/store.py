@@ -68,7 +68,7 @@ class IoCounters:
         self._counts = (0, 0, 0, 0)
 
     def add(self, reads: int = 0, bytes_read: int = 0, writes: int = 0, written: int = 0) -> None:
-        """Add to operations and bytes, also to those of this process."""
+        """Add to operations and bytes of the store and of this process."""
         with self._lock:
             now = self._counts
             self._counts = (now[0] + reads, now[1] + bytes_read, now[2] + writes, now[3] + written)

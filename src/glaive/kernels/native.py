@@ -143,7 +143,7 @@ _IMPORT = re.compile(r"from glaive\.kernels\.native import (\w+)(?: as (\w+))?")
 
 
 def called_kernels() -> dict[str, list[str]]:
-    """Return the kernels that Python calls, by module: those that the wrappers here name."""
+    """Return the kernels that the wrappers here name, by module."""
     from pathlib import Path  # takes do not load it
 
     found: dict[str, set[str]] = {}

@@ -148,7 +148,7 @@ class Step(ABC):
     Parameters
     ----------
     after
-        Steps that have to be done before, besides those that write a dataset that it uses.
+        Steps that have to be done before, besides the steps that write its datasets.
     description
         For plans and reports.
     """
@@ -168,7 +168,7 @@ class Step(ABC):
         """
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The datasets that must exist before; given those of the pipeline."""
+        """List the datasets that must exist before, out of the pipeline's datasets."""
         return ()
 
     def writes(self) -> tuple[str, ...]:
@@ -667,7 +667,7 @@ def levels(after: Mapping[str, Sequence[str]]) -> dict[str, int]:
     Parameters
     ----------
     after
-        The steps in an order in which they can run, and those that each waits for.
+        The steps in an order in which they can run, and the steps that each waits for.
     """
     found: dict[str, int] = {}
     for name, others in after.items():
@@ -676,7 +676,7 @@ def levels(after: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def render_graph(after: Mapping[str, Sequence[str]], states: Mapping[str, str]) -> str:
-    """The steps from left to right, with lines between those that wait for each other.
+    """Draw the steps from left to right, with lines from each step to steps that wait for it.
 
     Parameters
     ----------

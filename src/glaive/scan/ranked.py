@@ -326,7 +326,7 @@ def filters_of(
 def parted(
     snapshot: Snapshot, options: ScanOptions, covered: frozenset[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids of the fragments of a search that an index covers, and of those that are read.
+    """List the ids of fragments that an index covers, and of fragments that are read.
 
     Of whole versions this is worked out once.
     """

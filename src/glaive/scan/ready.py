@@ -92,7 +92,7 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
 
 
 def _key_of(given: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """What distinguishes options, but for the query; None where that is not certain."""
+    """Return the options without the query as a key; None if they cannot be compared."""
     nearest = given["nearest"]
     if type(nearest) is not dict or nearest.get("q") is None:
         return None

@@ -780,7 +780,7 @@ def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
 SCORE: Final = "_score"
 
 ADDED: Final = AddedColumns(MappingProxyType({SCORE: pa.field(SCORE, pa.float32())}), (), SCORE)
-"""Columns that rows have beside those of the dataset."""
+"""Columns that rows have in addition to the columns of the dataset."""
 
 _ADDRESSES: Final = frozenset((ROW_ID, ROW_ADDRESS))
 """Columns that are the addresses of rows where row ids are not stable."""
@@ -831,7 +831,7 @@ class FullTextScan(RankedScan):
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, query: FullTextQuery) -> FullTextScan:
-        """Work out the columns of the query, those of the result, and the filter.
+        """Work out the columns of the query, the columns of the result, and the filter.
 
         Raises
         ------

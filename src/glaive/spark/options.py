@@ -489,7 +489,7 @@ class StreamOptions:
 
 
 _MISSPELT = 0.85
-"""How alike two names are of which one is taken for the other misspelt, of at most 1."""
+"""Likeness of two names, at most 1, from which one counts as the other misspelt."""
 
 
 def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str, str]]:

@@ -75,7 +75,7 @@ _START: Final = "start"
 """Entry of the offset at which the first batch ends: where it starts."""
 
 _IDENTITY: Final = "identity"
-"""Entry of the offset at which a batch ends: the last version of which it has rows."""
+"""Entry of the offset at which a batch ends: the last version that it has rows of."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,7 +125,7 @@ class Position:
 
     @property
     def last_version(self) -> int:
-        """The last version of which rows were read; 0 if there is none."""
+        """The last version whose rows were read; 0 before the first."""
         return self.version - (not (self.snapshot or self.index or self.row))
 
     @property

@@ -69,7 +69,7 @@ WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
-"""Types that Spark lacks, and those that have all their values."""
+"""Types that Spark lacks, and the Spark types that have all their values."""
 
 
 def to_spark(schema: pa.Schema) -> StructType:

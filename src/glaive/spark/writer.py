@@ -699,7 +699,7 @@ def _is_committed(job: WriteJob) -> bool:
 
 
 def written_fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
-    """The fragments of all tasks, of those that ended."""
+    """The fragments of all tasks that ended."""
     written = (message for message in messages if isinstance(message, FragmentsWritten))
     packed = (data for message in written for data in message.fragments)
     return unpacked_fragments(packed, "the message of a task")

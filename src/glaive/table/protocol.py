@@ -134,7 +134,7 @@ class TableOperation:
     """Operations with which it never conflicts."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Fields that have another name in the message. Those that it lacks are no part of it."""
+    """Fields that have another name in the message, or are not part of it."""
 
     @classmethod
     def from_wire(cls, message: Any) -> Self:

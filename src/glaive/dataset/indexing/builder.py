@@ -423,7 +423,7 @@ def get_ivf_model(dataset: Any, index_name: str) -> IvfModel:
     IndexNotFoundError
         There is no index of this name.
     OptionError
-        It is none of vectors.
+        It is not an index of vectors.
     """
     return ivf_model(dataset.opened.snapshot, index_name)
 

@@ -473,7 +473,7 @@ def merge(
 def relocating(
     opened: OpenedVersion, deleted: DeletedRows, new: Sequence[Fragment], keys: InsertedKeys | None
 ) -> Update:
-    """The operation that has new rows in place of others; ``keys`` are those that it inserts."""
+    """Make the operation that puts new rows in place of others and inserts ``keys``."""
     return Update(
         removed=deleted.removed,
         updated=deleted.updated,

@@ -81,7 +81,7 @@ def _called(
 ) -> Iterator[Any]:
     """The frame of one call; ``columns`` are arrays, and scalars for constants.
 
-    ``make`` makes the expression of those of the columns; by default a call of the function.
+    ``make`` makes the expression out of the columns; by default a call of the function.
     """
     engine = _engine()
     if engine is None:

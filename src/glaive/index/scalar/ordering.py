@@ -194,7 +194,7 @@ def is_hashed(kind: pa.DataType) -> bool:
 
 
 def hash_values(values: Any) -> UInt64s:
-    """XXH64 of the bytes of values of a hashed type, of which none is null."""
+    """Hash the bytes of values of a hashed type by XXH64; no value is null."""
     from glaive.kernels.hashing import hash_strings, hash_words
     from glaive.kernels.strings import Strings
 

@@ -127,7 +127,7 @@ class StoredZones:
 
 
 class OpenedZones(ScalarIndex):
-    """The zones of a segment, of which a search leaves out some.
+    """The zones of a segment. A search leaves out zones that cannot pass.
 
     Parameters
     ----------
@@ -464,7 +464,7 @@ class ZoneMap(ZoneKind):
         return kind
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the zones of all segments behind each other, and those of the source.
+        """Put the zones of all segments after each other, then the zones of the source.
 
         ``rows_per_zone`` is 8,192 unless it is given.
         """
@@ -718,7 +718,7 @@ class OpenedBloomFilter(OpenedZones):
         return is_hashed(values.type)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows that are null; of others, those of as many zones as there are values."""
+        """Count rows that are null; of other values, the rows of as many zones as values."""
         if isinstance(query, IsNull):
             return super().estimate(query)
         count = len(self._has_null)
@@ -790,7 +790,7 @@ _STORED_ITEMS, _STORED_PROBABILITY = "bloomfilter_item", "bloomfilter_probabilit
 _DEFAULT_ITEMS, _DEFAULT_PROBABILITY = 8192, 0.00057
 _STORED_TYPE = "glaive.value_type"
 _OF_MEMBERS = {str(kind): kind for kind in (pa.int64(), pa.float64(), pa.string())}
-"""Types of members of documents that filters are made of; those of columns are in the schema."""
+"""Types of members of documents that filters are made of; the schema has types of columns."""
 
 
 @index_kind
@@ -827,7 +827,7 @@ class BloomFilter(ZoneKind):
         return {"type": "BloomFilter", "num_blocks": count, **self.parameters(segment)}
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the zones of all segments behind each other, and those of the source.
+        """Put the zones of all segments after each other, then the zones of the source.
 
         Parameters are ``number_of_items``, the rows of a zone and the distinct values that are
         expected in it, 8,192 by default, and ``probability``, with which a zone is read in vain,
@@ -855,7 +855,7 @@ class BloomFilter(ZoneKind):
 
 
 def _probability_of(file: IndexFile, text: str) -> float:
-    """The probability of the metadata; raises a ``CorruptFileError`` if it is none."""
+    """Read the probability of the metadata; raise ``CorruptFileError`` for other values."""
     try:
         value = float(text)
     except ValueError:

@@ -816,7 +816,7 @@ class TextsInMemory:
 
     @property
     def ascending(self) -> bool:
-        """Whether rows ascend: fragments need not, nor has a row of several texts one place."""
+        """Whether rows ascend. Fragments may not, and a row of several texts has several places."""
         return bool((self.rows[1:] > self.rows[:-1]).all())
 
     @property

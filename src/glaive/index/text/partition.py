@@ -106,9 +106,9 @@ def write_partition(
     layout: PostingLayout,
     numbers: Int64s | None = None,
 ) -> None:
-    """Write the three files of a partition; ``schemas`` are those of them.
+    """Write the three files of a partition with their ``schemas``.
 
-    ``numbers`` are those of the lists of tokens, by default their places.
+    ``numbers`` number the lists of tokens, by default by place.
     Cost: memory for the encoded form of a hundred thousand postings at a time, beside the content.
     """
     documents, tokens, postings = partition_files(number)

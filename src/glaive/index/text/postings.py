@@ -593,7 +593,7 @@ def _best(pairs: _Pairs) -> _Pairs:
         _MAX_FREQUENCY_POSTING_COLUMNS - (keys >> 8 & _MAX_FREQUENCY_POSTING_COLUMNS),
         keys & 255,
     )
-    # Keys of each set are below those of the set before, so that the minimum restarts.
+    # Keys of each set are below the keys of the set before, so that the minimum restarts.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
     better[1:] = low[1:] < low[:-1]
@@ -694,7 +694,7 @@ def posting_columns(
     *,
     impacts: bool = True,
 ) -> dict[str, Any]:
-    """All columns except those of positions."""
+    """All columns except positions."""
     by_block, best = best_scores(postings, blocks, lengths.tokens, lengths.total)
     encoded = encode_postings(postings, by_block, layout)
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])

@@ -729,7 +729,7 @@ class _GraphWriter:
         self._rows: list[pa.Table] = []
 
     def add(self, partition: int, kept: Flags) -> None:
-        """Add the graph of a partition, of which some rows are kept."""
+        """Add the graph of a partition that keeps some of its rows."""
         header, rows = self._rebuilt(partition, kept)
         self._headers.append(header)
         self._rows.append(rows)

@@ -92,7 +92,7 @@ class MinHashScan(RankedScan):
 
     @property
     def _parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Fragments that segments cover, and those whose texts are read."""
+        """Fragments that segments cover, and fragments whose texts are read."""
         return parted(self.views.snapshot, self.options, self.index.fragments)
 
     def _search(self, meter: Meter) -> Found:

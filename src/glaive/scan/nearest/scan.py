@@ -596,7 +596,7 @@ def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
 # It is measured with vectors of the dataset itself, each without the row it is from.
 
 _NEIGHBOURS: Final = 10
-"""Rows that are searched for, beside the one that the query is from."""
+"""Rows that are searched for in addition to the row of the query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,7 +72,7 @@ class Append(TableOperation):
     fragments
         The new fragments.
     dropped
-        Fields of which they have values, and that others dropped since; not part of the message.
+        Fields that they have values for and that others dropped since; not part of the message.
     once
         Whether the rows must not be there already, as for a batch that has some transactions of
         another one: they would be doubled. Not part of the message.
@@ -96,7 +96,7 @@ class Append(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """Conflicts with columns that others put in the place of those that the new rows have.
+        """List conflicts with columns that others replaced and the new rows have values for.
 
         A cast gives a column another id: the rows would have nulls in it. A new column may have the
         id of a dropped one: the rows would have the values of that one.
