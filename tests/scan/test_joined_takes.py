@@ -439,3 +439,11 @@ def test_packed_members_that_lie_elsewhere_in_some_files_are_not_mixed_up(tmp_pa
     opened = glaive.dataset(made.uri)
     for wanted in ([4007, 6001], [4007, 6001, 3], [1, 2001, 4001, 6001]):
         assert opened.take(wanted).equals(whole.take(pa.array(wanted)))
+
+
+def test_a_fragment_alone_is_joined_once_takes_have_met_it_four_times(tmp_path: Path) -> None:
+    """A process that takes once does not load the modules for it."""
+    made = glaive.write_dataset(pa.table(columns(3000)).select(["number", "text"]), tmp_path / "t")
+    rows = list(range(5, 3000, 50))
+    assert joined_counts(made, *[rows] * 3) == {}
+    assert joined_counts(made, *[rows] * 6) == {"rows_taken_joined": 3 * len(rows)}

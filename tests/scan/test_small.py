@@ -16,6 +16,7 @@ from tests.damage import rewritten
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError
+from glaive.format.manifest import Manifest
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
@@ -305,3 +306,21 @@ def test_damaged_symbols_and_items_are_told_as_by_the_reader_of_single_files(
         else:
             assert found == [row for one in single if isinstance(one, list) for row in one]
     assert told
+
+
+def test_small_files_are_planned_once_for_a_projection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = glaive.write_dataset(pa.table({"n": range(400)}), tmp_path / "t", max_rows_per_file=10)
+    planned = []
+    real = Manifest.single_file
+
+    def noted(manifest: Manifest, position: int, max_size: int) -> Any:
+        planned.append(position)
+        return real(manifest, position, max_size)
+
+    monkeypatch.setattr(Manifest, "single_file", noted)
+    dataset = glaive.dataset(made.uri)
+    for _ in range(3):
+        assert dataset.to_table()["n"].to_pylist() == list(range(400))
+    assert sorted(planned) == list(range(40))
