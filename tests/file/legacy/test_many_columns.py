@@ -99,7 +99,7 @@ def _texts(directory: Path, data: bytes, ends: list[list[int]], rows: int) -> Fi
 def test_pages_of_different_columns_do_not_share_their_bytes(tmp_path: Path) -> None:
     """Each column had offsets of its own in memory: half a megabyte took more than a gigabyte."""
     assert len(_texts(tmp_path, b"", [[0] * 10] * COLUMNS, 9).read(0, 9)) == COLUMNS
-    with pytest.raises(CorruptFileError, match="in all columns, those of the file"):
+    with pytest.raises(CorruptFileError, match="in all columns, as the file has"):
         _texts(tmp_path, b"", [[0] * 1000], 999)
 
 
@@ -129,7 +129,7 @@ def test_dictionaries_of_different_columns_do_not_share_their_items(tmp_path: Pa
     file = open_reader(store, "a.lance")
     columns = file.bind(file.schema.fields)
     for _ in range(2):
-        with pytest.raises(CorruptFileError, match="in all columns, those of the file"):
+        with pytest.raises(CorruptFileError, match="in all columns, as the file has"):
             columns.read(0, 1)
 
 
