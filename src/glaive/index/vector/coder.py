@@ -1,4 +1,4 @@
-"""What vector indices store of a vector: the vector itself, or a code for it.
+"""Coders: turn a vector into what a vector index stores for it, the vector itself or a code.
 
 Specification: "Codes" in ``docs/format/vector-indices.md``.
 """
@@ -43,28 +43,26 @@ from glaive.kernels.graph_build import MAX_BYTES
 from glaive.kernels.products import quantize_rotated
 from glaive.types import Flags, Float32s, UInt8s
 
-# --- K-means: centroids that lie in the middle of the vectors nearest to them -----------
-# Lloyd's iterations from random vectors, in ``float32``. Above 256 clusters in two levels: coarse
-# clusters, each of which is divided in proportion to its size.
+# --- K-means ----------------------------------------------------------------------------
+# Lloyd's iterations from random vectors, in ``float32``. Above 256 clusters in two levels: k-means
+# first trains coarse clusters, then divides each coarse cluster in proportion to its size. With an
+# accelerator, torch runs the iterations.
 #
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
-# --- K-means on another device than the processor, by torch -----------------------------
-# Specification: "Training" in ``docs/format/vector-indices.md``.
-
 _SCORES: Final = 1 << 26
-"""Scores that are held at a time: 256 MiB."""
+"""Scores in memory at a time: 256 MiB of ``float32``."""
 
 Int32s = NDArray[np.int32]
 
 
 def device_named(accelerator: object) -> str | None:
-    """The device that is meant by a name, or by torch's object; None: the processor.
+    """Return the torch name of a device, given as a name or a torch object; None for the processor.
 
     Raises
     ------
     OptionError
-        It is not known, torch is not installed, or finds no such device.
+        The device is unknown, torch is not installed, or torch finds no such device.
     """
     given = accelerator if isinstance(accelerator, str) else None
     if accelerator is not None and given is None:
@@ -100,25 +98,25 @@ def _has(torch: Any, number: int) -> bool:
 
 
 class DeviceVectors:
-    """Vectors on a device, which are assigned to centroids and summed up there.
+    """Vectors on a torch device, which assigns them to centroids and sums them up.
 
     Parameters
     ----------
     vectors
         ``float32`` of shape ``(n, dimension)``.
     device
-        As torch calls it.
+        Torch's name of the device.
     """
 
     def __init__(self, vectors: Float32s, device: str) -> None:
         self._torch: Any = import_module("torch")
         self._vectors = self._torch.tensor(vectors, device=device)
         self._device = device
-        # Devices of Apple have no wider floats.
+        # Apple's devices have no ``float64``.
         self._wide = self._torch.float32 if device.startswith("mps") else self._torch.float64
 
     def assign(self, centroids: Float32s, *, dot: bool) -> tuple[Int32s, float]:
-        """The nearest centroid of each vector, and the sum of the distances: squared for L2."""
+        """Return the nearest centroid of each vector, and the sum of distances (L2: squared)."""
         torch = self._torch
         origin = np.float32(0) if dot else centroids.mean(axis=0)
         table = torch.tensor(centroids - origin, device=self._device)
@@ -138,7 +136,7 @@ class DeviceVectors:
         return self._ids.cpu().numpy().astype(np.int32), loss
 
     def sums(self, count: int) -> NDArray[np.float64]:
-        """The sum of the vectors that :meth:`assign` gave to each of so many centroids."""
+        """Return the sum of the vectors of each centroid; :meth:`assign` has assigned them."""
         shape = (count, self._vectors.shape[1])
         sums = self._torch.zeros(shape, dtype=self._torch.float32, device=self._device)
         sums.index_add_(0, self._ids, self._vectors)
@@ -151,36 +149,36 @@ TOLERANCE = 1e-5
 """Relative decrease of the loss below which training stops."""
 
 _REFINEMENTS = 2
-"""Iterations over all clusters after those within coarse ones."""
+"""Iterations over all clusters after the clusters within coarse clusters are trained."""
 
 _ROWS_PER_CLUSTER = 256
 _PART = 8192
-"""Rows that one thread assigns at a time."""
+"""Rows that a thread assigns at a time."""
 
 _SUMMED = 1 << 16
-"""Squares that are added up as ``float32``."""
+"""Squares to sum as ``float32`` before adding to a ``float64``."""
 
 _LARGEST_SQUARE = np.finfo(np.float32).max / 8
-"""A distance between two vectors is at most four times as large."""
+"""Largest squared length of a vector for training: the squared distance of two is at most 4 ×."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How centroids are trained.
+    """Options for training centroids.
 
     Parameters
     ----------
     metric
-        L2 for the cosine distance, too, whose vectors have length one. For the dot product,
-        centroids have length one. For the hamming distance they are 0 or 1 in each dimension.
+        ``l2`` also for the cosine distance, whose vectors have length one. For ``dot``, centroids
+        have length one. For ``hamming``, centroids are 0 or 1 in each dimension.
     iterations
-        At most so many.
+        Maximum number of iterations.
     seed
-        Of the random choices; equal seeds give equal centroids.
+        Seed of the random choices; equal seeds give equal centroids.
     parallel
-        Whether to use the threads of the pool. False within work that runs there.
+        Use the threads of the pool. Set False for work that runs in the pool itself.
     device
-        Of torch, on which to train; None: the processor. Not for the hamming distance.
+        Torch device to train on; None: the processor. Ignored for ``hamming``.
     """
 
     metric: Metric = "l2"
@@ -191,7 +189,7 @@ class Training:
 
 
 class Clusters:
-    """Centroids, ready to be assigned to. Immutable.
+    """Centroids with the table that assigns vectors to them. Immutable.
 
     Parameters
     ----------
@@ -204,7 +202,7 @@ class Clusters:
     def __init__(self, centroids: Float32s, metric: Metric) -> None:
         self.centroids = np.ascontiguousarray(centroids, np.float32)
         self._dot = metric == "dot"
-        # Near to the origin, squares and products of float32 lose less.
+        # Move vectors near the origin: float32 loses less precision there.
         with np.errstate(all="ignore"):
             mean = self.centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
         self._origin = None if self._dot or metric == "hamming" else mean
@@ -219,16 +217,16 @@ class Clusters:
     def _moved(self, vectors: Float32s) -> Float32s:
         if self._origin is None:
             return vectors
-        with np.errstate(all="ignore"):  # near the largest number: all distances are infinite
+        with np.errstate(all="ignore"):  # the distances of extreme vectors are infinite
             moved: Float32s = vectors - self._origin
         return moved
 
     def assign(self, vectors: Float32s) -> Int32s:
-        """The nearest cluster of each vector."""
+        """Return the nearest cluster of each vector."""
         return find_nearest(self._moved(vectors), self._table).ids
 
     def measure(self, vectors: Float32s) -> tuple[Int32s, float]:
-        """The nearest cluster of each vector, and the sum of the distances: squared for L2."""
+        """Return the nearest cluster of each vector, and the sum of distances (L2: squared)."""
         moved = self._moved(vectors)
         ids, scores = find_nearest(moved, self._table)
         with np.errstate(all="ignore"):
@@ -245,8 +243,8 @@ class Clusters:
 
 
 def assign_all(clusters: Clusters, vectors: Float32s, *, parallel: bool) -> tuple[Int32s, float]:
-    """:meth:`Clusters.measure` on all cores."""
-    # Parts of one size, so that sums of floats do not depend on the number of cores.
+    """Call :meth:`Clusters.measure` for parts of the vectors, on all cores if ``parallel``."""
+    # All parts have one size, so that sums of floats do not depend on the number of cores.
     parts = [vectors[start : start + _PART] for start in range(0, len(vectors), _PART)]
     found = list((ordered_map if parallel else map)(clusters.measure, parts))
     return np.concatenate([ids for ids, _ in found]), sum(loss for _, loss in found)
@@ -258,12 +256,12 @@ def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[F
     Parameters
     ----------
     vectors
-        ``float32`` of shape ``(n, dimension)``, ``n`` at least 1, contiguous. Of fewer
-        vectors than clusters some are taken twice.
+        ``float32`` of shape ``(n, dimension)``, ``n`` at least 1, contiguous. With fewer vectors
+        than clusters, some vectors become several centroids.
     count
-        Clusters, at least 1.
+        Number of clusters, at least 1.
     training
-        How.
+        Options.
 
     Returns
     -------
@@ -279,9 +277,9 @@ def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[F
 
 
 def _measurable(vectors: Float32s) -> Float32s:
-    """Those whose distances a ``float32`` holds; all if there are none of them.
+    """Keep the vectors whose squared distances fit a ``float32``, or all vectors if none does.
 
-    Others are infinitely far from everything, and would make the centroids infinite, too.
+    Other vectors are infinitely far from everything, and would make the centroids infinite.
     """
     with np.errstate(over="ignore"):
         near = np.einsum("ij,ij->i", vectors, vectors) < _LARGEST_SQUARE
@@ -299,7 +297,7 @@ def _first_centroids(vectors: Float32s, count: int, seed: int) -> Float32s:
 
 
 def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tuple[Float32s, float]:
-    """Lloyd's iterations."""
+    """Run Lloyd's iterations."""
     random = np.random.default_rng(training.seed + 1)
     centroids = _fitted(centroids, training.metric)
     there = None
@@ -322,14 +320,14 @@ def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tup
         centroids = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
         empty = np.flatnonzero(sizes == 0)
         if len(empty):
-            # Random vectors are in large clusters, mostly: these are divided.
+            # Random vectors mostly come from large clusters, so that large clusters are divided.
             centroids[empty] = vectors[random.integers(0, len(vectors), len(empty))]
         centroids = _fitted(centroids, training.metric)
     return centroids, loss
 
 
 def _fitted(centroids: Float32s, metric: Metric) -> Float32s:
-    """Centroids as the metric wants them."""
+    """Normalize or round centroids as the metric requires."""
     if metric == "dot":
         unit = np.asarray(normalized(centroids), np.float32)
         return np.where(np.isfinite(unit), unit, np.float32(0))
@@ -339,7 +337,7 @@ def _fitted(centroids: Float32s, metric: Metric) -> Float32s:
 
 
 def _divided(vectors: Float32s, count: int, training: Training) -> Float32s:
-    """Centroids of clusters within coarse clusters."""
+    """Train centroids within coarse clusters."""
     coarse_count = round(math.sqrt(count))
     step = max(1, len(vectors) // (coarse_count * _ROWS_PER_CLUSTER))
     coarse, _ = train_clusters(np.ascontiguousarray(vectors[::step]), coarse_count, training)
@@ -367,7 +365,10 @@ def _divided_part(part: tuple[Float32s, int], training: Training) -> Float32s:
 
 
 def _shares(sizes: NDArray[np.int64], count: int) -> list[int]:
-    """Clusters for each coarse cluster: in proportion to its vectors, one at least, if any."""
+    """Return the number of clusters within each coarse cluster, in proportion to its vectors.
+
+    A coarse cluster with vectors gets at least one cluster.
+    """
     present = sizes > 0
     exact = sizes * ((count - int(present.sum())) / sizes.sum())
     shares = np.floor(exact).astype(np.int64) + present
@@ -386,7 +387,7 @@ _TENSOR_TYPES = {
 
 
 class GraphPoints(NamedTuple):
-    """Vectors, and the distance between two of them.
+    """Vectors that a graph connects, and the distance between two of them.
 
     Parameters
     ----------
@@ -395,7 +396,7 @@ class GraphPoints(NamedTuple):
     dot
         The distance is one minus the dot product; otherwise the squared distance.
     scale
-        The stored distance is so many times this.
+        Multiply this distance by ``scale`` to get the stored distance.
     """
 
     vectors: NDArray[Any]
@@ -404,16 +405,16 @@ class GraphPoints(NamedTuple):
 
 
 class Coder(ABC):
-    """Makes codes of vectors, and says how a file stores them. Immutable."""
+    """Encodes vectors, and describes the codes in a file. Immutable."""
 
     @property
     @abstractmethod
     def fields(self) -> list[pa.Field[Any]]:
-        """The columns of codes."""
+        """Arrow fields of the columns with codes."""
 
     @property
     def dtypes(self) -> list[tuple[Any, ...]]:
-        """The columns as members of a record: name, type, and shape where it is a list."""
+        """The columns as members of a NumPy record: name, type, and shape of fixed-size lists."""
         members: list[tuple[Any, ...]] = []
         for field in self.fields:
             kind: Any = field.type
@@ -427,48 +428,54 @@ class Coder(ABC):
     def encode(
         self, block: ColumnVectors, residuals: Float32s, partitions: NDArray[np.int32]
     ) -> Mapping[str, NDArray[Any]]:
-        """Codes of a block, one array for each column.
+        """Return the codes of a block, one array per column.
 
         Parameters
         ----------
         block
-            The vectors.
+            Vectors to encode.
         residuals
-            The same minus the centroids of their partitions.
+            The vectors minus the centroids of their partitions.
         partitions
-            Of each vector.
+            Partition of each vector.
         """
 
     def is_arranged(self, name: str) -> bool:
-        """Whether a column stores rows of a partition in another order than one by one."""
+        """Return whether a column stores codes of a partition in another order than by row."""
         return False
 
     def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
-        """Codes of a complete partition in the order in which a column stores them."""
+        """Reorder the codes of a complete partition, row by row, as the column stores them."""
         return codes
 
     @abstractmethod
     def points(self, records: NDArray[Any]) -> GraphPoints:
-        """What a graph over codes measures distances between.
+        """Return the points that a graph over the codes connects.
 
         Parameters
         ----------
         records
-            Of a complete partition.
+            Records of a complete partition.
         """
 
     @abstractmethod
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:
-        """What a file says of the codes; adds the buffers that this refers to."""
+        """Return the description of the codes for a file, and add the buffers that it refers to."""
 
     def add_to(self, file: IndexFileWriter) -> None:
-        """Add description and buffers to a file."""
+        """Add the description of the codes, and its buffers, to a file."""
         text = json.dumps(self.describe(file), separators=(",", ":"))
         file.add_metadata({DETAILS: json.dumps([text], separators=(",", ":"))})
 
 
 def encoded_tensor(numbers: NDArray[Any], shape: tuple[int, ...] | None = None) -> index_pb2.Tensor:
-    """A tensor as files hold it; ``shape`` says another shape than that of the numbers."""
+    """Encode a tensor as files store it.
+
+    Parameters
+    ----------
+    shape
+        Shape to store; default: the shape of ``numbers``.
+    """
     little = numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
     return index_pb2.Tensor(
         data_type=_TENSOR_TYPES[numbers.dtype], shape=shape or numbers.shape, data=little.tobytes()
@@ -476,7 +483,7 @@ def encoded_tensor(numbers: NDArray[Any], shape: tuple[int, ...] | None = None) 
 
 
 def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Array[Any]:
-    """Rows of a matrix as an array of fixed-size lists, without a copy if they are adjacent."""
+    """Return the rows of a matrix as fixed-size lists; copy only if not contiguous."""
     flat = pa.array(np.ascontiguousarray(numbers).reshape(-1))
     lists: Any = pa.FixedSizeListArray
     array: pa.Array[Any] = lists.from_arrays(flat, type=kind)
@@ -488,7 +495,7 @@ def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Ar
 
 
 class PlainCoder(Coder):
-    """No code: vectors of length one for the cosine distance, otherwise those of the column."""
+    """Store vectors without a code, normalized to length one for the cosine distance."""
 
     def __init__(self, column: VectorColumn) -> None:
         self._column = column
@@ -513,7 +520,7 @@ class PlainCoder(Coder):
             if bits.shape[1] > MAX_BYTES:
                 bits = bits.astype(np.float32)
             return GraphPoints(bits, dot=False)
-        # Of vectors of length one, too: cosine is then one minus the dot product.
+        # Stored vectors have length one for ``cosine``: the distance is one minus the dot product.
         dot = self._column.metric in ("cosine", "dot")
         return GraphPoints(vectors.astype(np.float32), dot)
 
@@ -530,16 +537,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class ScalarCoder(Coder):
-    """Codes from 0 to 255 for numbers from ``start`` to ``end``.
+    """Encode each number of a vector as 0 to 255, linearly between ``start`` and ``end``.
 
     Parameters
     ----------
     dimension
         Numbers in a vector.
     start, end
-        Numbers beyond them have the codes 0 and 255.
+        Numbers below ``start`` get code 0; numbers above ``end`` get code 255.
     dot
-        Whether graphs compare dot products.
+        Graphs compare dot products.
     """
 
     def __init__(self, dimension: int, start: float, end: float, *, dot: bool) -> None:
@@ -556,19 +563,19 @@ class ScalarCoder(Coder):
         """See :meth:`Coder.encode`."""
         span = self.end - self.start
         scale = np.float32(_LEVELS / span if span > 0 else 0)
-        if span > _LARGEST:  # no float32 holds it
+        if span > _LARGEST:  # the span exceeds float32
             codes = ((block.vectors.astype(np.float64) - self.start) * (_LEVELS / span)).astype(
                 np.float32
             )
         else:
-            with np.errstate(over="ignore"):  # of numbers beyond the bounds
+            with np.errstate(over="ignore"):  # numbers far beyond the bounds overflow
                 codes = block.vectors - np.float32(self.start)
                 codes *= scale
         np.clip(codes, 0, _LEVELS, out=codes)
         return {SCALAR: codes.astype(np.uint8)}
 
     def recoded(self, codes: NDArray[Any], stored: ScalarCoder) -> NDArray[Any]:
-        """Codes within these bounds of the numbers that other codes stand for."""
+        """Convert codes with the bounds of ``stored`` to codes with the bounds of this coder."""
         if (self.start, self.end) == (stored.start, stored.end):
             return codes
         span = float(self.end) - self.start
@@ -594,7 +601,7 @@ class ScalarCoder(Coder):
         return {"dim": self.dimension, "num_bits": 8, "bounds": bounds}
 
 
-# --- Product quantisation: a vector is cut into parts, each of which has a codebook -----
+# --- Product quantisation: cut vectors into parts, and encode each part with its codebook ---
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 
@@ -605,23 +612,24 @@ def train_codebook(
     training: Training,
     chosen: Sequence[int] | None = None,
 ) -> Float32s:
-    """Train a codebook, part by part; for dot products, too, codes are the nearest vectors.
+    """Train a codebook, part by part, by squared distance; for the dot product as well.
 
     Parameters
     ----------
     vectors
-        ``float32`` of shape ``(n, dimension)``: residuals, or for dot products vectors.
+        ``float32`` of shape ``(n, dimension)``: residuals, or vectors for the dot product.
     parts
-        Into which vectors are cut.
+        Number of parts of a vector.
     bits
-        Of a code: 4 or 8.
+        Bits of a code: 4 or 8.
     chosen
+        Numbers of the parts to train, at least one; default: all.
         Numbers of the parts to train, at least one; default: all.
 
     Returns
     -------
     numpy.ndarray
-        ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``; of the chosen parts only.
+        ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``, for the chosen parts only.
     """
     width = vectors.shape[1] // parts
     within = replace(training, metric="l2", parallel=False)
@@ -637,18 +645,18 @@ def _train_part(
 
 
 class ProductCoder(Coder):
-    """Codes of 4 or 8 bits for each part of a vector.
+    """Encode each part of a vector with 4 or 8 bits.
 
     Parameters
     ----------
     codebook
-        Of shape ``(parts, 2 ** bits, dimension / parts)``, in the type that the file gets.
+        Shape ``(parts, 2 ** bits, dimension / parts)``, in the dtype that the file stores.
     bits
-        Of a code.
+        Bits of a code.
     residual
-        Whether codes are of the vector minus its centroid.
+        Encode residuals (the vector minus its centroid) instead of vectors.
     by_column
-        Whether a partition has byte 0 of all rows first.
+        Store byte 0 of all rows of a partition first, then byte 1, and so on.
     """
 
     def __init__(
@@ -660,7 +668,7 @@ class ProductCoder(Coder):
 
     @classmethod
     def like(cls, other: ProductCoder, *, by_column: bool) -> Self:
-        """The same codes in another order."""
+        """Copy a coder with another order of the codes."""
         return cls(other.codebook, other.bits, residual=other.residual, by_column=by_column)
 
     @property
@@ -698,7 +706,7 @@ class ProductCoder(Coder):
         if self.bits == 4:
             codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
         parts = [part.astype(np.float32)[codes[:, at]] for at, part in enumerate(self.codebook)]
-        # Residuals of one partition are as far from each other as the vectors.
+        # Within a partition, residuals have the same distances as vectors.
         return GraphPoints(np.concatenate(parts, axis=1), dot=not self.residual)
 
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:
@@ -716,29 +724,29 @@ class ProductCoder(Coder):
 
 
 def _packed_halves(codes: UInt8s) -> UInt8s:
-    """Two codes of 4 bits in each byte, the first of them lower."""
+    """Pack two 4-bit codes into each byte, the first in the low bits."""
     halves: UInt8s = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
     return halves
 
 
-# --- Bits of RaBitQ beside the signs: codes of 1 to 8 bits, in blocks of 64 dimensions --
+# --- Extended RaBitQ codes: 1 to 8 bits in addition to the sign, in blocks of 64 dimensions -
 # Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
 
 _BLOCK = 64
 
 
 def blocked_width(dimension: int, bits: int) -> int:
-    """Bytes of the codes of a vector."""
+    """Return the bytes of a vector's extended codes."""
     return -(-dimension // _BLOCK) * bits * 8
 
 
 def to_blocked(codes: UInt8s, bits: int) -> UInt8s:
-    """Lay out codes of ``bits`` bits, one byte each, as they are stored.
+    """Arrange codes of ``bits`` bits, one byte each, as files store them.
 
     Parameters
     ----------
     codes
-        Of shape ``(n, dimension)``.
+        Shape ``(n, dimension)``.
     bits
         From 1 to 8.
     """
@@ -751,7 +759,7 @@ def to_blocked(codes: UInt8s, bits: int) -> UInt8s:
 
 
 def _block(codes: UInt8s, bits: int) -> UInt8s:
-    """Codes of 64 dimensions."""
+    """Arrange the codes of blocks of 64 dimensions."""
     if bits == 1:
         return np.packbits(codes, axis=1, bitorder="little")
     if bits == 8:
@@ -772,13 +780,13 @@ def _block(codes: UInt8s, bits: int) -> UInt8s:
 
 
 def _halves(codes: UInt8s) -> UInt8s:
-    """Four bits of dimensions 16 apart in a byte."""
+    """Pack the low four bits of dimensions that are 16 apart into a byte."""
     parts = codes.reshape(-1, 2, 2, 16)
     return _merged(parts[:, :, 0], parts[:, :, 1], step=4).reshape(len(codes), _BLOCK // 2)
 
 
 def _merged(*codes: UInt8s, step: int) -> UInt8s:
-    """Codes side by side in a byte, the first in the lowest bits."""
+    """Pack several codes into each byte, the first in the lowest bits."""
     merged = codes[0].copy()
     for at, more in enumerate(codes[1:], 1):
         merged |= more << np.uint8(at * step)
@@ -786,14 +794,14 @@ def _merged(*codes: UInt8s, step: int) -> UInt8s:
 
 
 def _top_plane(bits: UInt8s) -> UInt8s:
-    """One bit of each dimension: byte ``b`` has those of dimensions 16 k + b and 16 k + 8 + b."""
+    """Pack a bit of each dimension: byte ``b`` holds dimensions 16 k + b and 16 k + 8 + b."""
     parts = bits.reshape(-1, 8, 8)
     shifted = parts << np.arange(8, dtype=np.uint8)[:, None]
     plane: UInt8s = np.bitwise_or.reduce(shifted, axis=1)
     return plane
 
 
-# --- RaBitQ: the signs of a rotated residual, and more bits of its numbers --------------
+# --- RaBitQ: signs of a rotated residual, and optionally more bits of its numbers -------
 # Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
 
 EXTRA: Final = "__blocked_ex_codes"
@@ -803,33 +811,33 @@ _EXTRA_FACTORS: Final = ("__add_factors_ex", "__scale_factors_ex")
 Float64s = NDArray[np.float64]
 
 _CONFIDENCE: Final = 1.9
-"""Standard deviations within which the error of an estimate is expected."""
+"""Standard deviations of an estimate within which its error is expected."""
 
 _STEPS: Final = {
     1: 0.9957, 2: 0.586, 3: 0.3352, 4: 0.1881, 5: 0.1041, 6: 0.0569, 7: 0.0308, 8: 0.0166,
 }  # fmt: skip
-"""By bits beside the sign: the step of the best uniform codes of a normal distribution."""
+"""Best step of uniform codes for a normal distribution, by the number of bits without the sign."""
 
 _TINY: Final = 1e-30
 _TRIED: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)
-"""Parts of that step which are tried for each vector."""
+"""Multiples of the best step to try for each vector."""
 
 
 class RabitCoder(Coder):
-    """Codes of ``bits`` bits for each dimension.
+    """Encode vectors with ``bits`` bits per dimension (RaBitQ).
 
     Parameters
     ----------
     clusters
-        The partitions' centroids.
+        Centroids of the partitions.
     rotation
-        Of the residuals.
+        Rotation of the residuals.
     bits
-        From 1 to 9; the first is the sign.
+        From 1 to 9; the first bit is the sign.
     dot
-        Whether the metric is the dot product.
+        The metric is the dot product.
     in_blocks
-        Whether signs are stored in blocks of rows, or row by row.
+        Store signs in blocks of 32 rows instead of row by row.
     """
 
     def __init__(
@@ -847,7 +855,7 @@ class RabitCoder(Coder):
 
     @cached_property
     def _centroids(self) -> Float32s:
-        """The rotated centroids."""
+        """Rotated centroids."""
         return self.rotation.apply(self._clusters.centroids)
 
     @property
@@ -870,7 +878,7 @@ class RabitCoder(Coder):
         positive = rotated >= 0
         sizes = np.abs(rotated)
         squares = np.einsum("ij,ij->i", residuals, residuals).astype(np.float64)
-        # The centroid with the signs of the residual changed, so that codes have none.
+        # Flip the signs of centroids with the signs of residuals, so that codes are positive.
         centroids = self._centroids[partitions]
         mirrored = np.where(positive, centroids, -centroids)
         products = np.einsum("ij,ij->i", sizes, mirrored).astype(np.float64)
@@ -887,14 +895,14 @@ class RabitCoder(Coder):
     def _factors(
         self, squares: Float64s, products: Float64s, length: Float64s, offset: Float64s
     ) -> tuple[Float64s, Float64s]:
-        """What is added to an estimate, and what its product is multiplied with.
+        """Return the summand of a distance estimate, and the factor of its product.
 
         Parameters
         ----------
         squares
             Squared lengths of the residuals.
         products
-            Of residuals and centroids.
+            Products of residuals and centroids.
         length, offset
             Products of codes with residuals, and with centroids.
         """
@@ -905,7 +913,7 @@ class RabitCoder(Coder):
             return squares + 2 * ratio * offset, -2 * ratio
 
     def _error(self, squares: Float64s, length: Float64s) -> Float64s:
-        """How far an estimate by signs alone may be off."""
+        """Return the expected error of an estimate by signs alone."""
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.where(length > 0, squares * self.dimension / 4 / length**2 - 1, 0)
             spread = np.maximum(spread, 0) / max(1, self.dimension - 1)
@@ -920,17 +928,17 @@ class RabitCoder(Coder):
         squares: Float64s,
         products: Float64s,
     ) -> dict[str, NDArray[Any]]:
-        """Codes and factors of the bits beside the sign."""
+        """Encode the bits after the sign, and return their codes and factors."""
         bits = self.bits - 1
         most = (1 << bits) - 1
-        # Numbers of a rotated vector are nearly those of a normal distribution.
+        # The numbers of a rotated vector are nearly normally distributed.
         deviations = np.sqrt(np.maximum(squares, _TINY) / self.dimension)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (sizes / deviations[:, None]).astype(np.float32)
         finite = np.isfinite(scaled)
         if not finite.all():
-            # Of vectors, or damaged centroids, near the largest number the squares are infinite,
-            # and so are all distances: any code will do.
+            # Vectors or damaged centroids near the largest number have infinite squares and
+            # distances: any code will do.
             scaled = np.where(finite, scaled, np.float32(0))
         codes = quantize_rotated(scaled, _TRIED / np.float32(_STEPS[bits]), most)
         values = codes + np.float32(0.5)
@@ -954,7 +962,7 @@ class RabitCoder(Coder):
         Raises
         ------
         UnsupportedFeatureError
-            Always: there is no such kind of index.
+            Always: glaive builds no graphs over RaBitQ codes.
         """
         raise UnsupportedFeatureError("graphs over codes of RaBitQ are not built")
 

@@ -1,4 +1,4 @@
-"""What every kind of codes can do: read the rows of a partition, and compare them with a query.
+"""Read the codes of a partition, and compare them with a query, for every kind of codes.
 
 Specification: "Codes" in ``docs/format/vector-indices.md``.
 """
@@ -49,17 +49,17 @@ from glaive.kernels.graph_search import (
 from glaive.types import Float32s, UInt8s, items_of
 
 PreparedQuery: TypeAlias = Any
-"""What a kind of codes makes of a query: tables, codes, or the query itself."""
+"""Query prepared for a kind of codes: tables, codes, or the query itself."""
 
 
 class Codes(ABC):
-    """How the rows of an index are stored. Immutable; threads may share one."""
+    """Reader of the codes of an index. Immutable; threads may share it."""
 
     nbytes: int = 0
-    """Bytes of memory that it holds."""
+    """Bytes of memory."""
 
     are_vectors: ClassVar[bool] = False
-    """Whether they are the vectors themselves, so that their distances are exact."""
+    """The codes are the vectors themselves: distances are exact."""
 
     @abstractmethod
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
@@ -68,70 +68,71 @@ class Codes(ABC):
         Parameters
         ----------
         number
-            Of the partition.
+            Number of the partition.
         at
-            Its rows in the file.
+            Rows of the partition in the file.
 
         Raises
         ------
         CorruptFileError
-            It is damaged.
+            The partition is damaged.
         """
 
     @abstractmethod
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
-        """What comparing a query with codes needs, for all partitions."""
+        """Prepare a query for comparing it with the codes of all partitions."""
 
     @abstractmethod
     def distances(
         self, prepared: PreparedQuery, number: int, codes: Any, centroid_distance: float
     ) -> Float32s:
-        """Distance of each row of a partition.
+        """Return the distance of each row of a partition from a query.
 
         Parameters
         ----------
         prepared
-            By :meth:`prepare`.
+            Result of :meth:`prepare`.
         number, codes
-            Of the partition, by :meth:`load`.
+            Number of the partition, and its codes as read by :meth:`load`.
         centroid_distance
-            Distance of the query from its centroid.
+            Distance of the query from the centroid of the partition.
         """
 
     @abstractmethod
     def decoded(self, number: int, codes: Any, at: slice) -> VectorBlock:
-        """The vectors that some rows of a partition stand for; those of RaBitQ are rotated.
+        """Decode some rows of a partition to vectors; RaBitQ vectors stay rotated.
 
         Parameters
         ----------
         number, codes
-            Of the partition, by :meth:`load`.
+            Number of the partition, and its codes as read by :meth:`load`.
         at
-            Rows within it.
+            Rows within the partition.
         """
 
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
-        """How a graph over a partition compares its nodes; None: it cannot."""
+        """Return how a graph compares the nodes of a partition; None if a graph cannot."""
         return None
 
     def scanned(self, codes: Any, *, has_graph: bool = False) -> CodeRows | None:
-        """The codes of a partition for a scan of several; None: :meth:`distances` compares them.
+        """Return the codes of a partition for a scan of several partitions.
 
-        A partition with a graph is rarely scanned: its codes are not kept in a second order.
+        None if only :meth:`distances` compares the codes. A partition with a graph is rarely
+        scanned: :meth:`scanned` keeps no second copy of its codes.
         """
         return None
 
     def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:
-        """What a scan of several partitions compares codes with; None: they are not scanned."""
+        """Return the query for a scan of several partitions; None if they cannot be scanned."""
         return None
 
     def start(self, prepared: PreparedQuery, centroid_distance: float) -> tuple[float, float]:
-        """Offset and weight of a partition in a scan, by the distance from its centroid."""
+        """Return offset and weight of a partition in a scan, by its centroid's distance."""
         return 0.0, 1.0
 
 
 def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:
-    """Numbers of rows, as the segment stores them."""
+    """Return the row numbers that the segment stores."""
     storage.file.check_present(rows[ADDRESSES])
     array: Any = one_array(rows[ADDRESSES])
     numbers: RowNumbers = items_of(array.buffers()[1], np.uint64, len(array), 8 * array.offset)
@@ -139,12 +140,12 @@ def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:
 
 
 def list_values(rows: pa.Table, name: str, dtype: Any, storage: Storage) -> NDArray[Any]:
-    """Fixed-size lists as (rows, size).
+    """Return fixed-size lists as an array of shape ``(rows, size)``.
 
     Raises
     ------
     CorruptFileError
-        There are nulls among them.
+        Lists or items are null.
     """
     array: Any = one_array(rows[name])
     size: int = array.type.list_size
@@ -157,7 +158,7 @@ def list_values(rows: pa.Table, name: str, dtype: Any, storage: Storage) -> NDAr
 
 
 def float_column(rows: pa.Table, name: str, storage: Storage) -> Float32s:
-    """A column of ``float32``."""
+    """Return a column of ``float32``."""
     storage.file.check_present(rows[name])
     array: Any = one_array(rows[name])
     return items_of(array.buffers()[1], np.float32, len(array), 4 * array.offset)
@@ -178,12 +179,12 @@ _ELEMENTS: dict[pa.DataType, Element] = {
 
 
 class PlainCodes(Codes):
-    """The vectors themselves; those for the cosine distance have length 1.
+    """The vectors themselves, of length 1 for the cosine distance.
 
     Raises
     ------
     CorruptFileError
-        They are of a type that has no distance, or of another dimension.
+        The metric cannot compare their type, or their dimension is wrong.
     """
 
     are_vectors: ClassVar[bool] = True
@@ -203,36 +204,36 @@ class PlainCodes(Codes):
         """Read the vectors of a partition."""
         rows = self._storage.file.read([ADDRESSES, PLAIN], at.start, at.stop)
         vectors = list_values(rows, PLAIN, ELEMENTS[self._element], self._storage)
-        # Where files are mapped, vectors are views of them, and take no memory of ours; but
-        # nobody knows here, and pages that are in memory count for somebody.
+        # Count the bytes of vectors, although views of mapped files take no memory of glaive:
+        # this method cannot tell the two apart.
         block = VectorBlock(vectors.reshape(-1), vectors.shape[1], self._element)
         return row_numbers(rows, self._storage), block, vectors.nbytes
 
     def prepare(self, query: NDArray[Any]) -> Queries:
-        """The query in the type that it is compared in."""
+        """Convert the query to the type that distances are computed in."""
         return Queries.of(query[None], self._element)
 
     def distances(
         self, prepared: Queries, number: int, codes: VectorBlock, centroid_distance: float
     ) -> Float32s:
-        """Exact distances."""
+        """Return exact distances."""
         return measure(codes, prepared, self._metric)
 
     def decoded(self, number: int, codes: VectorBlock, at: slice) -> VectorBlock:
-        """See :meth:`Codes.decoded`; views of what was read."""
+        """See :meth:`Codes.decoded`; returns views of the vectors read."""
         width = codes.dimension
         values = codes.values[at.start * width : at.stop * width]
         return VectorBlock(values, width, codes.element)
 
     def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
-        """By squared distance or product, for vectors of ``float32``."""
+        """See :meth:`Codes.nodes`; only for vectors of ``float32``."""
         if codes.element != "float32":
             return None
         comparison: Comparison = "squared" if self._metric == "l2" else "product"
         return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
 
     def scanned(self, codes: VectorBlock, *, has_graph: bool = False) -> CodeRows | None:
-        """See :meth:`Codes.scanned`; for vectors of ``float32``."""
+        """See :meth:`Codes.scanned`; only for vectors of ``float32``."""
         return CodeRows(codes.matrix) if codes.element == "float32" else None
 
     def code_query(self, prepared: Queries) -> CodeQuery | None:
@@ -249,7 +250,7 @@ class PlainCodes(Codes):
 
 
 class _ScalarQuery(NamedTuple):
-    """A query as bytes, for squared distances; or as floats with the sum of these."""
+    """A query as bytes for squared distances, and as floats with their sum for dot products."""
 
     octets: UInt8s
     numbers: Float32s
@@ -257,19 +258,19 @@ class _ScalarQuery(NamedTuple):
 
 
 class ScalarCodes(Codes):
-    """One byte per element: its place between the least and the greatest number.
+    """One byte per element: its position between the bounds of the index.
 
     Raises
     ------
     CorruptFileError
-        The bounds are not stored, or codes are of another dimension.
+        The bounds are missing, or the codes have a wrong dimension.
     """
 
     def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
         self._storage = storage
         self._dot = metric == "dot"
         self._start, self._step = read_bounds(storage)
-        # Finite, so that equal codes are near.
+        # Keep the factor finite, so that equal codes have distance 0.
         self._factor = min(self._step * self._step, _LARGEST)
         kind = storage.type_of(SCALAR)
         if kind.list_size != dimension:
@@ -282,17 +283,17 @@ class ScalarCodes(Codes):
         return row_numbers(rows, self._storage), codes, codes.nbytes
 
     def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
-        """The query as codes."""
+        """Encode the query."""
         numbers = np.ascontiguousarray(query, np.float32)
         octets, total = encode_numbers(numbers, self._start, self._step or 1)
-        if not isfinite(total):  # nothing is near
+        if not isfinite(total):  # all distances will be NaN
             octets = np.zeros(len(numbers), np.uint8)
         return _ScalarQuery(octets, numbers, total)
 
     def distances(
         self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float
     ) -> Float32s:
-        """Distances of the codes from the query's; of what codes stand for from the query."""
+        """Return distances of codes from the encoded query, or for dot from the query itself."""
         if not isfinite(prepared.total):
             return np.full(len(codes), np.nan, np.float32)
         if self._dot:
@@ -304,12 +305,12 @@ class ScalarCodes(Codes):
         """See :meth:`Codes.decoded`."""
         with np.errstate(over="ignore"):
             vectors = codes[at] * np.float32(self._step) + np.float32(self._start)
-        if self._step * _LEVELS > _LARGEST:  # no float32 holds it
+        if self._step * _LEVELS > _LARGEST:  # the span exceeds float32
             vectors = (codes[at] * float(self._step) + self._start).astype(np.float32)
         return VectorBlock(vectors.reshape(-1), codes.shape[1], "float32")
 
     def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
-        """By bytes."""
+        """See :meth:`Codes.nodes`; compares bytes."""
         if self._dot:
             return NodeCodes("bytes", codes, prepared.numbers)
         return NodeCodes("gap", codes, prepared.octets)
@@ -331,27 +332,29 @@ class ScalarCodes(Codes):
         return (1 - self._start * prepared.total if self._dot else 0.0), 1.0
 
 
-# --- Product codes: for each part of a vector the number of the nearest entry of a codebook
-# The distance from a query is a sum over the parts, each looked up in a table. Codes of residuals
-# would need tables for each partition; but ``|q - c - r|² = |q - c|² - 2 q·r + (2 c·r + |r|²)``,
-# where only ``q·r`` depends on query and row both, and the last term is kept with the row. So that
-# no large numbers cancel, ``q`` and ``c`` are measured from the mean of all centroids.
+# --- Product codes: the nearest codebook entry for each part of a vector ----------------
+#
+# The distance from a query is a sum over the parts; a table holds the summand of each entry. Codes
+# of residuals would need a table per partition. glaive uses
+# ``|q - c - r|² = |q - c|² - 2 q·r + (2 c·r + |r|²)`` instead: only ``q·r`` depends on both query
+# and row, and the last term is kept with the row. ``q`` and ``c`` are measured from the mean of all
+# centroids, so that no large numbers cancel.
 #
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 _HALF: Final = 16
-"""Entries of codebooks for codes of half a byte."""
+"""Entries of a codebook for 4-bit codes."""
 
 PartitionRows: TypeAlias = Callable[[int, slice], tuple[RowNumbers, UInt8s]]
 
 
 def product_codes(storage: Storage, metric: Metric, centroids: Float32s) -> ProductCodes:
-    """The codes of an auxiliary file.
+    """Return the product codes of an auxiliary file.
 
     Raises
     ------
     CorruptFileError
-        The codebook is damaged, or of another dimension.
+        The codebook is damaged, or has a wrong dimension.
     """
 
     def read(_number: int, at: slice) -> tuple[RowNumbers, UInt8s]:
@@ -365,32 +368,32 @@ def product_codes(storage: Storage, metric: Metric, centroids: Float32s) -> Prod
 
 
 class ProductRows(NamedTuple):
-    """Codes of a partition row by row, and the term of each row that no query changes."""
+    """Codes of a partition row by row, and the term of each row that is equal for all queries."""
 
     codes: UInt8s
     terms: Float32s
 
 
 class ProductCodes(Codes):
-    """Codes of residuals or, for the dot product, of the vectors.
+    """Codes of residuals, or of vectors for the dot product.
 
     Parameters
     ----------
     rows
-        Reads the rows of a partition: their numbers, and codes row by row.
+        Function that reads row numbers and codes (row by row) of a partition.
     metric
         Kind of distance.
     centroids
-        Of all partitions.
+        Centroids of all partitions.
     book
         ``float32`` of shape ``(parts, entries, width)``.
     where
-        Path, for errors.
+        Path for errors.
 
     Raises
     ------
     CorruptFileError
-        The codebook is damaged, or of another dimension.
+        The codebook is damaged, or has a wrong dimension.
     """
 
     def __init__(
@@ -412,13 +415,13 @@ class ProductCodes(Codes):
         self.nbytes = int(self._entries.nbytes + self._centroids.nbytes + self._squares.nbytes)
 
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
-        """Read the codes of a partition, and work out the terms of its rows."""
+        """Read the codes of a partition, and compute the terms of its rows."""
         numbers, codes = self._rows(number, at)
         kept = self.rows_of(codes, number)
         return numbers, kept, codes.nbytes + kept.terms.nbytes
 
     def rows_of(self, codes: UInt8s, number: int) -> ProductRows:
-        """Codes of a partition, row by row, with their terms."""
+        """Return codes of a partition, given row by row, with their terms."""
         codes = np.ascontiguousarray(codes)
         terms = np.zeros(len(codes), np.float32)
         if not self._dot:
@@ -429,7 +432,7 @@ class ProductCodes(Codes):
         return ProductRows(codes, terms)
 
     def prepare(self, query: NDArray[Any]) -> Float32s:
-        """Tables of what each entry of the codebook adds to the distance."""
+        """Return tables with the summand of each codebook entry."""
         if self._dot:
             return self._by_byte(part_products(self._entries, query, -1))
         return self._by_byte(part_products(self._entries, query, -2, self._center))
@@ -437,7 +440,7 @@ class ProductCodes(Codes):
     def distances(
         self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
     ) -> Float32s:
-        """Distances of what the codes stand for."""
+        """Return distances of the decoded rows."""
         start = np.float32(1 if self._dot else centroid_distance)
         with np.errstate(all="ignore"):
             return sum_tables(codes.codes, prepared, codes.terms + start)
@@ -455,7 +458,7 @@ class ProductCodes(Codes):
         return VectorBlock(vectors.reshape(-1), vectors.shape[1], "float32")
 
     def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
-        """By tables."""
+        """See :meth:`Codes.nodes`; looks distances up in tables."""
         return NodeCodes("tables", codes.codes, prepared, codes.terms)
 
     def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
@@ -472,7 +475,7 @@ class ProductCodes(Codes):
         return (1.0 if self._dot else centroid_distance), 1.0
 
     def _by_byte(self, tables: Float32s) -> Float32s:
-        """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""
+        """Return tables with 256 entries; for 4-bit codes, with all sums of two codes in a byte."""
         if tables.shape[1] == _HALF:
             low, high = tables[::2], tables[1::2]
             with np.errstate(all="ignore"):
@@ -480,8 +483,8 @@ class ProductCodes(Codes):
         return np.ascontiguousarray(tables, np.float32)
 
 
-# --- Bits of rotated residuals (RaBitQ): a sign for each element and, with more bits, its size
-# Codes are decoded to one number per element when a partition is read, so that comparing a row is
+# --- RaBitQ: signs of a rotated residual and, with more bits, sizes ----------------------
+# glaive decodes codes to one number per element when it reads a partition. Comparing a row is then
 # one product with the rotated query, whatever the number of bits.
 #
 # Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
@@ -493,7 +496,7 @@ _MAX_BITS: Final = 9
 
 
 class _RabitRows(NamedTuple):
-    """Numbers of all elements of a partition, and two factors for each row."""
+    """Numbers of all elements of a partition, and two factors per row."""
 
     numbers: NDArray[Any]
     add: Float32s
@@ -513,7 +516,7 @@ class RabitCodes(Codes):
     Raises
     ------
     UnsupportedFeatureError
-        The codes are of a layout that is not known.
+        The layout of the codes is unknown.
     CorruptFileError
         The description, the rotation or the columns do not fit each other.
     """
@@ -559,7 +562,7 @@ class RabitCodes(Codes):
         return name in self._storage.file.schema.names
 
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
-        """Read the codes of a partition, and decode them."""
+        """Read and decode the codes of a partition."""
         storage = self._storage
         rows = storage.file.read(self._columns, at.start, at.stop)
         signs = list_values(rows, SIGNS, np.uint8, storage)
@@ -580,7 +583,7 @@ class RabitCodes(Codes):
         return row_numbers(rows, storage), kept, nbytes
 
     def prepare(self, query: NDArray[Any]) -> _RabitQuery:
-        """The rotated query."""
+        """Rotate the query."""
         with np.errstate(all="ignore"):
             rotated = self._rotation.apply(query.astype(np.float32)[None])[0]
             return _RabitQuery(np.ascontiguousarray(rotated), rotated.sum(dtype=np.float32))
@@ -588,7 +591,7 @@ class RabitCodes(Codes):
     def distances(
         self, prepared: _RabitQuery, number: int, codes: _RabitRows, centroid_distance: float
     ) -> Float32s:
-        """Estimated distances."""
+        """Return estimated distances."""
         middle = np.float32((1 << self._extra) - 0.5)
         with np.errstate(all="ignore"):
             if codes.numbers.dtype == np.uint8:
@@ -604,7 +607,7 @@ class RabitCodes(Codes):
             return distances
 
     def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
-        """See :meth:`Codes.decoded`: in the rotated space, where distances are the same."""
+        """See :meth:`Codes.decoded`; vectors stay rotated, which does not change distances."""
         middle = np.float32((1 << self._extra) - 0.5)
         factor = codes.scale[at] * np.float32(-1 if self._dot else -0.5)
         vectors = (codes.numbers[at].astype(np.float32) - middle) * factor[:, None]
@@ -616,7 +619,7 @@ class RabitCodes(Codes):
         return self._rotation.apply(self._centroids)
 
     def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows | None:
-        """See :meth:`Codes.scanned`; for numbers that fit a byte."""
+        """See :meth:`Codes.scanned`; only for numbers that fit a byte."""
         if codes.numbers.dtype != np.uint8:
             return None
         return CodeRows(codes.numbers, codes.add, codes.scale)
@@ -638,7 +641,7 @@ class RabitCodes(Codes):
 
 
 def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:
-    """The numbers of so many bits each of blocked codes, as (rows, dimension)."""
+    """Decode blocked codes of ``bits`` bits to numbers of shape ``(rows, dimension)``."""
     rows, width = codes.shape  # a partition may have no rows
     blocks = codes.reshape(rows, width // (8 * bits), 8 * bits)
     made: NDArray[Any] = _DECODERS[bits](blocks)
@@ -662,7 +665,7 @@ def _four(blocks: UInt8s) -> UInt8s:
 
 
 def _low_nibbles(blocks: UInt8s) -> UInt8s:
-    """The low four bits of codes of five: dimensions in sixteens."""
+    """Return the low four bits of 5-bit codes; each nibble plane holds 16 dimensions."""
     first, second = blocks[:, :, :16], blocks[:, :, 16:32]
     parts = [
         first & np.uint8(15),
@@ -681,7 +684,7 @@ def _six(blocks: UInt8s) -> UInt8s:
 
 
 def _with_top(low: UInt8s, plane: UInt8s, bits: int) -> UInt8s:
-    """Add the top bit of each number, of dimension 16k+b at bit 8(b mod 8) + 2k + b div 8."""
+    """Add the top bit of each number; dimension 16k+b has bit 8(b mod 8) + 2k + b div 8."""
     top = np.unpackbits(plane, axis=2, bitorder="little")
     b = np.arange(_BLOCK) % 16
     order = 8 * (b % 8) + 2 * (np.arange(_BLOCK) // 16) + b // 8
@@ -698,4 +701,4 @@ _DECODERS: Final[Mapping[int, Callable[[UInt8s], UInt8s]]] = {
     7: lambda blocks: _with_top(_six(blocks[:, :, :48]), blocks[:, :, 48:], 7),
     8: lambda blocks: blocks,
 }
-"""Reads the 64 numbers of each block, by their bits."""
+"""Functions that decode the 64 numbers of each block, by bits per number."""

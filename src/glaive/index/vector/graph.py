@@ -48,7 +48,7 @@ NODE_COLUMNS: Final = ("__vector_id", "__neighbors", "_distance")
 
 _MAX_NEIGHBOURS = 4096
 _MAX_LEVELS = 64
-"""Levels of a graph: those that are opened take four bytes for each vector of the partition."""
+"""Levels of a graph; an opened level takes four bytes per vector of the partition."""
 
 
 class Level(NamedTuple):
@@ -78,7 +78,7 @@ class Header:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _corrupt(f"{error!r}", where) from error
         if offsets.ndim == 1 and 0 < len(offsets) - 2 == rows - offsets[-1]:
-            # Lance up to 10 leaves out the entry point, which is on each level but the lowest.
+            # Lance up to 10 does not count the entry point, which is on all levels above 0.
             offsets[1:] += np.arange(len(offsets) - 1)
         good = offsets.ndim == 1 and len(offsets) > 1 and (offsets[1:] >= offsets[:-1]).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
@@ -90,7 +90,7 @@ class Header:
         self.offsets = offsets
 
     def changed(self, entry: int, sizes: list[int]) -> str:
-        """The same graph with another entry point and levels of these sizes."""
+        """Return the header with another entry point and other level sizes."""
         offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
         content = {**self._content, "entry_point": entry, "level_offsets": offsets}
         return json.dumps(content, separators=(",", ":"))
@@ -102,7 +102,7 @@ class Graphs:
     Raises
     ------
     CorruptFileError
-        Columns, partitions or headers are not those of graphs.
+        Columns, partitions or headers do not describe graphs.
     """
 
     def __init__(self, file: IndexFile, partitions: int) -> None:
@@ -116,17 +116,17 @@ class Graphs:
             raise file.corrupt("graphs of an index", f"{partitions}", found)
 
     def read(self, partition: int) -> pa.Table:
-        """Rows of the graph of one partition."""
+        """Read the rows of the graph of one partition."""
         rows = self.partitions.rows(partition)
         return self.file.read(NODE_COLUMNS, rows.start, rows.stop)
 
     def header(self, partition: int) -> Header:
-        """The header of the graph of a partition."""
+        """Read the header of the graph of a partition."""
         rows = self.partitions.rows(partition)
         return Header(self.headers[partition], rows.stop - rows.start, self.file.path)
 
     def levels(self, rows: pa.Table, header: Header, vectors: int) -> list[Level]:
-        """Levels of a graph on this many vectors, the lowest first."""
+        """Decode the levels of a graph over ``vectors`` vectors, the lowest level first."""
         bounds = header.offsets.tolist()
         return [
             self._level(rows.slice(start, stop - start), vectors)
@@ -161,7 +161,7 @@ class Graphs:
 
 
 def rows_of(levels: list[Level], schema: pa.Schema) -> pa.Table:
-    """Levels as rows of the file."""
+    """Convert levels to rows of the file."""
     tables = []
     for level in levels:
         offsets = pa.array(level.offsets, pa.int32())
@@ -180,13 +180,13 @@ def _corrupt(found: str, where: object) -> CorruptFileError:
     )
 
 
-# --- The graph of a partition, ready to be searched -------------------------------------
+# --- The graph of a partition for searches ----------------------------------------------
 # Specification: "Graphs" in ``docs/format/vector-indices.md``.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionGraph:
-    """Levels of a graph, the lowest first, and the node on the highest that searches begin with."""
+    """Levels of a graph, the lowest first, and the node where searches begin (on the highest)."""
 
     levels: GraphLevels
     entry: int
@@ -198,12 +198,12 @@ class PartitionGraph:
 
 
 def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
-    """Read the graph of a partition with so many rows.
+    """Read the graph of a partition with ``nodes`` rows.
 
     Raises
     ------
     CorruptFileError
-        It is damaged, or its entry is no node.
+        The graph is damaged, or its entry point is not a node.
     """
     header = graphs.header(partition)
     stored = graphs.levels(graphs.read(partition), header, nodes)
@@ -222,26 +222,26 @@ def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
     return PartitionGraph(GraphLevels(levels), header.entry)
 
 
-# --- Remove nodes from the graph of a partition, and repair the neighbours they leave ---
+# --- Remove nodes from the graph of a partition, and repair the remaining neighbours ----
 # Specification: "Graphs" in ``docs/format/vector-indices.md``.
 
 
 def without_nodes(
     header: Header, levels: list[Level], kept: Flags, vectors: Float32s, *, dot: bool
 ) -> tuple[str, list[Level]]:
-    """The graph over the remaining vectors, which are renumbered.
+    """Remove nodes from a graph, and renumber the rest.
 
     Parameters
     ----------
     kept
-        Which vectors of the partition remain; at least one.
+        Flags of the vectors of the partition that remain; at least one.
     vectors
-        The remaining ones.
+        The remaining vectors.
 
     Returns
     -------
     tuple
-        The header of the graph, and its levels. Nodes stay on their levels.
+        Header of the graph, and its levels. Nodes stay on their levels.
     """
     renumbered = np.cumsum(kept) - 1
     changed = [_without(level, kept, renumbered, vectors, dot=dot) for level in levels]
@@ -281,13 +281,6 @@ def _without(
     )
 
 
-# --- Build the graph of a partition: which nodes are neighbours on which level ----------
-# Nodes are added in random order, in batches that grow with the graph: those of a batch search for
-# their neighbours on all cores, then become their neighbours' neighbours. The result depends on
-# the vectors and the parameters alone.
-#
-# Specification: "Graphs" in ``docs/format/vector-indices.md``.
-
 # --- Sort records by partition, in memory or through a temporary file -------------------
 # Specification: "Partitions" in ``docs/format/vector-indices.md``.
 
@@ -296,7 +289,7 @@ _RUN_BYTES = 64 << 20
 _GROUP_BYTES = 64 << 20
 
 Records = NDArray[Any]
-"""Members of a row side by side: a structured array."""
+"""Structured array: a record per row."""
 
 
 class SortedPartitions(NamedTuple):
@@ -305,11 +298,11 @@ class SortedPartitions(NamedTuple):
     Parameters
     ----------
     first
-        Number of the first.
+        Number of the first partition.
     bounds
-        First record of each, and the end of the last.
+        First record of each partition, and the end of the last.
     records
-        Their records; within a partition in the order in which they were added.
+        Records of the partitions; within a partition in the order of :meth:`PartitionSort.add`.
     """
 
     first: int
@@ -318,7 +311,7 @@ class SortedPartitions(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Records that are sorted by partition, in memory or from a position in the file on."""
+    """Records sorted by partition, in memory or in the temporary file from a position."""
 
     starts: Int64s
     records: Records | None
@@ -326,19 +319,19 @@ class _Run(NamedTuple):
 
 
 class PartitionSort(AbstractContextManager["PartitionSort"]):
-    """Collects records and gives them back partition by partition.
+    """Collects records, and returns them partition by partition.
 
-    Takes memory up to a limit, then a temporary file, which has no name and vanishes with the
-    process.
+    Beyond the memory limit, records go to a temporary file. The file has no name, and vanishes with
+    the process.
 
     Parameters
     ----------
     partitions
         Number of partitions.
     dtype
-        Of the records.
+        Type of a record.
     memory_limit
-        Bytes of records to keep in memory.
+        Maximum bytes of records in memory.
     """
 
     def __init__(self, partitions: int, dtype: np.dtype[Any], memory_limit: int) -> None:
@@ -363,11 +356,11 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
         trace: TracebackType | None,
     ) -> None:
         if self._file is not None:
-            with suppress(OSError):  # records that were not written yet, which nobody needs
+            with suppress(OSError):  # close may flush records that nobody reads
                 self._file.close()
 
     def add(self, partitions: NDArray[np.int32], records: Records) -> None:
-        """Add records, and the partition of each."""
+        """Add records, given the partition of each."""
         self._waiting.append((partitions, records))
         self._waiting_rows += len(records)
         self.sizes += np.bincount(partitions, minlength=self._partitions)
@@ -392,10 +385,10 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
                 self._file = TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by __exit__
             self._runs.append(_Run(starts, None, self._file.tell()))
             self._file.write(as_buffer(records.view(np.uint8)))
-            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
+            self._file.flush()  # or a child forked later would write the rest again when it exits
 
     def groups(self) -> Iterator[SortedPartitions]:
-        """All partitions in order, some at a time; a large partition alone."""
+        """Yield all partitions in order, several at a time; a large partition alone."""
         self._end_run()
         bounds = np.concatenate([[0], np.cumsum(self.sizes)])
         first = 0
@@ -430,7 +423,7 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
             raise ValueError("the file of a run is closed")
         size = self._dtype.itemsize
         records = np.empty(stop - start, self._dtype)
-        with spilling(_WHAT):  # the last ones are written here
+        with spilling(_WHAT):  # seek writes the buffered records
             self._file.seek(run.position + start * size)
             read = self._file.readinto(as_buffer(records.view(np.uint8)))
             if read != records.nbytes:
@@ -439,17 +432,24 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
         return records
 
 
+# --- Build the graph of a partition -----------------------------------------------------
+# glaive adds nodes in random order, in batches that grow with the graph. All cores search for the
+# neighbours of the nodes of a batch; then the nodes become neighbours of their neighbours. The
+# result depends on the vectors and the parameters alone.
+#
+# Specification: "Graphs" in ``docs/format/vector-indices.md``.
+
 Int32s = NDArray[np.int32]
 
 _GROWTH = 32
-"""A batch has this part of the nodes that are in the graph already."""
+"""Size of a batch: the nodes of the graph divided by this."""
 
 _MAX_BATCH = 16_384
 _PARALLEL = 64
-"""Nodes of a batch for which threads are worth their start."""
+"""Minimum nodes in a batch for threads."""
 
 _PREFETCH_DISTANCE = 2
-"""Of pylance's searches; part of the header that it reads."""
+"""A setting of pylance's searches in the header; glaive does not use it."""
 
 
 class BuiltGraph:
@@ -458,9 +458,9 @@ class BuiltGraph:
     Parameters
     ----------
     header
-        As it is stored.
+        Header as stored.
     levels
-        Of the graph, the lowest first; empty ones above.
+        All levels, the lowest first; the highest may be empty.
     """
 
     def __init__(self, header: str, levels: list[Level]) -> None:
@@ -475,7 +475,7 @@ def build_graph(vectors: NDArray[Any], parameters: GraphParameters, *, dot: bool
     vectors
         ``float32`` or ``uint8`` of shape ``(n, dimension)``, ``n`` at least 1.
     parameters
-        Of the graph.
+        Parameters of the graph.
     dot
         The distance is one minus the dot product; otherwise the squared distance.
     """
@@ -556,7 +556,7 @@ def _link(graph: GrowingGraph, batch: Int32s, level: int, workers: int) -> None:
 
 
 def _level(graph: GrowingGraph, level: int) -> Level:
-    """A level as files store it."""
+    """Return a level as files store it."""
     ids = np.flatnonzero(graph.levels >= level).astype(np.int32)
     lists = graph.lists(level)
     own = graph.blocks(ids, level)
@@ -577,21 +577,21 @@ _TYPES: Final = (pa.uint32(), pa.list_(pa.uint32()), pa.list_(pa.float32()))
 NODE_SCHEMA: Final = pa.schema(
     [pa.field(name, kind) for name, kind in zip(NODE_COLUMNS, _TYPES, strict=True)]
 )
-"""Columns of the file with the graphs."""
+"""Columns of the file of graphs."""
 
 
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 class GraphWriter:
-    """The file with the graphs.
+    """Writer of the file of graphs.
 
     Parameters
     ----------
     file
-        With :data:`NODE_SCHEMA`.
+        File with :data:`NODE_SCHEMA`.
     parameters
-        Of the graphs.
+        Parameters of the graphs.
     """
 
     def __init__(self, file: IndexFileWriter, parameters: GraphParameters) -> None:
@@ -600,7 +600,7 @@ class GraphWriter:
         self._sizes: list[int] = []
 
     def add(self, group: SortedPartitions, coder: Coder) -> None:
-        """Build the graphs of the next partitions."""
+        """Build and write the graphs of the next partitions."""
         for start, stop in pairwise(group.bounds.tolist()):
             if start == stop:
                 self._headers.append("")
@@ -608,7 +608,7 @@ class GraphWriter:
                 continue
             points = coder.points(group.records[start:stop])
             graph = build_graph(points.vectors, self._parameters, dot=points.dot)
-            # It may be the square of a large number. Finite, so that equal codes are near.
+            # The scale may be the square of a large number: keep it finite, so that 0 stays 0.
             scale = np.float32(min(points.scale, _LARGEST))
             with np.errstate(over="ignore"):
                 levels = [
@@ -620,7 +620,7 @@ class GraphWriter:
             self._sizes.append(len(rows))
 
     def finish(self, model: index_pb2.IVF, metadata: Mapping[str, str]) -> None:
-        """Write the model, which gets the extents of the graphs."""
+        """Write the model, completed by the position of each graph."""
         ends = np.cumsum(self._sizes)
         model.offsets.extend((ends - self._sizes).tolist())
         model.lengths.extend(self._sizes)

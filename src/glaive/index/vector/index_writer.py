@@ -96,9 +96,9 @@ _RECORDS_SHARE: Final = 2
 def build_index(
     source: IndexSource, parameters: VectorParameters, out: SegmentWriter
 ) -> BuiltSegment:
-    """Train and write an index; no files if there is no vector.
+    """Train and write an index; write no file if the source has no vector.
 
-    Reads a sample of the column, then the column once.
+    Cost: reads a sample of the column, then the column once.
     """
     model = train_model(source, parameters) if parameters.train and source.num_rows else None
     if model is not None:
@@ -112,7 +112,7 @@ def build_index(
 def add_source(
     records: PartitionSort, source: IndexSource, model: VectorModel, partitions: pa.Table | None
 ) -> None:
-    """Encode the vectors of a source."""
+    """Encode the vectors of a source, and add their records."""
     for ids, encoded in encoded_blocks(source, model, partitions):
         records.add(ids, encoded)
 
@@ -120,17 +120,17 @@ def add_source(
 def encoded_blocks(
     source: IndexSource, model: VectorModel, partitions: pa.Table | None
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
-    """Partitions and records of the vectors of a source, in their order, encoded on all cores.
+    """Encode the vectors of a source on all cores; yield partitions and records in order.
 
     Parameters
     ----------
     partitions
-        ``row_id`` and ``partition`` of each row, if they are known.
+        Table with ``row_id`` and ``partition`` of each row, if known.
 
     Raises
     ------
     OptionError
-        A row is not in that table, or a partition does not exist.
+        A row is missing in the table, or a partition does not exist.
     """
     known = None if partitions is None else _KnownPartitions(partitions, len(model))
     encode = partial(_encode, model=model, known=known)
@@ -147,12 +147,12 @@ _KNOWN: Final = pa.schema({"row_id": pa.uint64(), "partition": pa.int64()})
 
 
 class _KnownPartitions:
-    """Partitions that were computed elsewhere.
+    """Partitions that were computed elsewhere, by row.
 
     Raises
     ------
     OptionError
-        A partition does not exist, or numbers are of another type.
+        A partition does not exist, or a column does not cast to integers.
     """
 
     def __init__(self, table: pa.Table, count: int) -> None:
@@ -167,7 +167,7 @@ class _KnownPartitions:
         self._rows, self._partitions = rows[order], partitions[order].astype(np.int32)
 
     def of(self, rows: RowNumbers) -> NDArray[np.int32]:
-        """The partition of each row."""
+        """Return the partition of each row."""
         at = np.minimum(np.searchsorted(self._rows, rows), max(0, len(self._rows) - 1))
         if len(rows) and (not len(self._rows) or (self._rows[at] != rows).any()):
             raise OptionError("precomputed_partitions: a row of the column is not in the table")
@@ -177,7 +177,7 @@ class _KnownPartitions:
 def write_index(
     records: PartitionSort, model: VectorModel, parameters: VectorParameters, out: SegmentWriter
 ) -> None:
-    """Write both files out of collected records."""
+    """Write both files from collected records."""
     metric = parameters.column.metric
     schema = pa.schema([pa.field(ADDRESSES, pa.uint64()), *model.coder.fields])
     codes = out.create(CODES, schema)
@@ -209,13 +209,13 @@ def write_index(
 
 
 def _extents(sizes: Int64s) -> index_pb2.IVF:
-    """Offsets and lengths of partitions."""
+    """Return offsets and lengths of partitions."""
     offsets = np.cumsum(sizes) - sizes
     return index_pb2.IVF(offsets=offsets.tolist(), lengths=sizes.tolist())
 
 
 def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> pa.Table:
-    """Records of complete partitions as they are stored."""
+    """Convert records of complete partitions to the stored columns."""
     columns: list[Any] = [pa.array(np.ascontiguousarray(group.records[ADDRESSES]))]
     bounds = group.bounds.tolist()
     for field in model.coder.fields:
@@ -235,7 +235,7 @@ def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> p
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-# --- Read the model of a segment, so that more rows can be encoded with it --------------
+# --- Read the model of a segment to encode more rows with it ----------------------------
 # Specification: "Merging" in ``docs/format/vector-indices.md``.
 
 _BATCH_ROWS: Final = 1 << 16
@@ -248,18 +248,18 @@ _NUMBERS: Final[Mapping[int, Any]] = {
 _MAX_DIMENSION: Final = 1 << 20
 _MOST_SAMPLED: Final = 1 << 16
 _MOST_ITERATIONS: Final = 1_000
-"""Training ends long before, but over vectors whose distances no float32 holds."""
+"""Ample: training converges earlier, except for vectors whose distances exceed ``float32``."""
 
 
 class StoredIndex:
-    """A segment whose model and records are read.
+    """Model and records of a segment.
 
     Raises
     ------
     CorruptFileError, DataFileMissingError, NotLanceError
-        A file is damaged or absent.
+        A file is damaged or missing.
     UnsupportedFeatureError
-        It is of a layout that is not written any more.
+        glaive does not write this layout any more.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -313,7 +313,7 @@ class StoredIndex:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What segments share that can be merged: they have the same model."""
+        """Properties that segments must share to be merged: kind, metric, centroids and codes."""
         details = {
             key: value
             for key, value in self.storage.details.items()
@@ -328,7 +328,7 @@ class StoredIndex:
         return (self.kind, self.storage.metric, self._tensor.data, said, *buffers)
 
     def parameters(self) -> VectorParameters:
-        """Those that describe an index like this one."""
+        """Return the parameters of this index."""
         details = parse(
             vector_details_pb2.VectorIndexDetails(),
             self.segment.entry.index_details.value,
@@ -350,7 +350,7 @@ class StoredIndex:
         )
 
     def options(self) -> dict[str, Any]:
-        """Those to build an index like this one again, by the names of ``create_index``."""
+        """Return the options of ``create_index`` that build such an index again."""
         known = self.parameters()
         options: dict[str, Any] = {
             "index_type": known.kind,
@@ -394,7 +394,7 @@ class StoredIndex:
         )
 
     def _params(self) -> dict[str, int]:
-        """Parameters in the header of the first graph there is."""
+        """Return the parameters in the header of the first graph, if any partition has one."""
         try:
             headers = json.loads(self._index.metadata[GRAPHS])
             said: Any = next((json.loads(header)["params"] for header in headers if header), {})
@@ -408,7 +408,7 @@ class StoredIndex:
         return known
 
     def statistics(self) -> dict[str, Any]:
-        """Figures, by pylance's names."""
+        """Return statistics by pylance's names."""
         sizes = np.diff(self.storage.partitions.bounds).tolist()
         metric, made = self.storage.metric, self._first_graph()
         index_type = "HNSW" if made else self.kind.rpartition("_")[2]
@@ -428,7 +428,7 @@ class StoredIndex:
         }
 
     def _first_graph(self) -> dict[str, Any]:
-        """The header of the first graph there is."""
+        """Return the header of the first graph; empty if no partition has a graph."""
         if GRAPHS not in self._index.metadata or not self._params():
             return {}
         headers = json.loads(self._index.metadata[GRAPHS])
@@ -436,7 +436,7 @@ class StoredIndex:
         return found
 
     def model(self) -> VectorModel:
-        """The model."""
+        """Return the model."""
         return VectorModel(self.column, self._centroids, self._coder(), self.loss)
 
     def _coder(self) -> Coder:
@@ -449,7 +449,7 @@ class StoredIndex:
                 dot = self.column.metric == "dot"
                 return ScalarCoder(self.column.dimension, start, end, dot=dot)
             case name if name == PRODUCT:
-                with np.errstate(over="ignore"):  # of damaged ones
+                with np.errstate(over="ignore"):  # a damaged codebook may overflow
                     codebook = read_codebook(self.storage).astype(self.column.dtype)
                 return ProductCoder(
                     codebook,
@@ -475,7 +475,7 @@ class StoredIndex:
         return RabitCoder(clusters, rotation, self._bits(), dot=dot, in_blocks=in_blocks)
 
     def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
-        """All rows with their partitions, codes row by row; complete partitions at a time."""
+        """Yield all rows with their partitions, codes row by row; each time complete partitions."""
         names = dtype.names or ()
         schema = self.storage.schema
         if set(names) != set(schema.names):
@@ -495,7 +495,7 @@ class StoredIndex:
             yield np.repeat(np.arange(first, last, dtype=np.int32), sizes), records
 
     def partition(self, number: int, *, codes: bool) -> pa.Table:
-        """The numbers of the rows of a partition, and their codes, row by row."""
+        """Read the row numbers of a partition, and with ``codes`` its codes, row by row."""
         rows, storage = self.storage.partitions.rows(number), self.storage
         if not codes:
             return storage.file.read([ADDRESSES], rows.start, rows.stop)
@@ -506,7 +506,7 @@ class StoredIndex:
         return with_bytes(table, storage.column, change(bytes_of(table[storage.column])))
 
     def _to_rows(self, name: str) -> Callable[[UInt8s], UInt8s] | None:
-        """What makes rows of the codes of a partition; None: they are."""
+        """Return the function that converts stored codes to rows; None if they are rows."""
         if name == PRODUCT and self.storage.details.get("transposed"):
             return row_major
         if name == SIGNS and self.storage.details.get("packed"):
@@ -540,33 +540,33 @@ _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction":
 
 
 def _hint(text: str | None, default: int, most: int) -> int:
-    """A number among the hints, which readers may ignore, and do if nobody would choose it."""
+    """Parse a hint; return the default if it is absent or unreasonable."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) < 9):
         return default
     return int(text) if 1 <= int(text) <= most else default
 
 
-# --- Merge segments of equal models, and rows that none of them has ---------------------
+# --- Merge segments with equal models, and add rows of a source -------------------------
 # Specification: "Merging" in ``docs/format/vector-indices.md``.
 
 _MEMORY_LIMIT = 1 << 30
-"""Of a merge without new rows, which has no source to say it."""
+"""Bytes for a merge without a source; a source has its own limit."""
 
 
 def merge_indices(
     segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
 ) -> BuiltSegment:
-    """Write the rows of segments, and of a source, with the model that the segments share.
+    """Write the rows of segments and of a source with the model that the segments share.
 
-    Segments without files have no rows; at least one has files. Reads codes and the source
-    once; graphs are built again.
+    A segment without files has no rows; at least one segment has files. Reads codes and the source
+    once, and builds graphs again.
 
     Raises
     ------
     UnsupportedFeatureError
-        Their models differ, there is none, or it cannot encode.
+        The models differ, no segment has a model, or the model cannot encode the source.
     CorruptFileError, DataFileMissingError, NotLanceError
-        A file of a segment is damaged or absent.
+        A file of a segment is damaged or missing.
     """
     stored = [StoredIndex(segment) for segment in segments if segment.sizes()]
     if not stored:
@@ -582,7 +582,7 @@ def merge_indices(
 
 
 def extend_index(segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
-    """Write the rows of a source, with the model of a segment; errors as for merges."""
+    """Write the rows of a source with the model of a segment; errors as :func:`merge_indices`."""
     if not segment.sizes():
         raise UnsupportedFeatureError("a segment without a model cannot encode: build the index")
     return _written(StoredIndex(segment), (), source, out)
@@ -594,7 +594,7 @@ def _written(
     source: IndexSource | None,
     out: SegmentWriter,
 ) -> BuiltSegment:
-    """Write the rows of stored segments, and of a source, with the model of the first."""
+    """Write the rows of stored segments and of a source with the model of the first segment."""
     parameters, model = first.parameters(), first.model()
     scalar: Any = model.coder if isinstance(model.coder, ScalarCoder) else None
     coders: list[Any] = [one.model().coder for one in stored] if scalar is not None else []
@@ -616,12 +616,12 @@ def _written(
 
 
 def _for_source(model: VectorModel, source: IndexSource) -> VectorModel:
-    """The same model for the column of a source.
+    """Return the model for the column of a source.
 
     Raises
     ------
     UnsupportedFeatureError
-        The column has other vectors.
+        The column has another dimension or type.
     """
     try:
         column = VectorColumn.of(source.field, model.column.metric)
@@ -635,7 +635,7 @@ def _for_source(model: VectorModel, source: IndexSource) -> VectorModel:
     return VectorModel(column, model.centroids, model.coder, model.loss)
 
 
-# --- Removing deleted rows from a segment of an index: from its partitions and graphs ---
+# --- Remove deleted rows from the partitions and graphs of a segment --------------------
 # Specification: "Files" in ``docs/format/vector-indices.md``.
 
 _BATCH_BYTES = 64 << 20
@@ -644,7 +644,7 @@ _BATCH_BYTES = 64 << 20
 def remap_vector_index(
     segment: Segment, index_name: str, codes_name: str, address_map: AddressMap, out: SegmentWriter
 ) -> RebuiltSegment | None:
-    """Remove deleted rows; the model does not change. See :meth:`IndexKind.remap`."""
+    """Remove deleted rows, and keep the model. See :meth:`IndexKind.remap`."""
     if not segment.has(codes_name):
         return remap_legacy(segment, index_name, address_map, out)
     storage = Storage(segment.open(codes_name))
@@ -674,7 +674,7 @@ def _write_codes(
     graphs: _GraphWriter | None,
     codes_name: str,
 ) -> None:
-    """Write the file with the codes, and pass the codes to the graphs."""
+    """Write the file of codes, and pass the flags of kept rows to the graphs."""
     surviving = storage.partitions.without(kept)
     file = out.create(codes_name, storage.schema)
     file.add_metadata({MODEL: str(file.add_buffer(surviving.encoded()))})
@@ -703,9 +703,9 @@ def _write_codes(
 
 
 def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
-    """Copy the codebook or the rotation, and store their new buffer numbers.
+    """Copy the codebook or the rotation, and store the new buffer number.
 
-    Number 0 is that of the schema: the codebook is in the metadata then.
+    Buffer 0 holds the schema: number 0 means that the codebook is in the metadata.
     """
     details, before = dict(storage.details), dict(storage.details)
     for key in _BUFFERS:
@@ -717,7 +717,7 @@ def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
 
 
 class _GraphWriter:
-    """Rebuilds graphs, one partition after the other."""
+    """Rebuilds graphs, partition by partition."""
 
     def __init__(
         self, index: IndexFile, storage: Storage, out: SegmentWriter, index_name: str
@@ -729,7 +729,7 @@ class _GraphWriter:
         self._rows: list[pa.Table] = []
 
     def add(self, partition: int, kept: Flags) -> None:
-        """Add the graph of a partition that keeps some of its rows."""
+        """Rebuild the graph of a partition without its deleted rows."""
         header, rows = self._rebuilt(partition, kept)
         self._headers.append(header)
         self._rows.append(rows)
@@ -754,7 +754,7 @@ class _GraphWriter:
         codes, metric, _ = self._opened
         dot = metric == "dot" or (metric == "cosine" and storage.column == PLAIN)
         loaded = codes.load(partition, storage.partitions.rows(partition))[1]
-        with np.errstate(all="ignore"):  # of bounds near the largest number
+        with np.errstate(all="ignore"):  # bounds may be near the largest number
             decoded = codes.decoded(partition, loaded, slice(0, len(kept)))
         vectors = decoded.matrix[kept]
         if decoded.element == "uint8":

@@ -64,27 +64,27 @@ from glaive.kernels.graph_search import (
 )
 from glaive.types import Float32s, UInt8s, as_array
 
-# --- How an index is searched where the query does not say: kept with the details of its segments
+# --- Search settings kept with an index, for queries that do not set them ---------------
 # Specification: "Details" in ``docs/format/vector-indices.md``.
 
 _PARTITIONS: Final = "glaive.nprobes"
 _REFINE: Final = "glaive.refine_factor"
 _RECALL: Final = "glaive.recall"
 _MOST: Final = {_PARTITIONS: 1 << 20, _REFINE: 1 << 10}
-"""Greater numbers are nobody's choice, and are passed over."""
+"""Larger numbers are ignored: no sensible search uses them."""
 
 
 class SearchDefaults(NamedTuple):
-    """What was chosen when the index was built with ``recall``.
+    """Settings that the build of the index with ``recall`` chose.
 
     Parameters
     ----------
     nprobes
         Partitions to search for each query.
     refine_factor
-        Candidates whose distance is computed again, for each row wanted; None: of none.
+        Exact distances to compute for each row requested; None: none.
     recall
-        What was asked for.
+        Recall requested.
     """
 
     nprobes: int
@@ -93,7 +93,7 @@ class SearchDefaults(NamedTuple):
 
     @classmethod
     def of(cls, details: bytes, where: object) -> SearchDefaults | None:
-        """Those in a details message; None where there are none, or no numbers.
+        """Parse the settings in a details message; None if they are missing or not numbers.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class SearchDefaults(NamedTuple):
 
 
 def with_defaults(details: bytes, defaults: SearchDefaults, where: object) -> bytes:
-    """A details message with other defaults.
+    """Return a details message with other settings.
 
     Raises
     ------
@@ -137,10 +137,10 @@ def _number(hints: Mapping[str, str], key: str) -> int | None:
 
 
 _MIN_GRAPH_ROWS: Final = 2000
-"""Rows of a partition from which on its graph is read: fewer are compared one by one."""
+"""Minimum rows of a partition to read its graph: fewer rows are compared one by one."""
 
 _ROWS_PER_NODE: Final = 200
-"""Rows that are compared one after the other in the time that a graph needs for one it keeps."""
+"""Rows that a scan compares in the time that a graph search needs per row it keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,17 +150,17 @@ class LoadedPartition:
     Parameters
     ----------
     number
-        Of the partition.
+        Number of the partition.
     rows
         Number of each row, as the segment stores it.
     codes
-        What the kind of codes keeps of each row.
+        Codes, in the form of their :class:`Codes`.
     nbytes
         Bytes of memory.
     graph
-        Over the rows.
+        Graph over the rows.
     scanned
-        The codes, where several partitions can be scanned at once.
+        Codes for a scan of several partitions, if the kind of codes allows one.
     """
 
     number: int
@@ -172,22 +172,22 @@ class LoadedPartition:
 
 
 class OpenedVectorIndex(OpenedIndex):
-    """A segment of a vector index that is ready to be searched.
+    """A segment of a vector index in memory, for searches.
 
     Parameters
     ----------
     segment
-        Keeps the partitions that were read.
+        Caches the partitions read.
     metric
         Kind of distance.
     centroids
-        ``float32`` of shape ``(partitions, dimension)``; bytes for ``hamming``.
+        ``float32`` of shape ``(partitions, dimension)``; ``uint8`` for ``hamming``.
     partitions
-        Which rows of the codes belong to each.
+        Rows of the file of codes that belong to each partition.
     codes
-        How rows are stored.
+        Reader of the codes.
     graphs
-        Over the rows of the partitions.
+        Graphs over the rows of the partitions.
     """
 
     def __init__(
@@ -213,12 +213,12 @@ class OpenedVectorIndex(OpenedIndex):
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
-        """How it is searched where queries do not say."""
+        """Settings for queries that do not set them."""
         return SearchDefaults.of(self._segment.entry.index_details.value, self._segment.where)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return int(self.centroids.nbytes + self.partitions.bounds.nbytes) + self.codes.nbytes
 
     @property
@@ -228,48 +228,53 @@ class OpenedVectorIndex(OpenedIndex):
 
     @property
     def num_rows(self) -> int:
-        """Rows of all partitions, those that were deleted since included."""
+        """Rows of all partitions, including rows deleted since."""
         return int(self.partitions.bounds[-1])
 
     def query(self, vector: NDArray[Any]) -> NDArray[Any]:
-        """A query vector as it is compared: of length 1 for the cosine distance."""
+        """Convert a query vector for comparison; for the cosine distance, to length 1."""
         if vector.dtype == self.centroids.dtype and self.metric != "cosine":
             return np.ascontiguousarray(vector)
         with np.errstate(all="ignore"):
             made = vector
-            if self.metric == "cosine":  # first: 32 bits may not hold numbers of 64
+            if self.metric == "cosine":  # before the cast: float32 may not hold float64 numbers
                 length = np.linalg.norm(vector)
                 usual = LEAST_LENGTH < length < MOST_LENGTH
                 made = vector / length if usual else normalized(vector[None])[0]
             return np.ascontiguousarray(made, self.centroids.dtype)
 
     def queries(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """Query vectors as of :meth:`query`."""
+        """Convert query vectors as :meth:`query` does."""
         if self.metric == "cosine":
             return np.stack([self.query(vector) for vector in matrix])
         return self.query(matrix)
 
     def ranked(self, queries: NDArray[Any], count: int) -> Ranking:
-        """Partitions that have rows, the nearest to each of :meth:`queries` first, so many.
+        """Return the ``count`` partitions nearest to each query; skip empty partitions.
 
-        Distances are those of the residual where codes are of residuals: squared ones. Of equal
-        distances the lower number comes first; NaN comes last.
+        Where codes encode residuals, distances are squared lengths of residuals. Equal distances
+        are ordered by partition number; NaN comes last.
+
+        Parameters
+        ----------
+        queries
+            Result of :meth:`queries`.
         """
         return rank_vectors(
             self._ranked, queries, "l2" if self.metric == "cosine" else self.metric, count
         )
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
-        """What comparing a query of :meth:`query` with codes needs, for all partitions."""
+        """Prepare the result of :meth:`query` for comparison with codes of all partitions."""
         return self.codes.prepare(query)
 
     def load(self, number: int) -> LoadedPartition:
-        """Read a partition, or find it read.
+        """Read a partition, or return it from the cache.
 
         Raises
         ------
         CorruptFileError
-            It is damaged.
+            The partition is damaged.
         """
 
         def read() -> tuple[LoadedPartition, int]:
@@ -289,13 +294,13 @@ class OpenedVectorIndex(OpenedIndex):
 
     @staticmethod
     def key(number: int) -> Hashable:
-        """What a partition that was read is kept under, among what is kept of the segment."""
+        """Return the cache key of a partition within its segment."""
         return "partition", number
 
     def distances(
         self, prepared: PreparedQuery, partition: LoadedPartition, centroid_distance: float
     ) -> Float32s:
-        """Distance of each row of a partition from a query; approximate, as the codes are."""
+        """Return the distance of each row of a partition from a query, as exact as the codes."""
         return self.codes.distances(prepared, partition.number, partition.codes, centroid_distance)
 
     @property
@@ -310,14 +315,14 @@ class OpenedVectorIndex(OpenedIndex):
         centroid_distance: float,
         capacity: int,
     ) -> ReachedNodes | None:
-        """Rows of a partition that its graph leads to, the nearest first, with their distances.
+        """Search the graph of a partition; return rows with distances, the nearest first.
 
-        None where there is no graph, or comparing all rows is about as quick.
+        None if the partition has no graph, or comparing all rows takes about the same time.
 
         Parameters
         ----------
         capacity
-            Rows that the search keeps, and returns.
+            Maximum rows that the search keeps and returns.
         """
         graph = partition.graph
         if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
@@ -331,19 +336,19 @@ class OpenedVectorIndex(OpenedIndex):
         return search_graph(graph.levels, graph.entry, nodes, capacity, scale)
 
     def prewarm(self) -> int:
-        """Read all partitions, as far as the session keeps them; bytes of memory after it."""
-        filled = np.flatnonzero(np.diff(self.partitions.bounds))  # empty ones take requests, too
+        """Read all partitions into the cache, and return the bytes of the index in memory."""
+        filled = np.flatnonzero(np.diff(self.partitions.bounds))  # empty partitions cost requests
         sizes = [self.load(number).nbytes for number in filled.tolist()]
         return self.nbytes + sum(sizes)
 
 
 def metric_of(name: str, file: IndexFile) -> Metric:
-    """The kind of distance that a file names.
+    """Check the distance that a file names.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is not known.
+        The distance is unknown.
     """
     if name not in METRICS:
         raise UnsupportedFeatureError(f"{file.path}: the distance {name!r:.40} is not known")
@@ -353,12 +358,12 @@ def metric_of(name: str, file: IndexFile) -> Metric:
 def read_centroids(
     model: index_pb2.IVF, partitions: int, metric: Metric, file: IndexFile
 ) -> NDArray[Any]:
-    """The centroids of the partitions, as (partitions, dimension).
+    """Read the centroids, of shape ``(partitions, dimension)``.
 
     Raises
     ------
     CorruptFileError
-        There are none, or others than partitions.
+        Centroids are missing, or do not match the partitions or the metric.
     """
     centroids = read_tensor(model.centroids_tensor, "centroids of an index", file)
     right = centroids.ndim == 2 and len(centroids) == partitions and centroids.shape[1]
@@ -370,7 +375,7 @@ def read_centroids(
     return single_precision(centroids)
 
 
-# --- Vector indices of old writers: one file that is not a Lance file of 2.x ------------
+# --- Vector indices of old writers: one file that is not a Lance 2.x file ---------------
 # Specification: "Old indices" in ``docs/format/vector-indices.md``.
 
 _TAIL = struct.Struct("<qHH4s")
@@ -380,14 +385,14 @@ _NUMBER_BYTES: Final = 8
 
 
 class LegacyFile:
-    """The file of an IVF-PQ index of an old writer: partitions, then a description of them.
+    """The file of an IVF-PQ index of an old writer: partitions, then their description.
 
     Raises
     ------
     UnsupportedFeatureError
-        It is of another index.
+        The file holds another kind of index.
     CorruptFileError
-        It is damaged.
+        The file is damaged.
     """
 
     def __init__(self, segment: Segment, name: str) -> None:
@@ -407,7 +412,7 @@ class LegacyFile:
         good = width > 0 and len(offsets) == len(lengths) and bool((offsets <= self.end).all())
         self.offsets = offsets.astype(np.int64)
         room = (self.end - self.offsets) // self.row_bytes if good else lengths
-        # Also together: the same bytes as many partitions would be any number of rows.
+        # Check the sum, too: a damaged file may list the same bytes as many partitions.
         if not good or (lengths > room).any() or int(lengths.sum()) > self.end // self.row_bytes:
             raise self.damage(
                 "partitions of an index",
@@ -417,22 +422,22 @@ class LegacyFile:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row: its codes, and its number."""
+        """Bytes of a row: its codes and its number."""
         return self.width + _NUMBER_BYTES
 
     def damage(self, part: str, expected: str, found: str) -> CorruptFileError:
-        """The error for damage in this file."""
+        """Return an error for damage in this file."""
         return CorruptFileError(part, expected=expected, found=found, where=self.path)
 
     def partition(self, number: int) -> tuple[RowNumbers, UInt8s]:
-        """The numbers of the rows of a partition, and their codes."""
+        """Return row numbers and codes of a partition."""
         start, rows = int(self.offsets[number]), int(self.lengths[number])
         codes = self.content[start : start + rows * self.width].reshape(rows, self.width)
         stored = self.content[start + rows * self.width :][: rows * _NUMBER_BYTES]
         return np.frombuffer(stored.tobytes(), "<u8").astype(np.uint64), codes
 
     def _description(self, data: pa.Buffer) -> tuple[index_pb2.Index | None, int]:
-        """The description of an IVF-PQ index (None: of another one), and where it begins."""
+        """Parse the description, and return it with its position; None for other kinds of index."""
         if data.size < _TAIL.size:
             raise self.damage("size of an index", f"{_TAIL.size} bytes", f"{data.size}")
         position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
@@ -477,7 +482,7 @@ def remap_legacy(
 
 
 def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
-    """Parameters to build an index like one of one file, by the names of ``create_index``."""
+    """Return the options of ``create_index`` that build an index like an old index again."""
     file = LegacyFile(segment, name)
     return {
         "index_type": "IVF_PQ",
@@ -488,7 +493,7 @@ def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
 
 
 def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
-    """Read an index of one file, which is read as a whole; errors as of :class:`LegacyFile`."""
+    """Open an old index; glaive reads its file whole. Raise as :class:`LegacyFile` does."""
     file = LegacyFile(segment, name)
     ivf, pq = file.ivf, file.pq
     dimension = int(pq.dimension)
@@ -511,7 +516,7 @@ def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
 
 
 def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path: str) -> Float32s:
-    """Numbers of a tensor or, as older writers have it, of a list."""
+    """Read the numbers of a tensor or, in older files, of a list."""
     numbers: NDArray[Any]
     if tensor.data:
         numbers = tensor_values(tensor, "model of an index", path)
@@ -527,7 +532,7 @@ def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path
     return single_precision(numbers.reshape(shape))
 
 
-# --- Open the segments of vector indices ------------------------------------------------
+# --- Open a segment ---------------------------------------------------------------------
 # Specification: "Files" in ``docs/format/vector-indices.md``.
 
 
@@ -537,9 +542,9 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     Raises
     ------
     UnsupportedFeatureError
-        The codes, the distance or the layout are not known.
+        glaive does not know the codes, the distance or the layout.
     CorruptFileError, DataFileMissingError, NotLanceError
-        A file is damaged or absent.
+        A file is damaged or missing.
     """
     if not segment.has(codes_name):
         return open_legacy(segment, index_name)
@@ -551,14 +556,14 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
 
 
 def open_codes(storage: Storage, index: IndexFile) -> tuple[Codes, Metric, NDArray[Any]]:
-    """What compares the codes of a segment, the distance, and the centroids.
+    """Return the reader of a segment's codes, the distance, and the centroids.
 
     Raises
     ------
     UnsupportedFeatureError
-        The codes or the distance are not known.
+        glaive does not know the codes or the distance.
     CorruptFileError
-        They do not fit the centroids.
+        The codes do not match the centroids.
     """
     metric = metric_of(storage.metric, storage.file)
     centroids = read_centroids(read_model(index), len(storage.partitions), metric, index)

@@ -1,4 +1,4 @@
-"""Parameters of a vector index, checked before anything is read.
+"""Parameters of a vector index, checked before glaive reads anything.
 
 Specification: "Training" in ``docs/format/vector-indices.md``.
 """
@@ -63,16 +63,16 @@ _BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
 
 @dataclass(frozen=True, slots=True)
 class GraphParameters:
-    """Parameters of graphs.
+    """Parameters of the graphs of an index.
 
     Parameters
     ----------
     max_level
-        Levels at most.
+        Maximum number of levels.
     neighbors
-        Of a node above level 0; below twice as many.
+        Maximum neighbours of a node above level 0; on level 0 the maximum is twice as large.
     candidates
-        Considered when a node is added.
+        Candidates to consider when a node is added.
     """
 
     max_level: int
@@ -91,33 +91,34 @@ class VectorParameters:
     column
         The vectors and their metric.
     num_partitions
-        None: by the number of vectors and the target.
+        Number of partitions; None: derived from the number of vectors and
+        ``target_partition_size``.
     target_partition_size
-        None: that of the kind.
+        Rows per partition; None: the default of the kind.
     num_sub_vectors
         Parts of product quantisation; 0 for other codes.
     num_bits
-        Of a code of a part, or of a dimension.
+        Bits of a code, per part or per dimension.
     sample_rate, max_iters
-        Vectors for each centroid that it is trained with, and iterations.
+        Training vectors per centroid, and maximum iterations.
     centroids
-        ``(partitions, dimension)``; None: to be trained.
+        Shape ``(partitions, dimension)``; None: to be trained.
     codebook
-        ``(parts, 2 ** bits, dimension / parts)``; None: to be trained.
+        Shape ``(parts, 2 ** bits, dimension / parts)``; None: to be trained.
     bounds
-        Of scalar quantisation, the lower first; None: to be trained.
+        Lower and upper bound of scalar quantisation; None: to be trained.
     partitions
         Table with ``row_id`` and ``partition``; None: to be computed.
     rotation
-        ``fast`` or ``matrix``, of RaBitQ.
+        ``fast`` or ``matrix``, for RaBitQ.
     signs
-        Of a fast rotation, that workers share; None: always the same.
+        Signs of a fast rotation that workers share; None: a fixed default.
     transposed
-        Order of product codes.
+        Store product codes column by column.
     graph
-        None without graphs.
+        None: no graphs.
     device
-        Of torch, where centroids are trained; None: the processor.
+        Torch device that trains centroids; None: the processor.
     """
 
     kind: str
@@ -145,7 +146,7 @@ class VectorParameters:
         return self.kind.rpartition("_")[2]
 
     def partitions_for(self, vectors: int) -> int:
-        """How many partitions an index of so many vectors has."""
+        """Return the number of partitions of an index of ``vectors`` vectors."""
         if self.centroids is not None:
             return len(self.centroids)
         if self.num_partitions is not None:
@@ -157,10 +158,10 @@ class VectorParameters:
 
 
 class _Reader:
-    """Takes parameters out of a mapping; the rest must be parameters of other kinds."""
+    """Takes parameters out of a mapping; :meth:`end` rejects the rest."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        # None is what pylance's signatures have for "not given".
+        # pylance's signatures use None for "not given".
         self._left = {key: value for key, value in parameters.items() if value is not None}
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -191,12 +192,12 @@ _INTEGERS: Final = {
 
 
 def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> VectorParameters:
-    """Check parameters, by the names of ``create_index``, for a column.
+    """Check the parameters of ``create_index`` for a column.
 
     Raises
     ------
     OptionError
-        One is unknown, has a wrong value, or does not fit the column or another one.
+        A parameter is unknown, has a wrong value, or does not fit the column or another parameter.
     """
     reader = _Reader(parameters)
     kind = str(reader.take("index_type", "IVF_PQ")).upper()
@@ -214,13 +215,13 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         )
     graph = _graph(reader) if "HNSW" in kind else None
     version = str(reader.take("index_file_version", "V3"))
-    if version.upper() not in ("V3", "LEGACY"):  # pylance reads V3 wherever it reads the other
+    if version.upper() not in ("V3", "LEGACY"):  # wherever pylance reads Legacy, it reads V3
         raise OptionError(f"index_file_version: expected V3 or Legacy, found {version!r}")
     rotation = str(reader.take("rotation_type", "fast")).lower()
     if rotation not in ("fast", "matrix"):
         raise OptionError(f"rotation_type: expected fast or matrix, found {rotation!r}")
     if rotation == "matrix" and column.kind != pa.float32():
-        # pylance's searches multiply the matrix with queries of the column's own type.
+        # pylance's searches multiply the matrix with queries, which have the column's type.
         raise OptionError(f"rotation_type: matrix is for columns of float, found {column.kind}")
     centroids = _centroids(reader, column)
     num_partitions = reader.integer("num_partitions")
@@ -257,24 +258,24 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
 
 
 def default_parts(dimension: int) -> int:
-    """Parts of product quantisation where a caller may leave them out.
+    """Return the default number of parts of product quantisation.
 
     Raises
     ------
     OptionError
-        The dimension is divisible by neither 16 nor 8.
+        The dimension is not divisible by 8.
     """
     for width in (16, 8):
         if dimension % width == 0:
             return dimension // width
     raise OptionError(
-        f"num_sub_vectors: dimension {dimension} is divisible by neither 16 nor 8, so that"
-        " it has no default. Set a divisor"
+        f"num_sub_vectors: glaive has no default for dimension {dimension}, which is not a"
+        " multiple of 8. Set a divisor of the dimension"
     )
 
 
 def _signs(model: object, kind: str, bits: int, column: VectorColumn) -> NDArray[np.uint8] | None:
-    """The signs of a fast rotation, out of what pylance's ``build_rq_model`` returns."""
+    """Read the signs of a fast rotation from the result of pylance's ``build_rq_model``."""
     if model is None:
         return None
     try:
@@ -390,12 +391,12 @@ _RABIT_VERSION: Final = 2
 
 
 def version_of(parameters: VectorParameters) -> int:
-    """Version of the index's own format."""
+    """Return the version of the index's own format."""
     return _RABIT_VERSION if parameters.codes == "RQ" else _VERSION
 
 
 def details_of(parameters: VectorParameters) -> bytes:
-    """The content of the message."""
+    """Encode the message for parameters."""
     details = _Details(metric_type=METRICS.index(parameters.column.metric))  # type: ignore[arg-type]  # an open enum
     if parameters.target_partition_size is not None:
         details.target_partition_size = parameters.target_partition_size
@@ -429,12 +430,12 @@ def details_of(parameters: VectorParameters) -> bytes:
 
 
 def details_by_name(content: bytes, where: object) -> dict[str, Any]:
-    """What a message says, by pylance's names; empty for entries of old writers.
+    """Decode a message by pylance's names; empty for entries of old writers.
 
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed, or its metric is not known.
+        The message cannot be parsed, or its metric is unknown.
     """
     if not content:
         return {}
@@ -456,17 +457,17 @@ def details_by_name(content: bytes, where: object) -> dict[str, Any]:
 
 
 def _numbers(message: Any) -> dict[str, int]:
-    """The numbers of a message, by name."""
+    """Return the numbers of a message, by field name."""
     return {one.name: getattr(message, one.name) for one in message.DESCRIPTOR.fields}
 
 
 def options_of(content: bytes, where: object) -> dict[str, Any]:
-    """Parameters of ``create_index`` that a message states; for entries without files.
+    """Return the parameters of ``create_index`` in a message, for index entries without files.
 
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed, or its metric is not known.
+        The message cannot be parsed, or its metric is unknown.
     """
     details = _parsed(content, where)
     codes = details.WhichOneof("compression") or "flat"
@@ -498,30 +499,29 @@ def _parsed(content: bytes, where: object) -> vector_details_pb2.VectorIndexDeta
     return details
 
 
-# --- What a vector index learns from its data: centroids, and codes for vectors ---------
+# --- Train the model of a vector index: centroids and a coder ---------------------------
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
 _SAMPLE_SHARE = 4
-"""A sample takes at most this part of the memory that a build may hold."""
+"""A sample takes at most the memory limit of a build divided by this."""
 
 _CODEBOOK_SAMPLE = 256
-"""Times the sample rate, so many residuals train a codebook; for codes of 4 bits, too, whose few
-centroids would be 2 % further from the vectors if they were trained with 16 times the rate."""
+"""Training residuals of a codebook: the sample rate times this, for 4-bit codes as well."""
 
 
 class VectorModel:
-    """Centroids and codes. Immutable.
+    """Centroids and a coder. Immutable.
 
     Parameters
     ----------
     column
         The vectors and their metric.
     centroids
-        ``(partitions, dimension)``, in the type of the column.
+        Shape ``(partitions, dimension)``, in the dtype of the column.
     coder
-        Makes the codes.
+        Encodes vectors.
     loss
-        Of the training; None if the centroids were given.
+        Loss of the training; None if the caller gave the centroids.
     """
 
     def __init__(
@@ -536,31 +536,31 @@ class VectorModel:
     def encode(
         self, block: ColumnVectors, partitions: NDArray[np.int32] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The partition of each vector of a block, and its record."""
+        """Return the partition and the record of each vector of a block."""
         ids = self.clusters.assign(block.vectors) if partitions is None else partitions
         residuals = block.vectors
         if self.column.metric != "hamming":
-            with np.errstate(all="ignore"):  # infinite ones are near nothing
+            with np.errstate(all="ignore"):  # an infinite residual is near nothing
                 residuals = block.vectors - self.clusters.centroids[ids]
         records = np.empty(len(ids), self.dtype)
         records[ADDRESSES] = block.rows
-        with np.errstate(over="ignore"):  # factors beyond the largest number become infinite
+        with np.errstate(over="ignore"):  # a factor beyond the largest number becomes infinite
             for name, codes in self.coder.encode(block, residuals, ids).items():
                 records[name] = codes
         return ids, records
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the records: the number of the row, and codes."""
+        """Type of a record: the row number and its codes."""
         return np.dtype([(ADDRESSES, np.uint64), *self.coder.dtypes])
 
     def message(self) -> index_pb2.IVF:
-        """The centroids as files store them."""
+        """Encode the centroids as files store them."""
         return index_pb2.IVF(centroids_tensor=encoded_tensor(self.centroids), loss=self.loss)
 
 
 def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
-    """Stored centroids, ready to be assigned to."""
+    """Return stored centroids for assigning vectors to them."""
     if column.metric == "hamming":
         centroids = np.unpackbits(centroids, axis=1, bitorder="little")
     return Clusters(single_precision(centroids), column.metric)
@@ -569,7 +569,7 @@ def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
 def train_centroids(
     column: VectorColumn, vectors: Float32s, count: int, iterations: int, device: str | None = None
 ) -> tuple[NDArray[Any], float]:
-    """Train centroids with a sample; in the type of the column, and the loss."""
+    """Train centroids with a sample; return them in the dtype of the column, and the loss."""
     training = Training(column.metric, iterations, device=device)
     centroids, loss = train_clusters(vectors, count, training)
     if column.metric == "hamming":
@@ -578,14 +578,14 @@ def train_centroids(
 
 
 def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> ColumnVectors:
-    """Vectors of some rows, as many as memory permits."""
+    """Return the vectors of a sample of at most ``rows`` rows, fewer if memory is short."""
     limit = source.memory_limit // _SAMPLE_SHARE // (column.trained_dimension * 4)
     values = source.sample(min(rows, max(1, limit), source.num_rows))
     return column.block(values, np.zeros(len(values), np.uint64))
 
 
 def train_model(source: IndexSource, parameters: VectorParameters) -> VectorModel | None:
-    """Train a model; None without a vector to train it with. Reads one sample of the column."""
+    """Train a model; None if no row has a vector. Cost: reads one sample of the column."""
     sample = model_sample(source, parameters)
     if not len(sample):
         return None
@@ -594,7 +594,7 @@ def train_model(source: IndexSource, parameters: VectorParameters) -> VectorMode
 
 
 def model_sample(source: IndexSource, parameters: VectorParameters) -> Float32s:
-    """The vectors that a model is trained with: the same ones each time."""
+    """Return the training vectors of a model; each call returns the same."""
     needed = 0
     if parameters.centroids is None:
         needed = parameters.partitions_for(source.num_rows)
@@ -609,12 +609,12 @@ def model_sample(source: IndexSource, parameters: VectorParameters) -> Float32s:
 def model_centroids(
     parameters: VectorParameters, sample: Float32s, rows: int
 ) -> tuple[NDArray[Any], float | None]:
-    """The centroids for so many rows, and the loss: None if they are given.
+    """Return the centroids for ``rows`` rows, and the loss: None if the caller gave the centroids.
 
     Parameters
     ----------
     sample
-        As :func:`model_sample` makes it, not empty.
+        Result of :func:`model_sample`, not empty.
     """
     if parameters.centroids is not None:
         return parameters.centroids, None
@@ -629,7 +629,7 @@ def model_centroids(
 
 
 def model_bounds(parameters: VectorParameters, sample: Float32s) -> tuple[float, float]:
-    """The bounds of scalar quantisation; ``sample`` as for :func:`model_centroids`."""
+    """Return the bounds of scalar quantisation; ``sample`` as for :func:`model_centroids`."""
     if parameters.bounds is not None:
         return parameters.bounds
     return float(sample.min()), float(sample.max())
@@ -641,14 +641,14 @@ def model_codebook(
     sample: Float32s,
     chosen: Sequence[int] | None = None,
 ) -> NDArray[Any]:
-    """The codebook of product quantisation, or some parts of it: each is trained by itself.
+    """Train the codebook of product quantisation, or some of its parts; parts are independent.
 
     Parameters
     ----------
     sample
-        As for :func:`model_centroids`.
+        See :func:`model_centroids`.
     chosen
-        Numbers of the parts; default: all.
+        Numbers of the parts to train; default: all.
     """
     return train_residuals(
         parameters.column,
@@ -704,7 +704,7 @@ def train_residuals(
     iterations: int,
     chosen: Sequence[int] | None = None,
 ) -> NDArray[Any]:
-    """Train a codebook with a sample: for residuals or, for dot products, for the vectors.
+    """Train a codebook with a sample of vectors: on residuals, or for dot products on vectors.
 
     Parameters
     ----------
@@ -714,7 +714,8 @@ def train_residuals(
     Returns
     -------
     numpy.ndarray
-        ``(parts, 2 ** bits, dimension / parts)``, in the type of the column; of the chosen parts.
+        Shape ``(parts, 2 ** bits, dimension / parts)``, in the dtype of the column; only chosen
+        parts.
     """
     if column.metric != "dot":
         clusters = clusters_of(centroids, column)
@@ -727,7 +728,7 @@ def train_residuals(
 
 
 def _some(vectors: Float32s, most: int) -> Float32s:
-    """At most so many vectors, from everywhere."""
+    """Return at most ``most`` vectors, evenly spaced."""
     if len(vectors) <= most:
         return vectors
     chosen = np.arange(most, dtype=np.int64) * len(vectors) // most

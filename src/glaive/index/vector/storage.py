@@ -31,22 +31,19 @@ from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
 from glaive.kernels.products import ROUNDS, rotate
 from glaive.types import Flags, Float32s, Int64s, UInt8s
 
-# --- The vectors of a column: which types can be indexed, and arrays of them without nulls
-# Specification: "Files" in ``docs/format/vector-indices.md``.
-
-# --- Distances that vector indices are built for: their names, and vectors as they compare them
+# --- Distances of vector indices: names, and normalized vectors -------------------------
 # Specification: "Files" in ``docs/format/vector-indices.md``.
 
 _OTHER_NAMES = {"euclidean": "l2"}
 
 
 def metric_named(name: object) -> Metric:
-    """The distance of this name, in any case; ``euclidean`` is ``l2``.
+    """Return the distance of a name, in any case; ``euclidean`` is ``l2``.
 
     Raises
     ------
     OptionError
-        There is none.
+        The name is unknown.
     """
     text = name.lower() if isinstance(name, str) else ""
     text = _OTHER_NAMES.get(text, text)
@@ -59,35 +56,35 @@ def metric_named(name: object) -> Metric:
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Vectors of length one, in their own type; NaN for those without a direction.
+    """Normalize vectors to length one, in their own dtype; NaN for vectors without a direction.
 
     Parameters
     ----------
     vectors
-        Of shape ``(n, dimension)``.
+        Shape ``(n, dimension)``.
     """
     wide = vectors if vectors.dtype == np.float64 else vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
         unit: NDArray[np.floating] = wide / lengths[:, None]
         odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
-        if len(odd):  # their squares may be 0, inexact or infinite
+        if len(odd):  # squares of these vectors may be 0, inexact or infinite
             rows = wide[odd] / np.abs(wide[odd]).max(axis=1, keepdims=True)
             unit[odd] = rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
         return unit.astype(vectors.dtype, copy=False)
 
 
-# --- Matrices of numbers that users pass: as arrays of NumPy, Arrow or torch, or in a file
+# --- Matrices that users pass: arrays of NumPy, Arrow or torch, or NumPy files ----------
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
 
 def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
-    """Numbers of an array of NumPy, Arrow or torch.
+    """Convert an array of NumPy, Arrow or torch to NumPy.
 
     Raises
     ------
     OptionError
-        They are not floats or bytes, or some are null.
+        The numbers are not floats or bytes, or some are null.
     """
     if isinstance(numbers, pa.ChunkedArray):
         numbers = numbers.combine_chunks()
@@ -107,16 +104,16 @@ def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
 
 
 def load_matrix(uri: object, name: str) -> NDArray[Any]:
-    """The array in a file of NumPy, ``.npy``.
+    """Load the array of a NumPy file, ``.npy``.
 
     Raises
     ------
     OptionError
-        It holds something else.
+        The file holds something else.
     ObjectNotFoundError, StoreError
-        There is no such file.
+        The file cannot be read.
     """
-    from tokenize import TokenError  # of a header, which NumPy reads as Python's literals
+    from tokenize import TokenError  # NumPy parses the header as a Python literal
 
     folder, _, file = str(uri).rpartition("/")
     data = open_store(folder or ".").get(file).to_pybytes()
@@ -132,10 +129,13 @@ def load_matrix(uri: object, name: str) -> NDArray[Any]:
 
 
 def check_finite(matrix: NDArray[Any], name: str) -> None:
-    """Raise an ``OptionError`` for numbers that are not finite."""
+    """Raise an ``OptionError`` if a number is NaN or infinite."""
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         raise OptionError(f"{name}: expected finite numbers, found NaN or infinity")
 
+
+# --- Vectors of a column: which types can be indexed, and arrays without nulls ----------
+# Specification: "Files" in ``docs/format/vector-indices.md``.
 
 _BLOCK_BYTES = 8 << 20
 _MIN_BLOCK_ROWS = 1024
@@ -147,11 +147,11 @@ class ColumnVectors(NamedTuple):
     Parameters
     ----------
     stored
-        ``(n, dimension)``, in the type of the column; of length one for the cosine distance.
+        Shape ``(n, dimension)``, in the dtype of the column; of length one for the cosine distance.
     vectors
-        The same as ``float32``; for the hamming distance one number, 0 or 1, for each bit.
+        The same vectors as ``float32``; for ``hamming`` each bit is a number, 0 or 1.
     rows
-        Number of the row of each vector; repeated where rows have several vectors.
+        Row number of each vector; rows with several vectors repeat.
     """
 
     stored: NDArray[Any]
@@ -161,12 +161,12 @@ class ColumnVectors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """A column of vectors that is indexed for a metric.
+    """A column of vectors, and the metric of its index.
 
     Parameters
     ----------
     name
-        Of the column.
+        Name of the column.
     dimension
         Numbers in a vector.
     kind
@@ -174,7 +174,7 @@ class VectorColumn:
     metric
         The distance.
     several
-        Whether a row has a list of vectors.
+        A row has a list of vectors.
     """
 
     name: str
@@ -185,12 +185,12 @@ class VectorColumn:
 
     @classmethod
     def of(cls, field: pa.Field[Any], metric: Metric) -> VectorColumn:
-        """Look at the type of a column.
+        """Check the type of a column.
 
         Raises
         ------
         OptionError
-            It does not hold vectors, or not those that the metric compares.
+            The column has no vectors, or the metric cannot compare them.
         """
         kind: Any = field.type
         several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -226,11 +226,11 @@ class VectorColumn:
 
     @property
     def trained_dimension(self) -> int:
-        """Numbers in a vector that models are trained on: bits for the hamming distance."""
+        """Numbers in a training vector: the number of bits for the hamming distance."""
         return self.dimension * 8 if self.metric == "hamming" else self.dimension
 
     def blocks(self, source: IndexSource) -> Iterator[ColumnVectors]:
-        """All vectors of a source, in bounded blocks."""
+        """Yield all vectors of a source, in bounded blocks."""
         size = self.dimension * (8 if self.metric == "hamming" else 4)
         limit = max(_MIN_BLOCK_ROWS, _BLOCK_BYTES // max(1, size))
         for values, rows in source.batches():
@@ -238,7 +238,7 @@ class VectorColumn:
                 yield self.block(values.slice(start, limit), rows[start : start + limit])
 
     def block(self, values: pa.Array[Any], rows: RowNumbers) -> ColumnVectors:
-        """Vectors of an array: those that are not null and finite."""
+        """Return the vectors of an array that are not null and finite."""
         stored, owners = self._numbers(values)
         rows = rows[owners]
         if self.metric == "hamming":
@@ -246,7 +246,7 @@ class VectorColumn:
             return ColumnVectors(stored, bits.astype(np.float32), rows)
         if self.metric == "cosine":
             stored = normalized(stored)
-        # A sum is finite if all numbers are, or overflows; then they are looked at one by one.
+        # If a sum is not finite, it may have overflowed: check its numbers one by one.
         with np.errstate(over="ignore", invalid="ignore"):
             vectors = stored.astype(np.float32, copy=False)
             finite = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
@@ -256,7 +256,7 @@ class VectorColumn:
         return ColumnVectors(stored, vectors, rows)
 
     def _numbers(self, values: pa.Array[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Vectors of an array without nulls, and the position of each in the array."""
+        """Return the vectors of an array without nulls, and the array position of each."""
         lists: Any = values
         owners = np.arange(len(values), dtype=np.int64)
         if self.several:
@@ -283,11 +283,11 @@ class VectorColumn:
 # Specification: "Partitions" in ``docs/format/vector-indices.md``.
 
 MODEL = "lance:ivf"
-"""Metadata key of the number of the buffer with the partitions."""
+"""Metadata key with the number of the buffer of partitions."""
 
 
 class Partitions(NamedTuple):
-    """Partitions of a file's rows, one after the other.
+    """Partitions of the rows of a file, one after the other.
 
     Parameters
     ----------
@@ -304,16 +304,16 @@ class Partitions(NamedTuple):
         return len(self.bounds) - 1
 
     def rows(self, partition: int) -> slice:
-        """Rows of one partition."""
+        """Return the rows of a partition."""
         return slice(int(self.bounds[partition]), int(self.bounds[partition + 1]))
 
     def without(self, kept: Flags) -> Partitions:
-        """The partitions of the rows that are kept."""
+        """Return the partitions of the rows that are kept."""
         before = np.concatenate([[0], np.cumsum(kept)])
         return self.with_bounds(before[self.bounds])
 
     def with_bounds(self, bounds: Int64s) -> Partitions:
-        """The same model for other rows."""
+        """Return the model with other partition bounds."""
         model = index_pb2.IVF()
         model.CopyFrom(self.model)
         del model.offsets[:], model.lengths[:]
@@ -322,12 +322,12 @@ class Partitions(NamedTuple):
         return Partitions(model, bounds)
 
     def encoded(self) -> bytes:
-        """The model as stored bytes."""
+        """Serialize the model."""
         return self.model.SerializeToString()
 
 
 def read_model(file: IndexFile) -> index_pb2.IVF:
-    """Read the model of a file; without graphs, its partitions may lie in another file."""
+    """Read the model of a file; without graphs, another file may hold the partitions."""
     return parse(
         index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
     )
@@ -341,7 +341,7 @@ def read_partitions(file: IndexFile) -> Partitions:
     CorruptFileError
         The partitions are missing, or do not cover the rows of the file.
     UnsupportedFeatureError
-        It is a file of format 0.1.
+        The file has format 0.1.
     """
     file.buffer(0)
     model = read_model(file)
@@ -361,18 +361,18 @@ def read_partitions(file: IndexFile) -> Partitions:
 
 
 # --- Layouts of the codes of a partition, and selecting rows in each --------------------
-# Codes are stored row by row, with two exceptions. Product codes may be *transposed*: first byte 0
-# of all rows of the partition, then byte 1, and so on. Bits of RaBitQ may be *packed*: 32 rows
+# Codes are stored row by row, with two exceptions. Product codes may be *transposed*: byte 0 of all
+# rows of the partition comes first, then byte 1, and so on. RaBitQ bits may be *packed*: 32 rows
 # side by side, so that a search looks up 32 nibbles at a time.
 #
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 Codes = UInt8s
-"""The bytes of a partition, as (rows, width) in every layout."""
+"""The bytes of a partition, of shape ``(rows, width)`` in every layout."""
 
 BLOCK: Final = 32
 _ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
-"""Which of the first 16 rows, and of the last 16, a byte of a block holds."""
+"""Rows that the nibbles of a block's bytes hold: of the first 16 rows, and of the last 16."""
 
 
 def select_transposed(codes: Codes, kept: Flags) -> Codes:
@@ -399,12 +399,12 @@ def select_packed(codes: Codes, kept: Flags) -> Codes:
 
 
 def unpacked(codes: Codes) -> Codes:
-    """Turn packed bits into rows."""
+    """Convert packed bits to rows."""
     rows, width = codes.shape
     block_rows = rows // BLOCK * BLOCK
     flat = codes.reshape(-1)
     blocks = flat[: block_rows * width].reshape(-1, width, 2, BLOCK // 2)
-    # Of each byte column: low nibbles of 32 rows, then high ones; 16 bytes each.
+    # For each byte column, low nibbles of 32 rows, then high nibbles: 16 bytes each.
     values = np.empty((len(blocks), BLOCK, width), np.uint8)
     low, high = blocks[:, :, 0].transpose(0, 2, 1), blocks[:, :, 1].transpose(0, 2, 1)
     values[:, _ORDER] = (low & 15) | (high & 15) << 4
@@ -414,7 +414,7 @@ def unpacked(codes: Codes) -> Codes:
 
 
 def packed(values: Codes) -> Codes:
-    """Turn rows of bits into packed ones."""
+    """Convert rows of bits to packed bits."""
     rows, width = values.shape
     block_rows = rows // BLOCK * BLOCK
     blocks = values[:block_rows].reshape(-1, BLOCK, width)
@@ -438,17 +438,17 @@ Select = Callable[[UInt8s, Flags], UInt8s]
 
 
 class Storage:
-    """The codes of a vector index.
+    """The file of codes of a vector index.
 
     Raises
     ------
     CorruptFileError
-        Columns, partitions or metadata are not those of a vector index.
+        Columns, partitions or metadata do not describe a vector index.
     """
 
     def __init__(self, file: IndexFile) -> None:
         self.file = file
-        # Lance up to 0.20 also wrote the partition of each row.
+        # Lance up to 0.20 also stored the partition of each row.
         at = file.schema.get_field_index("__ivf_part_id")
         self.schema = file.schema if at < 0 else file.schema.remove(at)
         file.check(**{ADDRESSES: pa.uint64()})
@@ -467,11 +467,11 @@ class Storage:
         return code_columns[0]
 
     def type_of(self, column: str) -> Any:
-        """Type of a column."""
+        """Return the type of a column."""
         return self.file.schema.field(column).type
 
     def bytes_of_row(self, column: str) -> int:
-        """Bytes of one value of a column."""
+        """Return the bytes of one value of a column."""
         kind = self.type_of(column)
         if pa.types.is_fixed_size_list(kind):
             return int(kind.list_size * kind.value_type.bit_width) // 8
@@ -479,7 +479,7 @@ class Storage:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """The description of the codes."""
+        """Description of the codes."""
         documents = json_list(self.file, DETAILS)
         if len(documents) > 1:
             raise UnsupportedFeatureError(
@@ -491,7 +491,7 @@ class Storage:
             found = f"{documents}"[:80]
             raise self.file.corrupt(f"metadata {DETAILS!r}", "one JSON object in a list", found)
         if self.column == PRODUCT and "num_bits" in details:
-            details.setdefault("nbits", details["num_bits"])  # as Lance up to 0.26 names them
+            details.setdefault("nbits", details["num_bits"])  # the name in Lance up to 0.26
         return details
 
     @property
@@ -500,7 +500,7 @@ class Storage:
         return self.file.metadata.get("distance_type", "l2")
 
     def _special_layout(self) -> tuple[str, Select] | None:
-        """The column that is not stored row by row, and the function that selects rows of it."""
+        """Return the column not stored row by row, and the function that selects its rows."""
         if self.column == PRODUCT and self.details.get("transposed"):
             return PRODUCT, select_transposed
         if self.column == SIGNS and self.details.get("packed"):
@@ -508,7 +508,7 @@ class Storage:
         return None
 
     def read(self, start: int, stop: int) -> pa.Table:
-        """Rows ``start`` to ``stop`` of all columns."""
+        """Read rows ``start`` to ``stop`` of all columns; raise if a value is null."""
         rows = self.file.read(self.schema.names, start, stop)
         for name in rows.column_names:
             inner = pa.types.is_fixed_size_list(rows[name].type)
@@ -520,7 +520,7 @@ class Storage:
         return rows
 
     def select(self, rows: pa.Table, partitions: list[slice], mask: Flags) -> pa.Table:
-        """The rows in the mask, out of complete partitions."""
+        """Select the rows of a mask, from complete partitions."""
         if mask.all():
             return rows
         surviving = rows.filter(pa.array(mask))
@@ -540,7 +540,7 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
 
 
 def bytes_of(column: pa.ChunkedArray) -> UInt8s:
-    """Fixed-size lists of bytes as (rows, width), in stored order."""
+    """Return fixed-size lists of bytes as an array of shape ``(rows, width)``, in stored order."""
     array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
@@ -549,7 +549,7 @@ def bytes_of(column: pa.ChunkedArray) -> UInt8s:
 
 
 def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:
-    """Rows with other codes in one column."""
+    """Replace the codes of a column."""
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)
     flat = pa.array(np.ascontiguousarray(codes).reshape(-1))
@@ -558,7 +558,7 @@ def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:
 
 
 def json_list(file: IndexFile, key: str) -> list[str]:
-    """Metadata that is a JSON list of strings."""
+    """Return metadata that is a JSON list of strings."""
     items = _parsed(file.metadata.get(key, ""), key, file)
     if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
         raise file.corrupt(f"metadata {key!r}", "a JSON list of strings", f"{items!r}"[:80])
@@ -583,16 +583,16 @@ _TYPES: Final = {
 }
 
 _MAX_SIZES, _MAX_EMPTY = 4, 1 << 15
-"""Sizes in a shape, and the largest beside a 0, at most: NumPy refuses far more, or larger ones."""
+"""Limits of a shape: number of sizes, and the largest size next to a 0; NumPy fails beyond."""
 
 
 def tensor_values(tensor: index_pb2.Tensor, part: str, path: str) -> NDArray[Any]:
-    """The numbers of a tensor, one after the other: a view of the message's bytes.
+    """Return the numbers of a tensor as a flat view of the message's bytes.
 
     Raises
     ------
     CorruptFileError
-        It has a part of a number, or elements of an unknown type.
+        The bytes end within a number, or the element type is unknown.
     """
     kind = "<u2" if tensor.data_type == index_pb2.Tensor.BFLOAT16 else _TYPES.get(tensor.data_type)
     if kind is None or len(tensor.data) % np.dtype(kind).itemsize:
@@ -605,16 +605,16 @@ def tensor_values(tensor: index_pb2.Tensor, part: str, path: str) -> NDArray[Any
 
 
 def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray[Any]:
-    """The numbers of a tensor, in its shape: a view of the message's bytes.
+    """Return the numbers of a tensor in its shape, as a view of the message's bytes.
 
     Raises
     ------
     CorruptFileError
-        It has another number of bytes, or elements of an unknown type.
+        The number of bytes is wrong, or the element type is unknown.
     """
     numbers = tensor_values(tensor, part, file.path)
     shape = [int(size) for size in tensor.shape]
-    # The product is one of Python numbers, which do not wrap; a size of 0 allows any others.
+    # Multiply Python numbers, which do not wrap. A size of 0 hides sizes that NumPy refuses.
     known = len(shape) <= _MAX_SIZES and not (0 in shape and max(shape) > _MAX_EMPTY)
     if not shape or not known or prod(shape) != len(numbers):
         found = f"{len(numbers)} for shape {shape[:8]}"
@@ -623,18 +623,18 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
 
 
 def single_precision(numbers: NDArray[Any]) -> Float32s:
-    """Numbers as ``float32``, without a copy if they are; those beyond its largest are infinite."""
+    """Convert numbers to ``float32``, without a copy if possible; large ones become infinite."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(numbers, np.float32)
 
 
 def stored_tensor(file: IndexFile, position: int, part: str) -> NDArray[Any]:
-    """The tensor in a global buffer; see :func:`read_tensor`."""
+    """Return the tensor in a global buffer; see :func:`read_tensor`."""
     message = parse(index_pb2.Tensor(), file.buffer(position), part, file.path)
     return read_tensor(message, part, file)
 
 
-# --- Decode the codes of a vector index: graphs measure distances between these vectors -
+# --- Read what decodes codes: codebook, bounds, integers ---------------------------------
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 _FLOATS = {
@@ -645,12 +645,12 @@ _FLOATS = {
 
 
 def read_codebook(storage: Storage) -> Float32s:
-    """The stored codebook, as (parts, entries, elements of a part).
+    """Read the codebook, of shape ``(parts, entries, elements of a part)``.
 
     Raises
     ------
     CorruptFileError
-        It is not stored, or does not fit the codes.
+        The codebook is missing, or does not fit the codes.
     """
     details, file = storage.details, storage.file
     bits, parts, dimension = (
@@ -669,7 +669,7 @@ def read_codebook(storage: Storage) -> Float32s:
 
 
 def _codebook_message(storage: Storage) -> pa.Buffer | bytes:
-    """The tensor in its buffer; of old releases, at position 0, in the metadata byte by byte."""
+    """Return the bytes of the codebook tensor; old releases store them in the metadata."""
     position = stored_integer(storage, "codebook_position")
     if position:
         return storage.file.buffer(position)
@@ -682,12 +682,12 @@ def _codebook_message(storage: Storage) -> pa.Buffer | bytes:
 
 
 def read_bounds(storage: Storage) -> tuple[float, float]:
-    """The least number that scalar codes stand for, and the step from one to the next.
+    """Return the number that scalar code 0 decodes to, and the step between codes.
 
     Raises
     ------
     CorruptFileError
-        They are not stored, or are no numbers.
+        The bounds are missing, or not finite numbers.
     """
     bounds = storage.details.get("bounds")
     stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
@@ -701,12 +701,12 @@ def read_bounds(storage: Storage) -> tuple[float, float]:
 
 
 def stored_integer(storage: Storage, key: str) -> int:
-    """An integer of the description of the codes, below 2^20.
+    """Return an integer of the description of the codes; it must be below 2^20.
 
     Raises
     ------
     CorruptFileError
-        It is absent, or something else.
+        The integer is missing, or something else.
     """
     number = storage.details.get(key)
     if not isinstance(number, int) or not 0 <= number < 1 << 20:
@@ -725,14 +725,14 @@ def _wrong(storage: Storage, key: str, stored: object) -> CorruptFileError:
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """A rotation of vectors: ``signs`` of the fast one, or the ``matrix`` it is multiplied with."""
+    """A rotation: ``signs`` for the fast kind, or a ``matrix`` to multiply vectors with."""
 
     signs: UInt8s | None
     matrix: Float32s | None = None
 
     @classmethod
     def random(cls, kind: str, dimension: int) -> Self:
-        """A random one, the same each time."""
+        """Return a random rotation; each call with equal arguments returns the same."""
         random = np.random.default_rng(dimension)
         if kind == "fast":
             return cls(random.integers(0, 256, ROUNDS * dimension // 8, dtype=np.uint8))
@@ -740,7 +740,7 @@ class Rotation:
         return cls(None, (matrix * np.sign(np.diag(triangle))).astype(np.float32))
 
     def apply(self, vectors: Float32s) -> Float32s:
-        """Rotate vectors, of shape ``(n, dimension)``."""
+        """Rotate vectors of shape ``(n, dimension)``."""
         if self.signs is not None:
             return rotate(vectors, self.signs)
         rotated: Float32s = vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
@@ -748,12 +748,12 @@ class Rotation:
 
 
 def read_rotation(storage: Storage, dimension: int) -> Rotation:
-    """The rotation of stored codes; the dimension is divisible by 8.
+    """Read the rotation of stored codes; ``dimension`` must be divisible by 8.
 
     Raises
     ------
     CorruptFileError
-        It is damaged, or of another dimension.
+        The rotation is damaged, or has a wrong dimension.
     """
     details, file = storage.details, storage.file
     kind = str(details.get("rotation_type", "matrix")).lower()

@@ -26,7 +26,7 @@ INDEX = "index.idx"
 
 @index_kind
 class VectorIndex(IndexKind):
-    """Rows by partition, with their codes, and graphs over them."""
+    """Rows by partition with their codes, and optionally graphs over the rows."""
 
     name: ClassVar[str] = "vector"
     newest: ClassVar[int] = 2
@@ -34,7 +34,7 @@ class VectorIndex(IndexKind):
     markers: ClassVar[tuple[str, ...]] = (INDEX,)
 
     def open(self, segment: Segment) -> OpenedIndex:
-        """Read centroids, and what codes need: codebook, bounds or rotation."""
+        """Read centroids, and the codebook, bounds or rotation of the codes."""
         from glaive.index.vector.opened import open_vector_index
 
         return open_vector_index(segment, INDEX, CODES)
@@ -57,13 +57,13 @@ class VectorIndex(IndexKind):
         return build_index(source, parse_parameters(parameters, source.field), out)
 
     def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
-        """Metric, codes, graph, and what the build was asked for."""
+        """Return metric, codes, graph and build parameters."""
         from glaive.index.vector.parameters import details_by_name
 
         return details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The parameters that describe the segment."""
+        """Return the ``create_index`` options of a segment."""
         if not segment.sizes():
             from glaive.index.vector.parameters import options_of
 
@@ -77,7 +77,7 @@ class VectorIndex(IndexKind):
         return StoredIndex(segment).options()
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Its partitions, centroids, and what the codes are made of."""
+        """Return statistics about partitions, centroids and codes."""
         from glaive.index.vector.index_writer import StoredIndex
 
         return StoredIndex(segment).statistics()
