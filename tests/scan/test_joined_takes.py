@@ -374,6 +374,19 @@ def test_takes_that_met_half_of_the_fragments_have_opened_all(
     assert opened.io_stats_snapshot().read_iops == before
 
 
+def test_takes_that_each_meet_new_fragments_open_all_once_they_met_half(
+    scattered: glaive.LanceDataset,
+) -> None:
+    opened = glaive.dataset(scattered.uri)
+    for stop in (300, 600, 900):  # each take also reads fragments that earlier takes read
+        rows = list(range(0, stop, 10))
+        assert opened.take(rows)["n"].to_pylist() == rows
+    before = opened.io_stats_snapshot().read_iops
+    rest = list(range(905, 1300, 10))
+    assert opened.take(rest)["n"].to_pylist() == rest
+    assert opened.io_stats_snapshot().read_iops == before
+
+
 def test_takes_that_met_few_of_the_fragments_open_no_others(scattered: glaive.LanceDataset) -> None:
     opened = glaive.dataset(scattered.uri)
     few = list(range(0, 630, 10))

@@ -151,7 +151,10 @@ def take_physical(
                 from glaive.scan.small import take_small  # loaded only when needed
 
                 small = take_small(source, positions, fragments, rows, meter)
-            joined = None if small else source.joined(positions)
+                for taken, _ in small:
+                    positions = np.setdiff1d(positions, fragments[taken])
+            joined = source.joined(positions) if len(positions) else None
+            joined = None if small else joined  # the join then serves the next take
         if joined is not None:
             arrays = joined.take(fragments, rows, meter)
             if arrays is not None:

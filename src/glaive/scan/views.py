@@ -164,7 +164,8 @@ class BoundProjection:
         """
         from glaive.scan.joined import are_few, join_fragments
 
-        if not self._joins_all or len(read) < _MIN_JOIN_ALL or not total // 2 <= len(read) < total:
+        known = len(self._taken_from.union(read))
+        if not self._joins_all or known < _MIN_JOIN_ALL or known < total // 2 or len(read) == total:
             return None
         self._joins_all = False
         if not are_few(read, self._cache.budget, total):
