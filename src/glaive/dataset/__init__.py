@@ -1,6 +1,6 @@
-"""What users see: datasets, scanners, fragments, and how rows are written.
+"""The public API: datasets, scanners, fragments, and how to write rows.
 
-The package has the name of the function that opens a dataset, and importing a package sets
+The function that opens a dataset has the name of this package, and importing a package sets
 its name in ``glaive``. So the module is callable: ``glaive.dataset(uri)`` is
 :func:`glaive.dataset.open.dataset` whether or not the package was imported before.
 """
@@ -37,13 +37,13 @@ _SHARED = (
     "LanceDataset LanceFragment LanceOperation LanceScanner LanceSchema MergeInsertBuilder "
     "ScanStatistics Session Transaction batch_udf write_dataset"
 )
-"""Names that ``glaive`` has, too."""
+"""Names that ``glaive`` also exports."""
 
 _RESULTS = (
     "AlterColumn AutoCleanupConfig Branch BulkCommitResult DatasetStats DeleteResult "
     "ExecuteResult IndexInformation Tag UpdateResult Version VersionRef"
 )
-"""Classes of what methods return."""
+"""Classes of results of methods."""
 
 _HOMES = {
     **dict.fromkeys(_SHARED.split(), "glaive"),
@@ -99,14 +99,14 @@ class _Callable(ModuleType):
         return _function()(*args, **options)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # cloudpickle, of Ray and Spark, knows plain modules only.
+        # cloudpickle (Ray, Spark) pickles only plain modules by name.
         return import_module, (self.__name__,)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_HOMES})
 
     def __getattr__(self, name: str) -> Any:
-        # Names of classes and functions that pylance has in its module of this name.
+        # Classes and functions that pylance's module of this name has.
         if name not in _HOMES:
             return _refused(name)
         return getattr(import_module(_HOMES[name]), name)

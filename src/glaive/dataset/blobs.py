@@ -1,4 +1,4 @@
-"""Blob columns: the values users write, and how they are read."""
+"""Write and read blob columns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from glaive.scan.blob_values import read_locations
 from glaive.scan.views import Views
 
 # --- Blob columns as users write them: the extension type, its arrays and single values -
-# The extension names are those of ``lance``: both libraries can be loaded into one process, and
-# each writes arrays that the other made.
+# The extension names are ``lance``'s. One process can load both libraries, and each writes
+# arrays that the other made.
 
 
 def blob_array(values: Iterable[object]) -> BlobArray:
-    """Make an array of blobs: bytes, URIs as text, :class:`Blob` or ``None`` for nulls.
+    """Make an array of blobs: bytes, URIs as strings, :class:`Blob`, or ``None`` for nulls.
 
     Raises
     ------
     OptionError
-        A value is none of these.
+        A value has another type.
     """
     return BlobArray.from_pylist(values)
 
@@ -47,11 +47,11 @@ def blob_field(
     Parameters
     ----------
     inline_size_threshold
-        Values of up to this many bytes are stored in the data file; 64 KiB by default.
+        Store values of up to this many bytes in the data file; default: 64 KiB.
     dedicated_size_threshold
-        Larger values get a file of their own; checked first; 4 MiB by default.
+        Store larger values in a file each; checked first; default: 4 MiB.
     pack_file_size_threshold
-        Maximum bytes of a file that holds several values; 1 GiB by default.
+        Maximum bytes of a file that holds several values; default: 1 GiB.
 
     Raises
     ------
@@ -78,8 +78,8 @@ def blob_field(
         return pa.field(name, BlobType(), nullable, metadata or None)
 
 
-# --- Convert rows for blob columns: binary becomes blobs, missing storage members are added
-# From format 2.2 on a column of binary with ``lance-encoding:blob`` becomes one of type
+# --- Convert rows for blob columns: binary to blobs, with missing storage members.
+# From format 2.2 on a binary column with ``lance-encoding:blob`` becomes a column of type
 # ``lance.blob.v2``, because later formats have no pages for the first kind of blobs.
 
 _FIRST, _NAME = BLOB.encode(), EXTENSION_NAME.encode()
@@ -88,7 +88,7 @@ _SHORT = 2
 
 
 def with_blob_type(schema: pa.Schema) -> pa.Schema:
-    """The schema with blob columns of the first kind, at any depth, as the second kind."""
+    """Return the schema with blob columns of the first kind, at any depth, as the second kind."""
     fields = [_with_blob_type(field) for field in schema]
     if all(storage is other for storage, other in zip(fields, schema, strict=True)):
         return schema
@@ -116,7 +116,7 @@ def _with_blob_type(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def can_become_blobs(data_type: Any) -> bool:
-    """Whether values of a type can go into a blob column of the second kind."""
+    """Return whether values of a type can go into a blob column of the second kind."""
     if isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
     if _is_bytes(data_type) or pa.types.is_null(data_type):
@@ -128,14 +128,14 @@ def can_become_blobs(data_type: Any) -> bool:
 
 
 def as_blobs(array: Any, field: pa.Field[Any]) -> Any:
-    """The array with the storage of blobs where ``field``, or something below it, has it.
+    """Return the array with the storage of blobs wherever ``field`` holds blobs, at any depth.
 
     Binary becomes inline blob values; other columns are unchanged.
 
     Raises
     ------
     SchemaError
-        A part of an object is given, but the column has no members for that.
+        A value is a part of an object, but the column has no members for parts.
     """
     if not _has_blob_type(field):
         return array
@@ -198,7 +198,7 @@ def _storage(array: Any, field: pa.Field[Any], mask: Any) -> Any:
 
 
 def _is_blob_type(field: pa.Field[Any]) -> bool:
-    """Whether values are written as blobs; a column of another type may bear the name, too."""
+    """Return whether values are stored as blobs; columns of other types may have the name."""
     return pa.types.is_struct(field.type) and (field.metadata or {}).get(_NAME) == BLOB_V2.encode()
 
 
@@ -222,7 +222,7 @@ def _is_bytes(data_type: Any) -> bool:
     )
 
 
-# --- ``BlobColumn``: the values of a binary column as files, one after the other --------
+# --- ``BlobColumn``: the values of a binary column as files -----------------------------
 
 
 class BlobIterator(Iterator["IO[bytes] | None"]):
@@ -241,7 +241,7 @@ class BlobIterator(Iterator["IO[bytes] | None"]):
 class BlobColumn:
     """A binary column whose values are read as files: iterate over it.
 
-    Values lie in memory. For large ones use a blob column, and ``take_blobs``.
+    The values are in memory. For large values use a blob column and ``take_blobs``.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class BlobColumn:
     Raises
     ------
     SchemaError
-        It is none.
+        The array is not binary.
     """
 
     def __init__(self, blob_column: pa.Array | pa.ChunkedArray) -> None:
@@ -283,11 +283,11 @@ def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> li
     Raises
     ------
     SchemaError, ColumnNotFoundError
-        There is no such column, or it is not a blob column.
+        The column does not exist, or is not a blob column.
     OptionError
-        Not exactly one selection is given, or its values cannot select rows.
+        You gave no selection or several, or the values cannot select rows.
     RowIndexError
-        There is no such row.
+        A row does not exist.
     CorruptFileError, DataFileMissingError
         A blob descriptor points beyond the end of a file, or to a missing file.
     """
@@ -301,7 +301,7 @@ def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> li
 def read_blobs(
     views: Views, column: str, rows: Rows, *, in_order: bool
 ) -> list[tuple[int, bytes | None]]:
-    """Return row addresses and bytes of values; errors as for :func:`take_blobs`."""
+    """Return row addresses and bytes of values; :func:`take_blobs` lists the errors."""
     selected = select_rows(views, **rows)
     addresses = selected.addresses.tolist()
     located = dict(zip(addresses, locate_blobs(views, column, selected), strict=True))
@@ -317,7 +317,7 @@ def read_blobs(
 def read_ranges(
     views: Views, column: str, requests: Sequence[tuple[int, int, int]], selector: str
 ) -> list[tuple[int, int, bytes | None]]:
-    """Return parts of values; errors as for :func:`take_blobs` and for parts out of range."""
+    """Return parts of values. Raises as :func:`take_blobs` does, and for parts out of range."""
     if selector not in ("ids", "addresses", "indices"):
         raise OptionError(f"selector: expected ids, addresses or indices, found {selector!r}")
     wrong = next((request for request in requests if len(request) != _PARTS), None)

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _COMMIT_TIMEOUT = timedelta(minutes=30)
 
 _MOVING = renewed(RLock())
-"""Held while a dataset moves from one version to another."""
+"""Lock, held while a dataset moves from one version to another."""
 
 _BY_POSITION = (
     "nearest",
@@ -99,7 +99,7 @@ Target = str | os.PathLike[str] | OpenDataset
 class LanceDataset(PylanceMembers, ArrowNamed):
     """One version of a dataset. :func:`glaive.dataset` opens one and explains the parameters.
 
-    Safe to share between threads; can be pickled, and is opened again at the same version.
+    Threads can share it. You can pickle it: unpickling opens the same version again.
     """
 
     __class__ = class_for_arrow("Dataset")
@@ -160,34 +160,34 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         uri: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """The version that a manifest describes; nothing is read."""
+        """Return the version that a manifest describes; read nothing."""
         place: Any = {"uri": uri, "storage_options": storage_options}
         return cls.holding(OpenedVersion.of(store, manifest, **place))
 
     @classmethod
     def holding(cls, opened: OpenedVersion) -> Self:
-        """The dataset at an opened version; nothing is read."""
+        """Return the dataset at an opened version; read nothing."""
         dataset = cls.__new__(cls)
         dataset._at = opened  # noqa: SLF001  # of this class
         return dataset
 
     @property
     def opened(self) -> OpenedVersion:
-        """The version this object is at; it does not change when the object moves on."""
+        """The version of this object now; the value stays at it when the object moves on."""
         return self._at
 
     def move_to(self, manifest: Manifest) -> None:
-        """Move this object to another version of its branch, unless it is at a later one."""
+        """Move this object to another version of its branch, unless it is at a later version."""
         moved = self._at.at(manifest)
-        # Threads that share this object may come here in another order than they made versions.
+        # Threads that share this object may arrive in another order than they made versions.
         with _MOVING:
             while not (at := self._at).is_after(manifest) and at is not moved:
-                if self._at is at:  # not so where a handler of a signal has moved it meanwhile
+                if self._at is at:  # a signal handler may have moved it meanwhile
                     self._at = moved
         moved.session.moved()
 
     def go_back(self, manifest: Manifest) -> None:
-        """Move this object to another version of its branch, also to an earlier one."""
+        """Move this object to another version of its branch, even an earlier version."""
         with _MOVING:
             self._at = self._at.at(manifest)
         self._at.session.moved()
@@ -225,7 +225,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return None if self.storage_options is None else dict(self.storage_options)
 
     def latest_storage_options(self) -> dict[str, str] | None:
-        """The same: options do not change while a dataset is open."""
+        """Return ``initial_storage_options``: options do not change while a dataset is open."""
         return self.initial_storage_options
 
     def __repr__(self) -> str:
@@ -247,7 +247,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema; with ``default_scan_options``, that of scans."""
+        """Arrow schema. With ``default_scan_options``, the schema of scans."""
         if self._at.scan_defaults:
             return self.scanner().projected_schema
         return self.manifest.schema.logical_schema()
@@ -263,7 +263,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {k: v.decode("utf-8", "replace") for k, v in self.manifest.schema.metadata.items()}
 
     def session(self) -> Session:
-        """The cache of opened files, which datasets can share."""
+        """Return the cache of opened files, which datasets can share."""
         return self._at.session
 
     @property
@@ -283,12 +283,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """Whether rows keep their ids when they are relocated."""
+        """Whether rows keep their ids when they move to other fragments."""
         return self.manifest.uses(Feature.STABLE_ROW_IDS)
 
     @property
     def max_field_id(self) -> int:
-        """Highest field id of the schema and of data files, which keep those of dropped columns."""
+        """Highest field id of the schema and of data files. Files keep ids of dropped columns."""
         from glaive.dataset.columns.column_files import first_new_id
 
         return first_new_id(self.manifest) - 1
@@ -323,15 +323,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return LanceStats(self.snapshot)
 
     def io_stats_snapshot(self) -> IOStats:
-        """Operations and bytes read and written so far.
+        """Return the operations and bytes read and written so far.
 
-        Counted by the store of the dataset, so its other versions are included. Reads of files
-        that another dataset of the session opened count there.
+        The store of the dataset counts them for all versions. A read of a file that another dataset
+        of the session opened counts in the store of that dataset.
         """
         return self.store.counters.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
-        """Operations and bytes since the last call; resets the counters."""
+        """Return operations and bytes since the last call; reset the counters."""
         return self.store.counters.take()
 
     # ------------------------------------------------------------ reading
@@ -345,7 +345,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Scanner:
-        """Describe a scan."""
+        """Describe a scan; read no rows."""
         from glaive.dataset.scanner import Scanner
 
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
@@ -389,12 +389,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Iterator[dict[str, Any]]:
-        """Stream batches as NumPy arrays by column, for NumPy, JAX and others.
+        """Stream batches as NumPy arrays by column, for NumPy, JAX and other libraries.
 
-        Arrays share Arrow's memory, and cannot be written to, where
-        no value has to be converted. Nulls make numbers NaN (integers become ``float64``) and times
-        NaT. Fixed-size lists of numbers have two dimensions, tensors those of their shape, structs
-        are dictionaries; texts, lists and other values are arrays of objects.
+        Arrays that need no conversion share Arrow's memory and are read-only.
+
+        - Nulls make numbers NaN (integers become ``float64``) and times NaT.
+        - Fixed-size lists of numbers have two dimensions. Tensors keep their shape.
+        - Structs become dictionaries.
+        - Strings, lists and other values become arrays of objects.
         """
         from glaive.dataset.scanner import batch_arrays
 
@@ -411,7 +413,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; ``kwargs`` are those of ``pyarrow.Table.to_pandas``.
+        """Read into a pandas frame; ``kwargs`` go to ``pyarrow.Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
@@ -422,10 +424,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def take(
         self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
+        """Return rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
-        Positions may repeat; one out of range raises ``RowIndexError``. ``columns`` are names or,
-        as a mapping, SQL expressions.
+        Positions may repeat. A position out of range raises ``RowIndexError``. ``columns`` are
+        names,
+        or a mapping from names to SQL expressions.
         """
         return take(self._at.views.take(column_names(columns, pruning=True)), indices)
 
@@ -436,10 +439,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         *,
         ignore_deletions: bool = False,
     ) -> pa.Table:
-        """Rows by ``_rowid``, in the order given, repeats allowed; the name is pylance's.
+        """Return rows by ``_rowid``, in the order given; ids may repeat. The name is pylance's.
 
-        Ids of missing rows are skipped. So are those of deleted rows, unless
-        ``ignore_deletions`` is set, which may return them.
+        Ids without a live row are skipped. With ``ignore_deletions``, deleted rows are returned as
+        well, while their data exists.
         """
         from glaive.scan.take import take_ids
 
@@ -455,10 +458,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         *,
         buffer_size: int = 0,
     ) -> list[BlobFile | None]:
-        """Values of a blob column as files, in the order given.
+        """Return values of a blob column as files, in the order given.
 
         Give exactly one of row ``ids``, row ``addresses`` and positions (``indices``).
-        Nulls are ``None``. Reads the blob descriptors, not the values.
+        Nulls are ``None``. Reads the blob descriptors only.
         """
         from glaive.dataset.blobs import take_blobs
 
@@ -475,9 +478,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
     ) -> list[tuple[int, bytes | None]]:
-        """Row address and bytes of each value; rows as for :meth:`take_blobs`.
+        """Return row address and bytes of each value; give rows as for :meth:`take_blobs`.
 
-        Adjacent values are read with one request. In the order given, or by address if
+        Adjacent values are read with one request. Values are in the order given, or by address if
         ``preserve_order`` is False. ``io_buffer_size`` is ignored.
         """
         from glaive.dataset.blobs import read_blobs
@@ -494,10 +497,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
     ) -> list[tuple[int, int, bytes | None]]:
-        """Parts of values: number of the request, row address, bytes.
+        """Read parts of values; return number of the request, row address and bytes of each.
 
-        Requests are ``(row, offset, length)``; ``selector`` specifies whether rows are
-        ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
+        Requests are ``(row, offset, length)``. ``selector`` says whether rows are ``"ids"``,
+        ``"addresses"`` or ``"indices"``. Nulls give ``None``.
         """
         from glaive.dataset.blobs import read_ranges
 
@@ -505,13 +508,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
-        """The first rows."""
+        """Return the first rows."""
         return self.to_table(limit=num_rows, **options)
 
     def slice(
         self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Rows ``start`` to ``end``, or to the last row."""
+        """Return rows ``start`` to ``end`` (exclusive), or to the last row."""
         from glaive.dataset.stats import slice_length
 
         return self.to_table(columns, offset=start, limit=slice_length(start, end))
@@ -522,24 +525,24 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         randomize_order: bool = True,
     ) -> pa.Table:
-        """Random rows, each at most once; in dataset order unless ``randomize_order``."""
+        """Return random rows, each at most once; in dataset order unless ``randomize_order``."""
         from glaive.dataset.stats import sample_positions
 
         rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
         return self.take(rows, columns)
 
     def to_pyarrow_dataset(self) -> ArrowDataset:
-        """The version as a ``pyarrow.dataset.Dataset``, for engines such as DuckDB and Polars.
+        """Return a ``pyarrow.dataset.Dataset``, for engines such as DuckDB and Polars.
 
-        They push down projections and filters, so only the needed data is read. It stays at this
-        version, whatever becomes of this object: a query may begin several scans.
+        Engines push down projections and filters, so only the needed data is read. The result stays
+        at this version when this object moves on: a query may begin several scans.
         """
         from glaive.dataset.interop import ArrowDataset
 
         return ArrowDataset(self.holding(self.opened))
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """An SQL query over this version, whose table name is ``dataset``; runs in DataFusion.
+        """Return an SQL query over this version; DataFusion runs it. The table is ``dataset``.
 
         ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
         """
@@ -549,7 +552,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @shows(ScanKeywords, ScanOptions)
     def count_rows(self, filter: object = None, **options: Unpack[ScanKeywords]) -> int:
-        """Live rows, from the manifest alone; by a scan with a filter or options of one."""
+        """Count live rows: by the manifest alone, or by a scan if a filter or option is given."""
         if filter is None and not options:
             return self.snapshot.num_rows
         return self.scanner(filter=filter, **options).count_rows()
@@ -557,19 +560,19 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ fragments
 
     def fragment_ids(self) -> Bitmap:
-        """Ids of the fragments, in order."""
+        """Return the ids of the fragments, in order."""
         from glaive.dataset.fragment_metadata import Bitmap
 
         return Bitmap(self.manifest.fragment_ids.tolist())
 
     def get_fragments(self, filter: object = None) -> list[LanceFragment]:
-        """All fragments, in order. ``filter`` is not supported."""
+        """Return all fragments, in order. ``filter`` is not supported."""
         from glaive.dataset.fragment import all_fragments
 
         return all_fragments(self._at.views, filter)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with this id; ``None`` if there is none."""
+        """Return the fragment with this id; ``None`` if it does not exist."""
         from glaive.dataset.fragment import fragment_with_id
 
         return fragment_with_id(self._at.views, fragment_id)
@@ -602,7 +605,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         conflict_retries, retry_timeout
             How often, and for how long, to retry after another writer changed the same rows.
         progress
-            Show the rows that were found on a line of the terminal, if there is one.
+            Show the number of rows found on a line of the terminal.
 
         Returns
         -------
@@ -613,9 +616,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ------
         FilterError
             The filter is invalid; nothing was deleted.
-        CommitConflictError, CommitContentionError
-            Another writer changed the same rows, or every retry lost the race; nothing was
-            deleted.
+        Another writer changed the same rows, or every retry lost the race. Nothing was deleted.
 
         Notes
         -----
@@ -656,9 +657,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         conflict_retries, retry_timeout
             As for :meth:`delete`.
         data_storage_version
-            Format of the new files; default: that of the dataset.
+            Format of the new files; default: the format of the dataset.
         progress
-            Show the rewritten rows on a line of the terminal, if there is one.
+            Show the number of rewritten rows on a line of the terminal.
 
         Returns
         -------
@@ -669,13 +670,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ------
         ColumnNotFoundError, FilterError, SchemaError
             A column does not exist, an expression is invalid, or its values do not fit the
-            column; nothing was changed.
+            column. Nothing was changed.
         CommitConflictError, CommitContentionError
             As for :meth:`delete`; nothing was changed.
 
         Notes
         -----
-        The rows are rewritten with all columns, at the end of the dataset.
+        glaive writes the new rows with all columns at the end of the dataset.
         """
         from glaive.dataset.monitoring import showing
         from glaive.dataset.rows import update_where, with_retries
@@ -687,7 +688,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {"num_rows_updated": count}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
-        """Start to build a merge of other rows into these (upsert).
+        """Start to build a merge of other rows into this dataset (upsert).
 
         Parameters
         ----------
@@ -726,34 +727,39 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Parameters
         ----------
         transforms
-            One of: SQL expressions by name of the new column, ``{"b": "a * 2"}``; a function
-            over record batches, preferably made by :func:`glaive.batch_udf`; rows with only the
-            new columns, one for each row of the dataset in order, in any writable form; or a
-            field, a list of fields or a schema, for columns without values, which writes no
-            files. From format 2.2 on a struct may add members to an existing one.
+            Any of:
+
+            - SQL expressions by name of the new column: ``{"b": "a * 2"}``.
+            - A function over record batches, preferably made by :func:`glaive.batch_udf`.
+            - Rows with the new columns only, in any writable form: one for each row of the dataset,
+              in order.
+            - A field, a list of fields or a schema, for columns of nulls. This writes no files.
+              From
+              format 2.2 on a struct may add members to an existing struct.
         read_columns
-            Input columns of a function, which may include ``_rowid`` and ``_rowaddr``; default:
-            all columns.
+            Input columns of a function; may include ``_rowid`` and ``_rowaddr``; default: all
+            columns.
         reader_schema
-            Schema of rows that have none.
+            Schema of ``transforms``, if rows are given without a schema.
         batch_size
             Maximum rows per call of a function; default: ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
         progress
-            Show the rows on a line of the terminal, if there is one.
+            Show the number of rows on a line of the terminal.
 
         Raises
         ------
         SchemaError
             A name is taken, or the number or type of values does not match.
         FilterError, ColumnNotFoundError, OptionError
-            An expression is invalid, a column does not exist, or the argument is none of these.
+            An expression is invalid, a column does not exist, or the type of ``transforms`` is
+            wrong.
         CommitConflictError
             Another writer changed the dataset concurrently; nothing was changed.
 
         Notes
         -----
-        Writes one file per fragment with only the new columns; for expressions, several
-        fragments in parallel.
+        glaive writes one file per fragment with the new columns only. It computes expressions for
+        several fragments in parallel.
         """
         from glaive.dataset.columns.add_columns import add_columns
         from glaive.dataset.monitoring import showing
@@ -770,7 +776,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            There is no such column, or it is the last one.
+            The column does not exist, or it is the last column.
         """
         from glaive.dataset.columns.alter_columns import drop_columns
 
@@ -788,15 +794,17 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            There is no such column; a name is taken; a type or a value cannot be cast; a
-            column to be made non-nullable has nulls; a column to be cast has an index.
+            The path does not exist, or the name is taken. A type or a value cannot be cast. A
+            column
+            to be made non-nullable has nulls. A column to be cast has an index.
         CommitConflictError
             Another writer changed the dataset concurrently; nothing was changed.
 
         Notes
         -----
-        Names and nullability only change the schema; to make a column non-nullable, it is read.
-        A new type writes one file per fragment.
+        A change of a name or of nullability only changes the schema. glaive reads a column to make
+        it
+        non-nullable. A new type writes one file per fragment.
         """
         from glaive.dataset.columns.alter_columns import alter_columns
 
@@ -814,13 +822,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Parameters
         ----------
         data_obj
-            The key and the new columns. Rows without a match are ignored; rows of the dataset
-            without a match get nulls; of several matches the last one is used.
+            The key and the new columns. Rows without a match are ignored. Rows of the dataset
+            without a match get nulls. Of several matches the last row is used.
         left_on, right_on
-            Key columns of the dataset and of the table; in the dataset this may be ``_rowid`` or
+            Key columns of the dataset and of the table. The key of the dataset may be ``_rowid`` or
             ``_rowaddr``.
         schema
-            Schema of the table if it has none.
+            Schema of ``data_obj``, if rows are given without a schema.
 
         Raises
         ------
@@ -847,14 +855,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ indices
 
     def describe_indices(self) -> list[IndexDescription]:
-        """All indices of this version, by name: type, fields, segments. Reads no index file."""
+        """Describe all indices of this version: type, fields, segments. Reads no index file."""
         from glaive.dataset.indexing.describe import describe_indices
 
         return describe_indices(self.snapshot)
 
     def list_indices(self) -> list[dict[str, Any]]:
-        """One dictionary for each segment: ``name``, ``type``, ``uuid``, ``fields``,
-        ``version``, ``fragment_ids`` and ``base_id``. Deprecated: see :meth:`describe_indices`.
+        """Return a dictionary per segment: ``name``, ``type``, ``uuid``, ``fields``, ``version``,
+        ``fragment_ids`` and ``base_id``. Deprecated: use :meth:`describe_indices`.
         """
         from glaive.dataset.indexing.describe import list_segments
 
@@ -867,7 +875,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def index_statistics(
         self, index_name: str, recall_queries: int | None = None
     ) -> dict[str, Any]:
-        """Same as ``stats.index_stats``, which replaces it."""
+        """Return ``stats.index_stats(…)``. Deprecated: use :attr:`stats`."""
         warn_deprecated(
             "LanceDataset.index_statistics() is deprecated, "
             "use LanceDataset.stats.index_stats() instead"
@@ -875,10 +883,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return self.stats.index_stats(index_name, recall_queries)
 
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
-        """New addresses of rows that compactions relocated, from the stored remapping table.
+        """Map addresses of rows that compactions moved to the new addresses.
 
-        Addresses of deleted rows become null; those not in the table are unchanged. ``None`` if
-        the version has no such table: only compactions with ``defer_index_remap`` store one.
+        Uses the stored remapping table. Addresses of deleted rows become null; addresses that the
+        table lacks stay. Returns ``None`` if the version has no such table: only compactions with
+        ``defer_index_remap`` store one.
         """
         from glaive.dataset.indexing.describe import remapped
 
@@ -911,24 +920,24 @@ class LanceDataset(PylanceMembers, ArrowNamed):
             ``BTREE``, ``BITMAP``, ``LABEL_LIST``, ``NGRAM``, ``ZONEMAP``, ``BLOOMFILTER``,
             ``RTREE``, ``INVERTED`` (or ``FTS``), or an :class:`glaive.indices.IndexConfig`.
         name
-            By default the path with ``_idx``.
+            Default: the path with ``_idx``.
         replace
-            Replace an index of this name; else that is an error.
+            Replace an index of this name; otherwise an existing name is an error.
         train
-            With ``False`` no row is indexed until ``optimize_indices``.
+            With ``False`` glaive indexes no rows until you call ``optimize_indices``.
         fragment_ids
-            Fragments to index; by default all.
+            Fragments to index; default: all.
         index_uuid
-            Id of the segment, by default a random one. With ``fragment_ids`` as well, nothing is
-            committed: the files are for who commits an index with this id. Several workers may
-            write parts of a full-text index under one; see :meth:`merge_index_metadata`.
+            Id of the segment; default: random. If you give ``fragment_ids`` as well, nothing is
+            committed: commit an index with this id yourself. Several workers may write parts of
+            a full-text index under one id; see :meth:`merge_index_metadata`.
         progress_callback
-            Called with the rows that were read so far.
+            Called with the number of rows read so far.
         progress
-            Show the rows that were read on a line of the terminal, if there is one.
+            Show the number of rows read on a line of the terminal.
         format_version, document_granularity
-            Of full-text indices: 1, 2 or 3; and whether a row or each element of its list is
-            a document.
+            For full-text indices: format 1, 2 or 3, and whether a row or each element of its list
+            is a document.
 
         Raises
         ------
@@ -937,11 +946,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             The kind cannot index values of this type.
         CommitConflictError
-            Another writer rewrote the fragments since; no index was made.
+            Another writer rewrote the fragments meanwhile. No index was made.
 
         Notes
         -----
-        Reads the column once. Memory: ``memory_limit``; more is spilled.
+        Reads the column once. Uses at most ``memory_limit`` bytes of memory and spills the rest.
         """
         from glaive.dataset.indexing.create import create_index, index_task, text_parameters
         from glaive.dataset.monitoring import showing
@@ -990,30 +999,30 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Parameters
         ----------
         column
-            Path of a column of fixed-size lists of numbers, or of lists of such.
+            Path of a column of fixed-size lists of numbers (vectors), or of lists of vectors.
         index_type
             ``IVF_FLAT``, ``IVF_SQ``, ``IVF_PQ``, ``IVF_RQ``, ``IVF_HNSW_FLAT``,
-            ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind of :meth:`create_scalar_index`.
+            ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind that :meth:`create_scalar_index` takes.
         metric
             ``L2``, ``cosine``, ``dot`` or ``hamming``.
         name, replace, train, fragment_ids, index_uuid, progress_callback, progress
             As for :meth:`create_scalar_index`.
         num_partitions, target_partition_size
-            Partitions, or how many vectors one should have; by default by the kind.
+            Number of partitions, or of vectors per partition; the default depends on the kind.
         ivf_centroids, ivf_centroids_file, pq_codebook
-            Models instead of trained ones, as arrays of NumPy or Arrow; or a file of NumPy.
+            Models to use instead of trained models: NumPy or Arrow arrays, or a NumPy file.
         num_sub_vectors
-            Parts of a vector that have a code each, for kinds with ``PQ``.
+            Number of parts of a vector, for kinds with ``PQ``. Each part gets one code.
         accelerator
-            Device that trains the partitions with torch, such as ``cuda``; default: the processor.
+            Device on which torch trains the partitions, such as ``cuda``; default: the CPU.
         precomputed_partition_dataset
-            URI of a dataset with ``row_id`` and ``partition``.
+            URI of a dataset with columns ``row_id`` and ``partition``.
         skip_transpose
             Store product codes row by row.
         index_cache_size, shuffle_partition_batches, shuffle_partition_concurrency, storage_options
-            Accepted; they change nothing.
+            Accepted and ignored.
         filter_nan, streaming_sample_rate, streaming_coreset_rate, streaming_refine_passes
-            Accepted; they change nothing. Vectors that are not finite are always left out.
+            Accepted and ignored. glaive never indexes vectors with NaN or infinite values.
 
         Raises
         ------
@@ -1064,8 +1073,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Index:
         """Write one segment of an index, over some fragments, without committing it.
 
-        For builds by several workers; see :meth:`commit_existing_index_segments`. The
-        parameters are those of :meth:`create_index`.
+        Use it to build an index with several workers; see :meth:`commit_existing_index_segments`.
+        :meth:`create_index` explains the parameters.
 
         Raises
         ------
@@ -1079,14 +1088,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return create_segment(self._at, task, replaces=replace, train=train)
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Write one segment with the rows of others; nothing is committed.
+        """Write one segment with the rows of others; commit nothing.
 
         Raises
         ------
         OptionError
-            They are of several kinds or columns, two cover a fragment, or there is none.
+            The segments differ in kind or column, two cover one fragment, or the list is empty.
         UnsupportedFeatureError
-            They cannot be merged: each has a model of its own.
+            The kind cannot merge segments, as each segment has its own model.
         """
         from glaive.dataset.indexing.create import merge_existing
 
@@ -1102,10 +1111,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         OptionError
-            Segments overlap, are over another column, or would leave fragments without an
-            index that had one; or an index of the name has others, of another column or kind.
+            Segments overlap or index another column. Or the commit would leave indexed fragments
+            without index. Or an index of this name has segments of another column or kind.
         CommitConflictError
-            Another writer rewrote the fragments since.
+            Another writer rewrote the fragments meanwhile.
         """
         from glaive.dataset.indexing.create import commit_segments
 
@@ -1119,26 +1128,26 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         batch_readhead: int | None = None,
         progress_callback: Callable[[IndexProgress], object] | None = None,
     ) -> None:
-        """Make one segment of the parts of a full-text index that workers wrote under one id.
+        """Merge the parts of a full-text index that workers wrote under one id into one segment.
 
-        Nothing is committed: commit a ``LanceOperation.CreateIndex`` with an index of this id.
-        For other kinds there is :meth:`merge_existing_index_segments`.
+        Commits nothing: commit a ``LanceOperation.CreateIndex`` with an index of this id. For other
+        kinds call :meth:`merge_existing_index_segments`.
 
         Parameters
         ----------
         index_uuid
-            That of :meth:`create_scalar_index`.
+            The id given to :meth:`create_scalar_index`.
         index_type
             ``INVERTED``.
         batch_readhead
-            Accepted; it changes nothing.
+            Accepted and ignored.
         progress_callback
             Called at the start and at the end.
 
         Raises
         ------
         OptionError
-            There are no such parts, or the kind is another one.
+            No parts exist under this id, or the kind is wrong.
         UnsupportedFeatureError
             The parts were built with different parameters.
         """
@@ -1147,33 +1156,33 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         merge_parts(self._at, index_uuid, index_type, progress_callback)
 
     def get_ivf_model(self, index_name: str) -> IvfModel:
-        """The centroids and the metric of a vector index; of several segments those of the first.
+        """Return centroids and metric of a vector index, from its first segment.
 
         Raises
         ------
         IndexNotFoundError
-            There is no index of this name.
+            No index has this name.
         OptionError
-            It is none of vectors, or covers no fragment.
+            The index is not a vector index, or covers no fragment.
         """
         from glaive.dataset.indexing.vector_models import ivf_model
 
         return ivf_model(self.snapshot, index_name)
 
     def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.Array:
-        """The centroids of a vector index, given by its name, or of the first on a column.
+        """Return the centroids of a vector index by name, or of the first index on a column.
 
         Returns
         -------
         pyarrow.FixedSizeListArray
-            One for each partition.
+            One vector for each partition.
 
         Raises
         ------
         IndexNotFoundError
-            There is no such index.
+            The index does not exist.
         OptionError
-            Neither is given, or the index is none of vectors.
+            You gave no name and no column, or the index is not a vector index.
         """
         from glaive.dataset.indexing.vector_models import ivf_model, vector_index_on
 
@@ -1188,23 +1197,23 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         with_position: bool = False,
         index_segments: Iterable[str | UUID] | None = None,
     ) -> None:
-        """Open an index and read what searches need, as far as the session's cache allows.
+        """Open an index and read all that searches need, if the session's cache has room.
 
         Parameters
         ----------
         name
-            Of the index.
+            Name of the index.
         with_position
-            Accepted for full-text indices: positions are read with the posting lists.
+            Accepted for full-text indices. glaive reads positions with the posting lists anyway.
         index_segments
-            Ids of the segments to read; by default all.
+            Ids of the segments to read; default: all.
 
         Raises
         ------
         IndexNotFoundError
-            There is no index of this name.
+            No index has this name.
         OptionError
-            It has no such segment, or no positions because it is no full-text index.
+            The index lacks such a segment; or it is not a full-text index and has no positions.
         """
         from glaive.dataset.indexing.describe import prewarm_index
 
@@ -1213,12 +1222,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def drop_index(self, name: str) -> None:
         """Remove an index and move this object to the new version.
 
-        Its files stay until old versions are cleaned up.
+        The files of the index stay until old versions are cleaned up.
 
         Raises
         ------
         IndexNotFoundError
-            There is no index of this name.
+            No index has this name.
         """
         from glaive.dataset.indexing.describe import drop_index
 
@@ -1227,25 +1236,25 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ versions
 
     def versions(self) -> list[dict[str, Any]]:
-        """All versions, oldest first: number, local time and totals. One request each."""
+        """Return number, local time and totals of all versions, oldest first. One request each."""
         from glaive.dataset.stats import VersionList
 
         return VersionList(describe_all(self.store))
 
     def get_version(self) -> dict[str, Any]:
-        """Number, local time and totals of this version."""
+        """Return number, local time and totals of this version."""
         return describe(self.manifest)
 
     def checkout_version(self, version: int | str | tuple[str | None, int | None]) -> Self:
-        """The dataset at another version; opened files are shared with this one.
+        """Return the dataset at another version; both share opened files.
 
-        An integer is a version of this branch, a string a tag, and a pair a branch and a version
-        of it, with ``None`` for the main branch and for the newest version.
+        An integer is a version of this branch; a string is a tag. A pair is a branch and a version:
+        ``None`` means the main branch, or the newest version.
 
         Raises
         ------
         VersionNotFoundError, RefNotFoundError
-            There is no such version, tag or branch.
+            The version, tag or branch does not exist.
         """
         from glaive.table.refs import resolve
 
@@ -1266,14 +1275,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return Branches(self)
 
     def version_refs(self) -> list[dict[str, int]]:
-        """Numbers of all versions of this branch, oldest first. One listing."""
+        """Return the numbers of all versions of this branch, oldest first. One listing."""
         return [{"version": entry.version} for entry in list_versions(self.store)]
 
     def checkout_latest(self) -> None:
         """Move this object to the newest version."""
         at = self._at
         newest = at.at_latest()
-        if at.is_after(newest.manifest):  # another dataset was made here
+        if at.is_after(newest.manifest):  # another dataset replaced this one
             self.go_back(newest.manifest)
         else:
             self.move_to(newest.manifest)
@@ -1286,13 +1295,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Self:
         """Create a branch from a version, by default this one, and open it.
 
-        References are those of :meth:`checkout_version`. The branch refers to the files of
-        the version; new files go below ``tree/``.
+        :meth:`checkout_version` explains references. The branch refers to the files of the version.
+        New files go below ``tree/``.
 
         Raises
         ------
         RefExistsError
-            There is a branch of this name.
+            A branch of this name exists.
         OptionError
             The name is invalid.
         """
@@ -1311,7 +1320,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         DatasetExistsError
-            There is a dataset already.
+            A dataset exists at the target.
         """
         from glaive.dataset.refs import clone_shallow
 
@@ -1330,7 +1339,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         DatasetExistsError
-            There is a dataset already.
+            A dataset exists at the target.
         """
         from glaive.dataset.refs import clone_deep
 
@@ -1346,7 +1355,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             A later version introduced a feature that cannot be undone.
         CommitConflictError
-            Another dataset was made in the place of this one: nothing was committed.
+            Another dataset has replaced this one. Nothing was committed.
         """
         from glaive.dataset.tasks import commit_operation
         from glaive.table.load import check_not_replaced
@@ -1362,11 +1371,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            Something does not match or is missing; the message says what.
+            A file does not match or is missing; the message names it.
 
         Notes
         -----
-        Opens every data file and reads every deletion file, but reads no values.
+        Opens every data file and reads every deletion file. Reads no values.
         """
         from glaive.dataset.validate import validate_version
 
@@ -1379,7 +1388,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         begin_version: int | None = None,
         end_version: int | None = None,
     ) -> DatasetDelta:
-        """What changed since a version, or between two: rows and transactions.
+        """Return the changes since a version, or between two: rows and transactions.
 
         Give either ``compared_against``, the version to compare this one with, or
         ``begin_version`` (exclusive) and ``end_version`` (inclusive).
@@ -1398,23 +1407,23 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         net: bool = False,
         batch_size: int | None = None,
     ) -> ChangeFeed:
-        """The rows that versions inserted, updated and deleted: a change feed.
+        """Read the rows that versions inserted, updated and deleted: a change feed.
 
         Parameters
         ----------
         start_version, end_version
-            The first and the last version whose changes are read, both included; default for the
-            last: this one.
+            The first and the last version whose changes are read, both inclusive; default of the
+            last: this version.
         columns
-            Columns of the dataset, also system columns such as ``_rowid``; default: all. Rows of
-            versions that lack a column have nulls in it.
+            Columns of the dataset, including system columns such as ``_rowid``; default: all. Rows
+            of versions that lack a column have nulls in it.
         preimages
-            Whether updated rows are also read as they were before.
+            Whether to read the old values of updated rows as well.
         net
-            The difference between the last version and the one before the first, instead of the
-            changes of every version in between; ``_commit_version`` is then the last version.
+            Compare the last version with the version before the first, instead of each version
+            with the version before it. ``_commit_version`` is then the last version.
         batch_size
-            Rows of a batch; default: at most 32,768, and about 8 MiB.
+            Rows per batch; default: at most 32,768 rows and about 8 MiB.
 
         Returns
         -------
@@ -1426,21 +1435,22 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         OptionError
-            The versions are none of this dataset, or none lies between them.
+            A version does not belong to this dataset, or the range is empty.
         VersionNotFoundError
-            One of the versions, or the one before the first, was cleaned up; the message names the
-            oldest that can be used.
+            A version, or the version before the first, was cleaned up. The message names the
+            oldest version you can use.
         UnsupportedFeatureError
-            Net changes across a compaction, without stable row ids.
+            You asked for net changes across a compaction, without stable row ids.
         SchemaError
-            A value cannot be converted to the type its column has in the last version.
+            A value cannot be converted to the type that its column has in the last version.
 
         Notes
         -----
-        Compactions, index builds, and changes of the schema or of settings are no changes of rows.
-        Without stable row ids an updated row is deleted and inserted, unless its columns were
-        rewritten in place. Reads the manifest of each version and the metadata of changed
-        fragments; only changed rows are read from data files.
+        Compactions, index builds, and changes of schema or settings change no rows.
+        Without stable row ids an updated row counts as deleted and inserted, unless its columns
+        were
+        rewritten in place. glaive reads the manifest of each version and the metadata of changed
+        fragments. From data files it reads changed rows only.
         """
         from glaive.dataset.change_feed import change_feed
 
@@ -1451,9 +1461,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ configuration and metadata
 
     def update_config(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's configuration, ``None`` removes one; returns all.
+        """Set entries of the table's configuration; return all entries.
 
-        With ``replace``, entries that are not given are removed.
+        ``None`` removes an entry. With ``replace``, entries that are not given are removed as well.
         """
         from glaive.dataset.tasks import set_entries
 
@@ -1461,13 +1471,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return self.config()
 
     def delete_config_keys(self, keys: Sequence[str]) -> None:
-        """Remove entries of the table's configuration; a text is one key."""
+        """Remove entries of the table's configuration; a string is one key."""
         self.update_config(dict.fromkeys([keys] if isinstance(keys, str) else keys))
 
     def update_metadata(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's metadata; as :meth:`update_config`.
+        """Set entries of the table's metadata; see :meth:`update_config`.
 
-        ``replace`` spares entries by which commits of streams and jobs are recognised.
+        ``replace`` keeps the entries that identify commits of streams and jobs.
         """
         from glaive.dataset.tasks import set_entries
 
@@ -1477,14 +1487,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_schema_metadata(
         self, values: StringUpdates, *, replace: bool = False
     ) -> dict[str, str]:
-        """Set entries of the schema's metadata; as :meth:`update_config`."""
+        """Set entries of the schema's metadata; see :meth:`update_config`."""
         from glaive.dataset.tasks import set_entries
 
         self.move_to(set_entries(self._at, "schema_metadata", values, replace=replace))
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
-        """Set all entries of the schema's metadata; ``update_schema_metadata`` replaces it."""
+        """Set all entries of the schema's metadata. Deprecated: use ``update_schema_metadata``."""
         warn_deprecated(
             "replace_schema_metadata is deprecated. "
             "Use update_schema_metadata(metadata, replace=True) instead."
@@ -1494,23 +1504,23 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_field_metadata(
         self, field_updates: Mapping[str, StringUpdates], *, replace: bool | Collection[str] = False
     ) -> None:
-        """Set entries of the metadata of fields, by path; as :meth:`update_config`.
+        """Set entries of the metadata of fields, by path; see :meth:`update_config`.
 
-        ``replace`` may also be the paths of those fields that lose their other entries.
+        ``replace`` may also be the paths of the fields that lose their other entries.
 
         Raises
         ------
         ColumnNotFoundError
             A field does not exist.
         SchemaError
-            They say which columns are the primary key, by which rows of a log (MemWAL) are found.
+            The entries declare the primary key, and a log (MemWAL) finds rows by that key.
         """
         from glaive.dataset.tasks import set_field_metadata
 
         self.move_to(set_field_metadata(self._at, field_updates, replace=replace))
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
-        """Set all entries of the metadata of a field; ``update_field_metadata`` replaces it."""
+        """Set all entries of the metadata of a field. Deprecated: use ``update_field_metadata``."""
         warn_deprecated(
             "replace_field_metadata is deprecated. "
             "Use update_field_metadata with field paths and replace=True instead."
@@ -1541,33 +1551,34 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         retain_versions
             Number of newest versions to keep.
         delete_unverified
-            Delete files that no version uses even if they are younger than a week. Only safe
-            when nobody is writing.
+            Also delete unused files that are younger than a week. This is safe only while nobody
+            writes.
         error_if_tagged_old_versions
-            Fail if a version to be deleted has a tag; otherwise it is kept.
+            Raise if a version to be deleted has a tag; otherwise keep the version.
         delete_rate_limit
             Maximum files per second.
         versions
             Delete only these versions.
         delete_concurrency
-            At least 1; otherwise ignored: the store decides.
+            At least 1; otherwise ignored, as the store decides.
         progress
-            Show the deleted files on a line of the terminal, if there is one.
+            Show the number of deleted files on a line of the terminal.
 
         Raises
         ------
         CleanupError
-            A version to be deleted has a tag; nothing was deleted.
+            A version to be deleted has a tag. Nothing was deleted.
         OptionError
             An argument is wrong.
 
         Notes
         -----
-        This version, newer ones, and those that branches start from are always kept.
-        Manifests are deleted first, so that no version ever lacks files. Files whose names no
-        Lance writer uses are kept. So are those behind links that lead out of the root, unless
-        the storage option ``delete_through_links`` is set; ``warnings`` of the result list what
-        was kept.
+        glaive keeps this version, newer versions, and versions where branches start.
+        It deletes manifests first, so that no version ever lacks files. It keeps files with names
+        that no Lance writer uses. It also keeps files in symlinked folders that lead out of the
+        root,
+        unless the storage option ``delete_through_links`` is set. ``warnings`` of the result lists
+        the files kept.
         """
         from glaive.dataset.cleanup import clean_up
         from glaive.dataset.monitoring import showing
@@ -1590,9 +1601,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         include_files: bool = False,
         max_files: int = 1000,
     ) -> CleanupExplanation:
-        """What :meth:`cleanup_old_versions` would delete; deletes nothing.
+        """Return what :meth:`cleanup_old_versions` would delete; delete nothing.
 
-        ``delete_rate_limit`` is ignored; files are listed if ``include_files`` is set.
+        ``delete_rate_limit`` is ignored. Files are listed if ``include_files`` is set.
         """
         from glaive.dataset.cleanup import explain
         from glaive.table.cleanup import CleanupPolicy
@@ -1604,7 +1615,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ base paths
 
     def base_paths(self) -> dict[int, DatasetBasePath]:
-        """Other locations of files of this version, by id."""
+        """Return other locations of files of this version, by id."""
         from glaive.dataset.writing.plan import base_paths_of
 
         return base_paths_of(self.manifest)
@@ -1652,8 +1663,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests so that the newest comes first in a listing.
 
-        Must not run concurrently with other writers; can be repeated: where another library was
-        stopped, and the newest version cannot be opened, on one that is opened by its number.
+        Other writers must not run meanwhile. You can repeat the call. If another library was
+        stopped
+        in the middle and the newest version does not open, open a version by number and call this.
         """
         from glaive.dataset.cleanup import migrate_manifest_names
 
@@ -1668,15 +1680,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> None:
         """Delete a dataset and everything below its root.
 
-        Links are deleted, not their targets, which are logged; with the storage option
-        ``delete_through_links`` the files of the dataset behind them are deleted as well.
+        Symlinks are deleted; their targets are kept and logged. With the storage option
+        ``delete_through_links``, files of the dataset in symlinked folders are deleted as well.
 
         Raises
         ------
         DatasetNotFoundError
-            There is no dataset; not raised with ``ignore_not_found``.
+            The dataset does not exist; not raised with ``ignore_not_found``.
         OptionError
-            There are files but no readable manifest; nothing was deleted.
+            Files exist, but no readable manifest. Nothing was deleted.
         """
         from glaive.dataset.cleanup import drop_dataset
 
@@ -1704,7 +1716,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         base_store_params: Mapping[str, Mapping[str, str]] | None = None,
         commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
     ) -> Self:
-        """Commit an operation whose files are already written; returns the new version.
+        """Commit an operation whose files are already written; return the new version.
 
         Parameters
         ----------
@@ -1715,7 +1727,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         read_version
             The version the operation was made for; optional for Overwrite and Restore.
         commit_lock
-            Called with the version; returns a context manager held during the commit.
+            Called with the version. Returns a context manager, which is held during the commit.
         storage_options
             Credentials and settings of the object store.
         enable_v2_manifest_paths, enable_stable_row_ids
@@ -1723,27 +1735,27 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         detached
             Create a version outside the history, with a random number.
         max_retries
-            Attempts after the first one.
+            Number of attempts after the first.
         commit_message
             Stored with the version.
         commit_timeout
-            No attempt is started after this time; ``None`` for no limit.
+            No attempt starts after this time; ``None``: no limit.
         base_store_params
-            As :func:`glaive.dataset` takes them; a dataset given as ``base_uri`` keeps its own.
+            See :func:`glaive.dataset`. An opened dataset as ``base_uri`` keeps its own.
         namespace_client, table_id
-            The table of a catalogue that lies at ``base_uri``: its credentials are used, and it
-            gives out the version if it manages them. An opened dataset keeps its own.
+            The table of a catalogue that lies at ``base_uri``. glaive uses its credentials, and the
+            catalogue allots the version if it manages versions. An opened dataset keeps its own.
         namespace_client_managed_versioning
             Ignored: the catalogue says whether it manages versions.
 
         Raises
         ------
         CommitConflictError
-            Another writer made a conflicting change since ``read_version``.
+            Another writer committed a conflicting change after ``read_version``.
         CommitContentionError
             Every attempt lost the race against other writers.
         DatasetNotFoundError
-            There is no dataset, and the operation creates none.
+            The dataset does not exist, and the operation does not create it.
         OptionError
             The version is missing, the operation is invalid, or an option does not exist.
         UnsupportedFeatureError
@@ -1771,14 +1783,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         base_store_params: Mapping[str, Mapping[str, str]] | None = None,
         commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
     ) -> dict[str, Any]:
-        """Commit several appends as one version; parameters as for :meth:`commit`.
+        """Commit several appends as one version; :meth:`commit` explains the parameters.
 
-        Returns ``dataset``, the new version, and ``merged``, its transaction.
+        Returns a dictionary: ``dataset`` is the new version, ``merged`` its transaction.
 
         Raises
         ------
         UnsupportedFeatureError
-            One of them is not an append.
+            A transaction is not an append.
         """
         from glaive.dataset.transactions import CommitTarget, commit_options
 
@@ -1789,15 +1801,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {"dataset": cls.holding(target.at(manifest)), "merged": merged}
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """The transaction of a version; ``None`` if it is not available."""
+        """Return the transaction of a version; ``None`` if it is not available."""
         from glaive.dataset.transactions import transaction_of
 
         return transaction_of(self._at, version)
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """The transactions of this version and those before it, the newest first.
+        """Return the transactions of this version and earlier versions, newest first.
 
-        ``None`` where unknown. One listing, and at most two requests per version.
+        An unknown transaction is ``None``. Makes one listing and at most two requests per version.
         """
         from glaive.dataset.transactions import recent
 

@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
 
 
-# --- ``LanceFragment._fragment``: what clients of pylance read of its inner fragment ----
+# --- ``LanceFragment._fragment``: what clients of pylance read from its inner fragment ----
 
 
 class InnerFragment:
-    """A fragment whose id, schema and metadata are methods; all else is as in the fragment."""
+    """A fragment whose id, schema and metadata are methods. Other attributes are the fragment's."""
 
     def __init__(self, fragment: Any) -> None:
         self._outer = fragment
@@ -64,16 +64,16 @@ class InnerFragment:
         return InnerFragment, (self._outer,)
 
     def id(self) -> int:
-        """Identity within the dataset."""
+        """Return the id within the dataset."""
         return int(self._outer.fragment_id)
 
     def schema(self) -> pa.Schema:
-        """Schema of the dataset."""
+        """Return the schema of the dataset."""
         schema: pa.Schema = self._outer.schema
         return schema
 
     def metadata(self) -> FragmentMetadata:
-        """Id, files and deletions."""
+        """Return id, files and deletions."""
         found: FragmentMetadata = self._outer.metadata
         return found
 
@@ -94,7 +94,7 @@ def create_fragment(
 ) -> FragmentMetadata:
     """Write all rows into one file.
 
-    The mode ``create`` is for another schema, as ``overwrite``: a dataset may be there.
+    ``create`` acts as ``overwrite``: the fragment may have another schema than an existing dataset.
     """
     number = integer(0).check("fragment_id", fragment_id or 0)
     given = {key: value for key, value in options.items() if value is not None}
@@ -118,7 +118,7 @@ def create_fragment(
 
 
 def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> FragmentMetadata:
-    """Describe a data file as a fragment; its columns are those of the same names."""
+    """Describe a data file as a fragment; columns are matched by name."""
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, None)
     match_schema(reader.schema.to_arrow(), schema, where=snapshot.store.uri)
@@ -127,7 +127,7 @@ def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> Fragmen
 
 
 # --- Uncommitted changes of one fragment: new columns, new values, deletions ------------
-# Each method returns arguments of a ``LanceOperation``; nothing changes until that is committed.
+# Each method returns arguments of a ``LanceOperation``. Nothing changes until you commit it.
 
 
 class FragmentChanges:
@@ -139,7 +139,7 @@ class FragmentChanges:
 
     @classmethod
     def of(cls, views: Views, position: int) -> Self:
-        """The fragment at a position in the list of a version."""
+        """Return the fragment at a position in the list of a version."""
         fragment = cls.__new__(cls)
         fragment._bind(views, position)  # noqa: SLF001  # of this class
         return fragment
@@ -164,24 +164,24 @@ class FragmentChanges:
         schema: pa.Schema | None = None,
         **options: Unpack[FragmentKeywords],
     ) -> FragmentMetadata:
-        """Write all rows into one file; the parameters are those of ``write_fragments``.
+        """Write all rows into one file; ``write_fragments`` explains the parameters.
 
         Raises
         ------
         SchemaError
-            The rows do not fit the dataset, or there are none.
+            The rows do not fit the dataset, or there are no rows.
         """
         mode = options.pop("mode", "append")
         return create_fragment(dataset_uri, data, fragment_id, schema, mode, options)
 
     @staticmethod
     def create_from_file(filename: str, dataset: OpenDataset, fragment_id: int) -> FragmentMetadata:
-        """Describe a file below ``data`` as a fragment; its columns are found by name.
+        """Describe a file below ``data`` as a fragment; columns are matched by name.
 
         Raises
         ------
         DataFileMissingError, SchemaError
-            The file is missing, or has other columns than the dataset.
+            The file is missing, or has columns that the dataset lacks.
         """
         return fragment_of_file(dataset.opened.snapshot, filename, fragment_id)
 
@@ -192,9 +192,9 @@ class FragmentChanges:
         batch_size: int | None = None,
         reader_schema: pa.Schema | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """Add columns to this fragment; parameters as for ``LanceDataset.add_columns``.
+        """Add columns to this fragment; ``LanceDataset.add_columns`` explains the parameters.
 
-        Returns the fragment with an additional file, and the resulting schema, for
+        Returns the fragment with an additional file, and the new schema, for
         ``LanceOperation.Merge``.
         """
         from glaive.dataset.columns.add_columns import make_columns
@@ -210,9 +210,9 @@ class FragmentChanges:
         right_on: str | None = None,
         schema: pa.Schema | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """Add the columns of a table, joined by a key; as ``LanceDataset.merge``.
+        """Add the columns of a table, joined by a key; see ``LanceDataset.merge``.
 
-        Returns the fragment with an additional file, and the resulting schema, for
+        Returns the fragment with an additional file, and the new schema, for
         ``LanceOperation.Merge``.
         """
         from glaive.dataset.columns.add_columns import merge_into_fragment
@@ -230,18 +230,19 @@ class FragmentChanges:
         *,
         with_offsets: bool = False,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
-        """Replace values of columns in the rows whose key is in a table; other rows keep theirs.
+        """Replace values of columns in the rows whose key is in a table. Other rows keep their
+        values.
 
         Parameters
         ----------
         data_obj
-            The key, and complete columns of the dataset; of rows with the same key the last wins.
+            The key, and complete columns of the dataset. Of rows with the same key the last wins.
         left_on, right_on
-            Key columns here, which may be ``_rowid`` or ``_rowaddr``, and in the table.
+            Key columns of this fragment (may be ``_rowid`` or ``_rowaddr``) and of the table.
         schema
-            Schema of the table if it has none.
+            Schema of ``data_obj``, if rows are given without a schema.
         with_offsets
-            Also return the physical rows that matched, as roaring bitmap bytes.
+            Also return the physical rows that matched, as bytes of a roaring bitmap.
 
         Returns
         -------
@@ -260,9 +261,9 @@ class FragmentChanges:
         return (fragment, fields, offsets) if with_offsets else (fragment, fields)
 
     def delete(self, predicate: str | pc.Expression) -> FragmentMetadata | None:
-        """Delete the matching rows; returns the fragment with a new deletion file.
+        """Delete the matching rows; return the fragment with a new deletion file.
 
-        ``None`` if no row remains; the unchanged fragment if none matches.
+        Returns ``None`` if all rows are deleted, and the unchanged fragment if no row matches.
         """
         from glaive.dataset.scanner import Scanner
         from glaive.expr.bind import check_column_texts
@@ -277,14 +278,14 @@ class FragmentChanges:
         return self._deleted(addresses.astype(np.uint32))
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
-        """The same for physical rows, 0 ≤ offset < ``physical_rows``, in any order.
+        """Delete physical rows, 0 ≤ offset < ``physical_rows``, in any order; see :meth:`delete`.
 
         Raises
         ------
         RowIndexError
-            There is no such row.
+            The row does not exist.
         OptionError
-            Something given is no integer.
+            A value is not an integer.
         """
         given: Any = offsets
         if isinstance(given, Iterable) and not isinstance(given, Sequence):
@@ -312,7 +313,7 @@ class FragmentChanges:
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            Something does not match or is missing; the message says what.
+            A file does not match or is missing; the message names it.
         """
         from glaive.dataset.validate import validate_fragment
 
@@ -322,7 +323,7 @@ class FragmentChanges:
 class LanceFragment(FragmentChanges):
     """A horizontal part of one version of a dataset; returned by ``dataset.get_fragments()``.
 
-    It stays at that version when the dataset moves to another one.
+    The fragment stays at that version when the dataset moves on.
     """
 
     __class__ = class_for_arrow("Fragment")
@@ -350,13 +351,15 @@ class LanceFragment(FragmentChanges):
 
     @property
     def _ds(self) -> SimpleNamespace:
-        """What clients read of the dataset in pylance's fragments: Hugging Face its schema."""
+        """The attributes that clients read from pylance's fragments: Hugging Face reads the
+        schema.
+        """
         manifest = self._views.snapshot.manifest
         return SimpleNamespace(schema=manifest.schema.logical_schema(), version=manifest.version)
 
     @property
     def _fragment(self) -> InnerFragment:
-        """The fragment, with the methods of pylance's inner one."""
+        """The fragment, with the methods of pylance's inner fragment."""
         return InnerFragment(self)
 
     @property
@@ -366,7 +369,7 @@ class LanceFragment(FragmentChanges):
 
     @property
     def fragment_id(self) -> int:
-        """Identity within the dataset."""
+        """Id within the dataset."""
         return self._stored.id
 
     @property
@@ -376,7 +379,7 @@ class LanceFragment(FragmentChanges):
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """Schema of the columns in its files; columns of the dataset that they lack are null."""
+        """Schema of the columns in its files. Columns of the dataset without values are missing."""
         schema = self._views.snapshot.manifest.schema
         stored = {number for file in self._stored.files for number in file.fields}
         there = [
@@ -394,23 +397,25 @@ class LanceFragment(FragmentChanges):
 
     @property
     def physical_rows(self) -> int:
-        """Rows in the files, deleted ones included."""
+        """Number of rows in the files, including deleted rows."""
         return self._stored.physical_rows
 
     @property
     def num_deletions(self) -> int:
-        """Deleted rows."""
+        """Number of deleted rows."""
         return self.physical_rows - self._live()
 
     def _live(self) -> int:
         return int(self._views.snapshot.live_counts[self._position])
 
     def data_files(self) -> list[DataFile]:
-        """The files that hold the fragment's columns."""
+        """Return the files that hold the fragment's columns."""
         return [DataFile.of(file) for file in self._stored.files]
 
     def deletion_file(self) -> str | None:
-        """Path of the deletion file within the dataset; ``None`` if no row is deleted."""
+        """Return the path of the deletion file within the dataset; ``None`` without deleted
+        rows.
+        """
         file = self._stored.deletion_file
         if file is None:
             return None
@@ -419,7 +424,7 @@ class LanceFragment(FragmentChanges):
         )
 
     def count_rows(self, filter: object = None) -> int:
-        """Number of live rows: from the manifest alone, or by a scan with a filter."""
+        """Count live rows: from the manifest alone, or by a scan with a filter."""
         if filter is None and self._views.snapshot.has_ascending_ids:
             return self._live()
         return self.scanner(filter=filter).count_rows()
@@ -431,7 +436,7 @@ class LanceFragment(FragmentChanges):
         filter: object = None,
         **options: Unpack[FragmentScanKeywords],
     ) -> Scanner:
-        """Describe a scan of this fragment."""
+        """Describe a scan of this fragment; read no rows."""
         options["fragments"] = (self.fragment_id,)
         return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
@@ -475,7 +480,7 @@ class LanceFragment(FragmentChanges):
         blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
-        """Read into a pandas frame; ``kwargs`` are those of ``pyarrow.Table.to_pandas``.
+        """Read into a pandas frame; ``kwargs`` go to ``pyarrow.Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
@@ -484,15 +489,15 @@ class LanceFragment(FragmentChanges):
 
     @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
-        """The first live rows."""
+        """Return the first live rows."""
         return self.to_table(limit=num_rows, **options)
 
     def take(
         self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Rows by position among the live rows of this fragment, in the order given.
+        """Return rows by position among the live rows of this fragment, in the order given.
 
-        Blob columns are returned as bytes, not as descriptors, as in pylance.
+        Blob columns are returned as bytes, as in pylance.
         """
         live = self._live()
         rows = positions(indices, live)
@@ -533,17 +538,17 @@ class FragmentSession:
         self._columns: Any = None if columns is None else list(columns)
 
     def take(self, indices: object) -> pa.Table:
-        """Rows by position among the live rows of the fragment, in the order given."""
+        """Return rows by position among the live rows of the fragment, in the order given."""
         return self._fragment.take(indices, self._columns)
 
 
 def all_fragments(views: Views, filter: object = None) -> list[LanceFragment]:
-    """All fragments of a version, in order.
+    """Return all fragments of a version, in order.
 
     Raises
     ------
     UnsupportedFeatureError
-        A filter is given.
+        You gave a filter.
     """
     if filter is not None:
         raise UnsupportedFeatureError(
@@ -553,12 +558,12 @@ def all_fragments(views: Views, filter: object = None) -> list[LanceFragment]:
 
 
 def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
-    """A fragment of a version; None if there is none with this id.
+    """Return a fragment of a version; None if no fragment has this id.
 
     Raises
     ------
     OptionError, OptionRangeError
-        The id is no integer, or is negative.
+        The id is not an integer, or is negative.
     """
     number = integer(0).check("fragment_id", fragment_id)
     try:

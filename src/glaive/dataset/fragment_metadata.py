@@ -1,7 +1,7 @@
 """Fragments as values that users construct, change and send.
 
-They have pylance's names and are converted to those of :mod:`glaive.format.fragment` when they
-are committed; their JSON is compatible with pylance's.
+They have pylance's names, and their JSON is compatible with pylance's. A commit converts them to
+the classes of :mod:`glaive.format.fragment`.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
 
 
-# --- ``Bitmap``: a set of small integers, compressed; under the name of ``lance.bitmap``
+# --- ``Bitmap``: a compressed set of small integers; pylance calls it ``lance.bitmap``
 
 _HIGHEST = 2**32 - 1
 
 _SHOWN = 1_000
-"""Integers that are shown, at most: a few bytes may stand for billions."""
+"""Maximum number of integers to show: a few bytes may encode billions."""
 
 
 class Bitmap(MutableSet[int]):
     """A set of integers from 0 to 2**32 - 1, such as ids of fragments, in order.
 
-    Methods and operators take any iterable of integers, so do those of built-in sets.
+    Unlike built-in sets, operators also take any iterable of integers.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Bitmap(MutableSet[int]):
     Raises
     ------
     OptionError
-        A value is no such integer, or null.
+        A value is null, or is not such an integer.
     """
 
     __slots__ = ("_bits",)
@@ -107,7 +107,7 @@ class Bitmap(MutableSet[int]):
 
     @classmethod
     def of_roaring(cls, bits: BitMap) -> Self:
-        """One that holds these bits, without a copy."""
+        """Return a bitmap that holds these bits, without a copy."""
         made = cls()
         made._bits = bits  # of this class
         return made
@@ -117,7 +117,7 @@ class Bitmap(MutableSet[int]):
         self._bits.add(_integer(value))
 
     def discard(self, value: int) -> None:
-        """Remove an integer, if it is there."""
+        """Remove an integer, if present."""
         if value in self:
             self._bits.discard(value)
 
@@ -126,22 +126,22 @@ class Bitmap(MutableSet[int]):
         self._bits |= _bits(values)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all integers."""
         self._bits = BitMap()
 
     def copy(self) -> Self:
-        """A copy."""
+        """Return a copy."""
         return type(self)(self)
 
     union, intersection = MutableSet.__or__, MutableSet.__and__
     difference, symmetric_difference = MutableSet.__sub__, MutableSet.__xor__
 
     def issubset(self, other: Iterable[int]) -> bool:
-        """Whether all are in the other, too."""
+        """Return whether the other set contains all integers of this set."""
         return self <= Bitmap(other)
 
     def issuperset(self, other: Iterable[int]) -> bool:
-        """Whether all of the other are here, too."""
+        """Return whether this set contains all integers of the other set."""
         return self >= Bitmap(other)
 
 
@@ -172,12 +172,12 @@ _MAX_64 = 2**64 - 1
 
 
 def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> int:
-    """The value as an integer within bounds.
+    """Return the value as an integer within bounds.
 
     Raises
     ------
     OptionError
-        It is no integer, or out of bounds.
+        The value is not an integer, or is out of bounds.
     """
     number: int = integer(lowest, highest).check(name, value)
     return number
@@ -188,12 +188,12 @@ def _optional(value: object, name: str, highest: int) -> int | None:
 
 
 class FilePath(str):
-    """A path that may also be called: older clients of pylance write ``file.path()``."""
+    """A path that may also be called, as older clients of pylance do: ``file.path()``."""
 
     __slots__ = ()
 
     def __call__(self) -> str:
-        """The path."""
+        """Return the path."""
         warn_deprecated("DataFile.path() is deprecated, use DataFile.path instead")
         return str(self)
 
@@ -208,17 +208,17 @@ class DataFile:
     Parameters
     ----------
     path
-        Below ``data``; ends in ``.lance``.
+        Path below ``data``; ends in ``.lance``.
     fields
-        Ids of the fields in it; -2 for columns that were replaced.
+        Ids of the fields in the file; -2 for columns that were replaced.
     column_indices
-        Column of each field; empty in files of format 0.1.
+        Column number of each field; empty in files of format 0.1.
     file_major_version, file_minor_version
         Format version.
     file_size_bytes
-        Bytes, if known.
+        Size of the file in bytes, if known.
     base_id
-        Base path of the file; ``None`` for the dataset itself.
+        Id of the base path of the file; ``None`` for the dataset itself.
     """
 
     path: str
@@ -244,12 +244,12 @@ class DataFile:
 
     @classmethod
     def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> DataFile:
-        """Describe an existing file; its columns are found by name.
+        """Describe an existing file; columns are matched by name.
 
         Parameters
         ----------
         path
-            Below ``data``, or below the base path.
+            Path below ``data``, or below the base path.
 
         Raises
         ------
@@ -259,7 +259,7 @@ class DataFile:
         return cls.of(described_file(dataset.opened.snapshot, path, base_id))
 
     def field_ids(self) -> list[int]:
-        """Same as ``fields``, which replaces it."""
+        """Return ``fields``. Deprecated: use :attr:`fields`."""
         warn_deprecated("DataFile.field_ids is deprecated, use DataFile.fields instead")
         return self.fields
 
@@ -290,7 +290,7 @@ class DataFile:
         Raises
         ------
         OptionError
-            A number or the path is invalid, or there is not one column for each field.
+            A number or the path is invalid, or the numbers of fields and columns differ.
         """
         path = str(self.path)
         name = f"data file {path!r:.60}"
@@ -326,7 +326,7 @@ class DataFile:
         return file
 
     def to_wire(self) -> table_pb2.DataFile:
-        """Make the wire message; errors as for :meth:`to_stored`."""
+        """Make the wire message; :meth:`to_stored` lists the errors."""
         return self.to_stored().to_wire()
 
     def to_json(self) -> dict[str, Any]:
@@ -346,9 +346,9 @@ class DeletionFile:
     file_type
         ``"array"`` or ``"bitmap"``.
     num_deleted_rows
-        Deleted rows, if known.
+        Number of deleted rows, if known.
     base_id
-        Base path of the file; ``None`` for the dataset itself.
+        Id of the base path of the file; ``None`` for the dataset itself.
     """
 
     read_version: int
@@ -389,7 +389,7 @@ class DeletionFile:
         )
 
     def path(self, fragment_id: int, base_uri: str | None = None) -> str:
-        """Path within the dataset, or below ``base_uri``."""
+        """Return the path within the dataset, or below ``base_uri``."""
         bitmap = self.file_type == "bitmap"
         path = deletion_file_path(fragment_id, self.read_version, self.id, bitmap=bitmap)
         return path if base_uri is None else f"{base_uri.rstrip('/')}/{path}"
@@ -409,7 +409,7 @@ class DeletionFile:
         Raises
         ------
         OptionError
-            The text is no such output.
+            The string is not such output.
         """
         from json import loads
 
@@ -420,7 +420,7 @@ class DeletionFile:
 
 
 # --- Data overlays: files that replace values of single rows of a fragment --------------
-# Glaive can read transactions with overlays, but does not write any.
+# glaive can read transactions with overlays, but does not write overlays.
 
 
 @dataclass
@@ -432,10 +432,10 @@ class DataOverlayFile:
     data_file
         The file with the values, one column per field.
     offsets
-        The physical rows it has values for, each once: numbers, or one list of numbers per
-        field if they differ. Those that were read are a ``Bitmap`` where they are long runs.
+        The physical rows that have values, each once: integers, or one list of integers per
+        field if the fields differ. Read overlays have a ``Bitmap`` for long runs.
     committed_version
-        The version that added it; ``None`` if uncommitted.
+        The version that added the overlay; ``None`` if uncommitted.
     """
 
     data_file: DataFile
@@ -504,7 +504,7 @@ class _RowValues:
         Raises
         ------
         OptionError
-            The text is no such output.
+            The string is not such output.
         """
         from json import loads
 
@@ -548,14 +548,14 @@ class RowIdMeta(_RowValues):
         Raises
         ------
         OptionError
-            The argument is no such output.
+            The argument is not such output.
         """
         return cls._read(dict)
 
 
 @dataclass(slots=True, eq=True)
 class RowDatasetVersionMeta(_RowValues):
-    """For each row of a fragment the version that created, or last updated, it."""
+    """For each row of a fragment the version that created it, or that last updated it."""
 
     _INLINE: ClassVar[str] = "inline"
     _COLUMN: ClassVar[str] = "column"
@@ -564,7 +564,7 @@ class RowDatasetVersionMeta(_RowValues):
 class RowIdSequence:
     """Stable row ids of the rows of one fragment, in their order.
 
-    Rewritten rows keep their ids if their new fragment has
+    Rewritten rows keep their ids if you give their new fragment
     ``row_id_meta=RowIdSequence(ids).to_inline_metadata()``. The commit assigns new ids to rows
     beyond the last id.
 
@@ -576,7 +576,7 @@ class RowIdSequence:
     Raises
     ------
     OptionError
-        There is a null, an invalid id, or a duplicate.
+        An id is null, invalid, or a duplicate.
     """
 
     __slots__ = ("_ids",)
@@ -592,9 +592,9 @@ class RowIdSequence:
         Raises
         ------
         OptionError
-            They are in a column of its files.
+            The ids are in a column of the fragment's files.
         CorruptFileError
-            They cannot be decoded.
+            The ids cannot be decoded.
         """
         if metadata.inline is None:
             raise OptionError(
@@ -607,11 +607,11 @@ class RowIdSequence:
         return sequence
 
     def to_inline_metadata(self) -> RowIdMeta:
-        """The ids for use in a ``FragmentMetadata``."""
+        """Return the ids for a ``FragmentMetadata``."""
         return RowIdMeta(encode_row_ids(self._ids))
 
     def to_pyarrow(self) -> pa.UInt64Array:
-        """The ids as an array."""
+        """Return the ids as an array."""
         return pa.array(np.asarray(self._ids, np.uint64), pa.uint64())
 
     def __len__(self) -> int:
@@ -661,19 +661,19 @@ class FragmentMetadata:
     Parameters
     ----------
     id
-        Identity within the dataset; the commit assigns it to new fragments.
+        Id within the dataset; the commit assigns it to new fragments.
     files
-        Data files; each holds some columns of all rows.
+        Data files. Each holds some columns of all rows.
     physical_rows
-        Rows in the files, deleted ones included.
+        Number of rows in the files, including deleted rows.
     deletion_file
-        Absent when no row is deleted.
+        File of deleted rows; ``None`` without deleted rows.
     row_id_meta
         Stable row ids, made by :class:`glaive.fragment.RowIdSequence`.
     created_at_version_meta, last_updated_at_version_meta
-        Versions of the rows; computed by commits.
+        Versions of the rows; commits compute them.
     overlays
-        Files that replace values of single rows; glaive cannot commit any.
+        Files that replace values of single rows; glaive cannot commit overlays.
     """
 
     id: int
@@ -707,9 +707,9 @@ class FragmentMetadata:
         Raises
         ------
         OptionError
-            A part of it has a wrong type, or a number is out of range.
+            A part has a wrong type, or a number is out of range.
         UnsupportedFeatureError
-            It has overlays.
+            The fragment has overlays.
         """
         if self.overlays:
             raise UnsupportedFeatureError(
@@ -746,26 +746,26 @@ class FragmentMetadata:
         )
 
     def to_wire(self) -> table_pb2.DataFragment:
-        """Make the wire message; errors as for :meth:`to_stored`."""
+        """Make the wire message; :meth:`to_stored` lists the errors."""
         return self.to_stored().to_wire()
 
     def data_files(self) -> list[DataFile]:
-        """Same as ``files``, which replaces it."""
+        """Return ``files``. Deprecated: use :attr:`files`."""
         warn_deprecated("FragmentMetadata.data_files is deprecated. Use .files instead.")
         return self.files
 
     @property
     def num_deletions(self) -> int | None:
-        """Deleted rows; ``None`` if only the deletion file has their number."""
+        """Number of deleted rows; ``None`` if only the deletion file has it."""
         return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
-        """Live rows."""
+        """Number of live rows."""
         return self.physical_rows - (self.num_deletions or 0)
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to values that JSON can represent, compatible with pylance."""
+        """Convert to values that JSON can represent, as pylance does."""
         deletions, ids = self.deletion_file, self.row_id_meta
         created, updated = self.created_at_version_meta, self.last_updated_at_version_meta
         return {
@@ -786,7 +786,7 @@ class FragmentMetadata:
         Raises
         ------
         OptionError
-            The argument is no such output.
+            The argument is not such output.
         """
         try:
             values = json.loads(json_data) if isinstance(json_data, str) else json_data
@@ -823,12 +823,12 @@ def _overlay(values: Mapping[str, Any]) -> DataOverlayFile:
 
 
 def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
-    """The argument as a list of fragments.
+    """Return the argument as a list of fragments.
 
     Raises
     ------
     OptionError
-        It is no list, or an item is no fragment.
+        The argument is not a list, or an item is not a fragment.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise OptionError(
@@ -846,7 +846,7 @@ def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
 
 
 def stored_fragments(given: Iterable[Any], name: str) -> tuple[stored.Fragment, ...]:
-    """The argument in the manifest representation; errors as :func:`checked_fragments`."""
+    """Return the argument in manifest form; :func:`checked_fragments` lists the errors."""
     return tuple(fragment.to_stored() for fragment in checked_fragments(given, name))
 
 
@@ -861,7 +861,7 @@ def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored
     DataFileMissingError
         The file is missing.
     SchemaError
-        It has columns that the dataset lacks, or columns of other types.
+        The file has columns that the dataset lacks, or columns of other types.
     """
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, base_id)
@@ -884,7 +884,7 @@ def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
 
 
 def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> stored.DataFile:
-    """The manifest entry of an opened data file, with the dataset's field ids."""
+    """Return the manifest entry of an opened data file, with the dataset's field ids."""
     numbers = dict(_pairs(reader.schema, schema))
     # Entries of format 0.1 list all fields and no columns.
     legacy = reader.version == stored.LEGACY
@@ -902,7 +902,7 @@ def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) ->
 
 
 def _pairs(stored: LanceSchema, wanted: LanceSchema) -> list[tuple[int, int]]:
-    """Ids of fields in the file and in the dataset, matched by name at every level."""
+    """Return pairs of field ids (file, dataset), matched by name at every level."""
     pairs: list[tuple[int, int]] = []
 
     def match(file_fields: tuple[Field, ...], dataset_fields: tuple[Field, ...]) -> None:

@@ -18,40 +18,40 @@ if TYPE_CHECKING:
 
 
 class FileKeywords(TypedDict, total=False):
-    """How rows become data files.
+    """Options of data files to write.
 
     Parameters
     ----------
     max_rows_per_file, max_bytes_per_file
-        Limits of a file; each file is a fragment.
+        Limits of a file. Each file becomes a fragment.
     max_rows_per_group
-        Maximum rows per page in files of format 0.1; ignored in others.
+        Maximum rows per page in files of format 0.1; ignored in other formats.
     max_page_bytes
-        Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
+        Approximate maximum bytes of values per page; default: 8 MiB. Not in format 0.1.
     data_cache_bytes
-        Bytes of values that are buffered for pages, divided evenly among the columns, which
-        limits their pages to that share. Not in format 0.1.
+        Bytes of values to buffer for pages. Each column gets an equal share, which also limits
+        its pages. Not in format 0.1.
     progress
-        True shows the rows on a line of the terminal, if there is one. Of other objects the methods
-        ``begin(fragment)`` and ``complete(fragment)`` are called for each file.
+        True shows the number of rows on a line of the terminal. For another object, glaive calls
+        its methods ``begin(fragment)`` and ``complete(fragment)`` for each file.
     data_storage_version
         Format of the files: ``"0.1"``, ``"2.0"``, ``"2.1"``, ``"2.2"``, ``"2.3"``, ``"stable"``
-        or ``"next"``; by default that of the dataset, else 2.2.
+        or ``"next"``; default: the format of the dataset, or 2.2 for a new dataset.
     use_legacy_format
         Old spelling of ``data_storage_version``.
     enable_stable_row_ids
-        Whether rows of a new dataset keep their ids when they are relocated.
+        Whether rows of a new dataset keep their ids when they move to other fragments.
     encoding_options
         Encoding of columns at or below a path in the new files, such as
-        ``{"text": {"compression": "zstd", "compression_level": 9}}``. They override
-        ``lance-encoding:`` keys in the metadata of a field, which have the same names. The path
-        ``"*"`` stands for columns without either.
+        ``{"text": {"compression": "zstd", "compression_level": 9}}``. Options override the
+        ``lance-encoding:`` keys of the same names in the metadata of a field. The path ``"*"``
+        applies to columns that have no options and no such keys.
     initial_bases
-        Base paths of a new dataset; blobs below them may be given by URI.
+        Base paths of a new dataset. You may give blobs below them by URI.
     target_bases
         Names or paths of base paths for new data files, used in turn. A path, such as ``/x``,
-        ``~/x`` and ``./x``, or a URI means the base path that is written so, also where the dataset
-        gives another one that name.
+        ``~/x`` and ``./x``, or a URI always means the base path with this path. It never means
+        another base path with this name.
     target_all_bases
         Write new data files to the dataset's own root and all base paths in turn.
     external_blob_mode
@@ -59,7 +59,7 @@ class FileKeywords(TypedDict, total=False):
     allow_external_blob_outside_bases
         Also accept URIs that are not below a base path.
     blob_pack_file_size_threshold
-        Maximum bytes of a file that holds several blobs; 1 GiB by default.
+        Maximum bytes of a file that holds several blobs; default: 1 GiB.
     """
 
     max_rows_per_file: int
@@ -81,14 +81,14 @@ class FileKeywords(TypedDict, total=False):
 
 
 class WriteKeywords(FileKeywords, total=False):
-    """How rows become data files and a version.
+    """Options of data files and of the version to write.
 
     Parameters
     ----------
     enable_v2_manifest_paths
         Naming scheme of the manifests of a new dataset.
     commit_message, transaction_properties
-        Stored with the version.
+        Text and entries to store with the version.
     auto_cleanup_options
         ``{"interval": 20, "older_than_seconds": 1209600}``: clean up older versions of a new
         dataset every ``interval`` commits.
@@ -101,12 +101,12 @@ class WriteKeywords(FileKeywords, total=False):
 
 
 class FragmentKeywords(FileKeywords, total=False):
-    """How rows become one data file.
+    """Options of one data file to write.
 
     Parameters
     ----------
     mode, storage_options, namespace_client, table_id, session
-        As for :func:`glaive.write_dataset`.
+        See :func:`glaive.write_dataset`.
     """
 
     mode: Mode
@@ -117,13 +117,13 @@ class FragmentKeywords(FileKeywords, total=False):
 
 
 class InsertKeywords(WriteKeywords, total=False):
-    """Where rows go, and how they become data files and a version.
+    """Options of where rows are written, of data files and of the version.
 
     Parameters
     ----------
     schema, storage_options, commit_lock, manifest_store, session, namespace_client, table_id,
     base_store_params, allow_external_blobs
-        As for :func:`glaive.write_dataset`.
+        See :func:`glaive.write_dataset`.
     """
 
     schema: pa.Schema | None
@@ -140,7 +140,7 @@ class InsertKeywords(WriteKeywords, total=False):
 shows_file_options = partial(
     shows, external_blob_mode="reference", allow_external_blob_outside_bases=False
 )
-"""Let a function that writes rows show the options of files."""
+"""Add the options of files to the signature of a function that writes rows."""
 
 
 class VectorKeywords(TypedDict, total=False):
@@ -151,23 +151,23 @@ class VectorKeywords(TypedDict, total=False):
     metric_type
         Another name of ``metric``.
     num_bits
-        Bits of a code of a part (``PQ``: 4 or 8), or of a dimension (``SQ``: 8, ``RQ``: 1 to 9).
+        Bits per code of a part (``PQ``: 4 or 8), or per dimension (``SQ``: 8, ``RQ``: 1 to 9).
     sample_rate, max_iters
-        Vectors for each centroid that training reads, 256, and its iterations, 50.
+        Number of vectors per centroid that training reads (256), and of its iterations (50).
     m, ef_construction, max_level
-        Of graphs: neighbours of a node, 20, candidates when one is added, 150, and levels, 7.
+        For graphs: neighbours of a node (20), candidates for a new node (150), and levels (7).
     rotation_type, rabitq_model
-        Of ``RQ``: ``fast`` or ``matrix``; or the rotation that workers share.
+        For ``RQ``: ``fast`` or ``matrix``; or the rotation that workers share.
     index_file_version
-        ``V3`` or ``Legacy``, which are written in the same way.
+        ``V3`` or ``Legacy``; both give the same file.
     sq_bounds
-        Of ``SQ``: the lowest and the highest number, instead of trained ones.
+        For ``SQ``: the lowest and the highest number, instead of trained numbers.
     recall
-        Such as 0.95: choose parameters that are not given, and those of searches, so that searches
-        find this share of the nearest rows, as measured with vectors of the dataset.
+        The share of the nearest rows that searches should find, such as 0.95. glaive measures
+        it with vectors of the dataset and chooses the parameters that you leave out.
     memory_limit
-        Bytes that building may hold, or a text such as ``"2GB"``; the rest is spilled. Default:
-        ``GLAIVE_MEMORY_LIMIT``. Of full-text indices a number is MiB, as in pylance.
+        Maximum bytes of memory for the build, or a string such as ``"2GB"``; the rest is spilled.
+        Default: ``GLAIVE_MEMORY_LIMIT``. For full-text indices a number is MiB, as in pylance.
     """
 
     metric_type: str | None
@@ -186,34 +186,34 @@ class VectorKeywords(TypedDict, total=False):
 
 
 class ScalarKeywords(TypedDict, total=False):
-    """Parameters of kinds of indices for filters and texts.
+    """Parameters of kinds of indices for filters and full-text search.
 
     Parameters
     ----------
     memory_limit
-        As for :meth:`glaive.LanceDataset.create_index`.
+        See :meth:`glaive.LanceDataset.create_index`.
     rows_per_zone, zone_size
-        Of ``ZONEMAP`` and ``BLOOMFILTER``: rows that share an entry.
+        For ``ZONEMAP`` and ``BLOOMFILTER``: rows per entry.
     number_of_items, probability
-        Of ``BLOOMFILTER``: values of a zone, and how often a value is found that is not there.
+        For ``BLOOMFILTER``: values per zone, and the probability of a false positive.
     page_size
-        Of ``RTREE``: entries of a page.
+        For ``RTREE``: entries per page.
     num_hashes, num_bands, shingle_size, tokenizer
-        Of ``MINHASHLSH``: values of a signature, its bands, words of a run, and what words are.
+        For ``MINHASHLSH``: values per signature, bands, words per shingle, and the tokenizer.
     path, target_index_type
-        Of ``JSON``: the path of the value, and the kind of its index.
+        For ``JSON``: the path of the value, and the kind of its index.
     base_tokenizer, analyzer, language
-        Of ``INVERTED``: how texts become words, and the language of stems and stop words.
+        For ``INVERTED``: how to split strings into words; the language of stems and stop words.
     lower_case, stem, remove_stop_words, custom_stop_words, ascii_folding, max_token_length
-        Of ``INVERTED``: what becomes of words.
+        For ``INVERTED``: how to normalise and filter words.
     min_ngram_length, max_ngram_length, prefix_only
-        Of ``INVERTED`` with the tokenizer ``ngram``.
+        For ``INVERTED`` with the tokenizer ``ngram``.
     split_identifiers, split_on_numerics, preserve_original, index_operators
-        Of ``INVERTED`` with the tokenizer ``code``.
+        For ``INVERTED`` with the tokenizer ``code``.
     with_position
-        Of ``INVERTED``: store where words are, for phrases.
+        For ``INVERTED``: store positions of words, for phrase queries.
     block_size, num_workers
-        Of ``INVERTED``: documents of a block, and threads (accepted; it changes nothing).
+        For ``INVERTED``: documents per block, and threads (accepted and ignored).
     """
 
     memory_limit: int | str | None
@@ -254,22 +254,22 @@ class IndexKeywords(VectorKeywords, ScalarKeywords, total=False):
 
 
 class TableIndexKeywords(IndexKeywords, total=False):
-    """Parameters of all kinds of indices that the cluster builds.
+    """Parameters of all kinds of indices, for builds on a cluster.
 
     Parameters
     ----------
     num_partitions, target_partition_size
-        Partitions of vectors, or how many one should have; by default by the kind.
+        Number of partitions, or of vectors per partition; the default depends on the kind.
     num_sub_vectors
-        Parts of a vector that have a code each. Default: the dimension by 16, or by 8.
+        Number of parts of a vector. Each part gets one code. Default: the dimension by 16, or by 8.
     ivf_centroids, ivf_centroids_file, pq_codebook
-        Models instead of trained ones, as arrays of NumPy or Arrow; or a file of NumPy.
+        Models to use instead of trained models: NumPy or Arrow arrays, or a NumPy file.
     accelerator
-        Device of torch that trains the partitions; default: the processor.
+        Device on which torch trains the partitions; default: the CPU.
     skip_transpose
         Store product codes row by row.
     format_version, document_granularity
-        As for :meth:`glaive.LanceDataset.create_scalar_index`.
+        See :meth:`glaive.LanceDataset.create_scalar_index`.
     """
 
     num_partitions: int | None

@@ -45,27 +45,28 @@ def dataset(
     uri
         Directory or URI such as ``s3://bucket/table``.
     version
-        The version to read, by default the newest: a number, a tag, or a branch and a number
-        of it (``None`` for the newest).
+        The version to read; default: the newest. A number, a tag, or a pair of a branch and a
+        number (``None`` for the newest).
     asof
         Read the newest version created before this point in time.
     commit_lock
-        Called with the number of a new version; returns a context manager held during the
-        commit. For stores without atomic put-if-absent.
+        Called with the number of a new version. Returns a context manager, which is held during
+        the commit. Only stores without atomic put-if-absent need it.
     storage_options
         Credentials and settings of the object store.
     default_scan_options
-        Default options of scans, such as ``{"with_row_id": True}``; the schema is then that of
-        such scans. They do not apply to takes and counts. Scans that name columns return these.
+        Default options of scans, such as ``{"with_row_id": True}``. ``schema`` is then the schema
+        of such scans. Takes and counts ignore them. A scan with ``columns`` returns these columns
+        only.
     metadata_cache_size_bytes
-        Capacity of the cache of opened files and their metadata; 256 MiB by default.
+        Capacity of the cache of opened files and their metadata; default: 256 MiB.
     index_cache_size_bytes
-        Capacity of the cache of opened indices and what searches read of them; 1 GiB by default.
+        Capacity of the cache of opened indices and of what searches read; default: 1 GiB.
     session
         Session whose cache to use, with its capacity.
     namespace_client, table_id
-        Instead of ``uri``: a catalog, which is queried once with ``describe_table``, and the
-        path of names of the table in it.
+        Instead of ``uri``: a catalog, and the path of names of the table in it. glaive calls
+        ``describe_table`` once.
     manifest_store
         Register of versions: ``"sqlite"``, ``"sqlite:///path/file"``, ``"dynamodb://table"`` or
         an object; see ``docs/guide/stores.md``.
@@ -74,24 +75,24 @@ def dataset(
     block_size, read_params
         Accepted for pylance compatibility; ignored.
     base_store_params
-        Storage options for base paths of the dataset, by path or URI; each applies to everything
-        below it. Also allows access to these base paths; see ``docs/guide/stores.md``.
+        Storage options for base paths of the dataset, by path or URI. Each applies to everything
+        below its path and allows access to it; see ``docs/guide/stores.md``.
     allow_external_blobs
-        Whether blob values may be fetched from outside of the dataset, also from below its base
-        paths: ``True``, or a list of allowed locations. Not by default.
+        Whether blob values may be fetched from outside the dataset, including its base paths:
+        ``True``, or a list of allowed locations. Default: not allowed.
     verify
-        Whether all that is read is compared with its checksums, where it has any; by default
-        manifests, deletion files, what a compaction writes again, and what is fetched over a
-        network. Reads whole buffers of pages.
+        ``True`` compares everything read with its checksum, if it has one, and reads whole
+        buffers of pages. Default: manifests, deletion files, input of compactions, and data
+        fetched over a network.
 
     Raises
     ------
     DatasetNotFoundError
-        There is no dataset.
+        The dataset does not exist.
     VersionNotFoundError
-        There is no such version.
+        The version does not exist.
     RefNotFoundError
-        There is no such tag or branch.
+        The tag or branch does not exist.
     UnsupportedFeatureError
         The dataset uses a feature that this reader does not support.
     OptionError
@@ -99,7 +100,7 @@ def dataset(
 
     Notes
     -----
-    Two requests: a listing and the manifest. No data file is read.
+    Makes two requests: a listing and the manifest. Reads no data file.
     """
     if index_cache_size is not None:
         warn_deprecated(
@@ -126,30 +127,30 @@ def dataset(
 
 
 def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.RecordBatchReader:
-    """Run a query over several datasets, in DataFusion: of each, what the query needs is read.
+    """Run a query over several datasets in DataFusion; read only the data it needs.
 
     Parameters
     ----------
     query
-        In DataFusion's dialect, as in pylance. It sees the tables and nothing else: no files, no
-        network.
+        SQL in DataFusion's dialect, as in pylance. It sees only ``tables``: it cannot read files
+        or the network.
     batch_size
         Approximate rows per batch of the result.
     **tables
-        By name in the query: datasets, places of datasets, pyarrow tables, datasets and readers,
-        frames of pandas or polars.
+        By name in the query: datasets, URIs of datasets, pyarrow tables, datasets and readers,
+        pandas or polars frames.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        The result, as it is made; ``read_all()`` makes a table.
+        A stream of the result; ``read_all()`` makes a table.
 
     Raises
     ------
     MissingDependencyError
         DataFusion is not installed.
     OptionError
-        The query is invalid, or a table is none.
+        The query is invalid, or an argument is not a table.
 
     Examples
     --------
@@ -174,5 +175,5 @@ def _queried(table: object) -> object:
         return table.to_pyarrow_dataset() if hasattr(table, "to_pyarrow_dataset") else table
     schema, rows = read_source(table)
     read = pa.Table.from_batches(list(batches_of(rows)), schema)
-    read.validate(full=True)  # the engine trusts texts to be UTF-8
+    read.validate(full=True)  # DataFusion trusts strings to be UTF-8
     return read

@@ -1,4 +1,4 @@
-"""``delete`` and ``update``, and their shared functions."""
+"""Delete and update rows; functions that both share."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Sets of rows, by fragment: bitmaps of at most about a bit per row
+# --- Sets of rows, by fragment: bitmaps of at most about one bit per row
 
 _WAITING_ROWS: Final = 1 << 18
-"""Rows that are kept as they came until they are added to the sets of their fragments."""
+"""Rows that wait as given before they go to the sets of their fragments."""
 
 
 class RowsByFragment(Mapping[int, Offsets]):
-    """Rows of a dataset: physical offsets, ascending, by fragment id.
+    """A set of rows of a dataset: physical offsets, ascending, by fragment id.
 
-    Offsets are made when a fragment is asked for. Not to be changed by several threads. A set from
-    another process stays packed until rows are asked for.
+    A lookup of a fragment makes its offsets. Only one thread may change the set. A set from another
+    process stays packed until rows are asked for.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         self._parts = parts
 
     def add(self, addresses: NDArray[np.uint64]) -> None:
-        """Add rows, in any order, also some that were added before."""
+        """Add rows, in any order; rows may be in the set already."""
         if not len(addresses):
             return
         self._waiting.append(addresses)
@@ -110,7 +110,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         self._parts[fragment_id] = part if known is None else known | part
 
     def divided(self, fragments: int) -> Iterator[RowsByFragment]:
-        """The same rows in sets of so many fragments each."""
+        """Yield the rows in sets of ``fragments`` fragments each."""
         ids = list(self)
         for start in range(0, len(ids), fragments):
             part = RowsByFragment()
@@ -118,7 +118,7 @@ class RowsByFragment(Mapping[int, Offsets]):
             yield part
 
     def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these rows are in the set."""
+        """Return for each of these rows whether it is in the set."""
         self._settle()
         found = np.zeros(len(addresses), np.bool_)
         fragments = addresses >> np.uint64(32)
@@ -129,7 +129,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         return found
 
     def first_common(self, others: RowsByFragment) -> int | None:
-        """Address of a row that is in both sets; ``None`` if there is none."""
+        """Return the address of a row that is in both sets; ``None`` if the sets are disjoint."""
         for fragment_id in others:
             if self.count_of(fragment_id):
                 common = np.intersect1d(self[fragment_id], others[fragment_id], assume_unique=True)
@@ -139,12 +139,12 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """Number of rows."""
         self._settle()
         return sum(map(len, self._parts.values()))
 
     def count_of(self, fragment_id: int) -> int:
-        """Rows of a fragment; no offsets are made."""
+        """Return the number of rows of a fragment, without making offsets."""
         self._settle()
         return len(self._parts.get(fragment_id, ()))
 
@@ -178,7 +178,7 @@ def _bitmap(offsets: Offsets) -> Any:
 
 
 def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
-    """Physical offsets by fragment id, ascending, from row addresses in any order; each once."""
+    """Return offsets by fragment id, ascending and distinct, for row addresses in any order."""
     if not (addresses[1:] > addresses[:-1]).all():
         addresses = np.sort(addresses)  # np.unique makes a hash table: a hundred times as slow
         first = np.ones(len(addresses), np.bool_)
@@ -195,18 +195,18 @@ def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
 # --- Retry a change for the newest version after another writer changed the same rows ---
 
 RETRY_TIMEOUT = timedelta(seconds=30)
-"""How long changes are retried."""
+"""Default time limit for retries of a change."""
 
 R = TypeVar("R")
 
 
 def check_retries(conflict_retries: object, retry_timeout: object) -> None:
-    """Check how often and how long a change is to be tried again.
+    """Check how often and how long to retry a change.
 
     Raises
     ------
     OptionError
-        The number is none, or negative, or the duration is none.
+        The number is not an integer or is negative, or the duration is not a ``timedelta``.
     """
     integer(0).check("conflict_retries", conflict_retries)
     if not isinstance(retry_timeout, timedelta):
@@ -222,8 +222,8 @@ def with_retries(
 ) -> R:
     """Execute a change and move the dataset to the new version; see ``LanceDataset.delete``.
 
-    ``change`` is called with the version to change; it commits, and returns the new version and
-    a result. Nothing is written if the dataset uses a feature that this writer does not support.
+    ``change`` gets the version to change. It commits and returns the new version and a result.
+    Nothing is written if the dataset uses a feature that this writer does not support.
     """
     check_retries(conflict_retries, retry_timeout)
     until = monotonic() + retry_timeout.total_seconds()
@@ -259,12 +259,12 @@ def with_retries(
 
 
 class RelocatedIds:
-    """Row ids in the order in which rows are written; encoded, which takes few bytes per row.
+    """Row ids, in the order of the written rows, encoded with few bytes per row.
 
     Parameters
     ----------
     kept
-        Whether the rows keep their ids; otherwise none are added.
+        Whether the rows keep their ids; otherwise no ids are added.
     """
 
     __slots__ = ("_ends", "_parts", "kept")
@@ -275,13 +275,13 @@ class RelocatedIds:
         self._ends = [0]
 
     def add(self, ids: NDArray[np.uint64]) -> None:
-        """Append the ids of some rows."""
+        """Append ids of rows."""
         if self.kept and len(ids):
             self._parts.append(encode_row_ids(ids))
             self._ends.append(self._ends[-1] + len(ids))
 
     def encoded(self, start: int, stop: int) -> bytes | None:
-        """The sequence of the ids numbered ``start`` to ``stop``, as far as there are any."""
+        """Return the sequence of ids number ``start`` to ``stop``, or fewer; None without ids."""
         stop = min(stop, self._ends[-1])
         if start >= stop:
             return None
@@ -307,16 +307,15 @@ def write_relocated(
     ----------
     rows
         The rows, with at least the non-nullable columns of the dataset.
-    ids
-        Ids of the first rows; filled while ``rows`` are produced. The commit assigns new ids to
-        the others.
+    Ids of the first rows, added while ``rows`` are produced. The commit assigns new ids to
+    the other rows.
     options
-        Format and locations of the files; default: those of the dataset.
+    Format and locations of the files; default: as for the dataset.
 
     Raises
     ------
     OptionError
-        There is no such format or base path.
+        The format or base path does not exist.
     """
     manifest = dataset.manifest
     options = options or WriteOptions(mode="append")
@@ -326,7 +325,7 @@ def write_relocated(
 
 
 def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
-    """New fragments with the ids that their first rows keep."""
+    """Return new fragments with the ids that their first rows keep."""
     if not ids.kept:
         return list(written)
     moved, start = [], 0
@@ -341,17 +340,17 @@ def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
 # A deletion rewrites no data file. Its tasks find the rows and write deletion files.
 
 _FEW_FRAGMENTS: Final = 64
-"""Fragments whose deletion files are written by one process."""
+"""Maximum fragments whose deletion files one process writes."""
 
 _MOST_TASKS: Final = 4096
-"""Tasks that write deletion files, about: where there are more fragments, each writes more."""
+"""Approximate maximum of tasks that write deletion files; more fragments make larger tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Fragments with new deletion files and the rows deleted in them; ids of emptied fragments.
+    """Fragments with new deletion files, their deleted rows, and ids of emptied fragments.
 
-    ``count`` is the number of deleted rows, of the emptied fragments as well.
+    ``count`` is the number of deleted rows, including rows of emptied fragments.
     """
 
     updated: Sequence[Fragment]
@@ -361,7 +360,7 @@ class DeletedRows:
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """The rows of several tasks, which are of different fragments."""
+        """Join the rows of several tasks; each task has other fragments."""
         updated: list[Sequence[Fragment]] = []
         removed: list[int] = []
         affected, count = RowsByFragment(), 0
@@ -375,13 +374,13 @@ class DeletedRows:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """Delete the rows of some fragments for which a filter holds; can be pickled."""
+    """Delete the rows of some fragments for which a filter is true; can be pickled."""
 
     fragments: FragmentRange
     predicate: str | pc.Expression
 
     def execute(self, dataset: OpenDataset) -> DeletedRows:
-        """Write deletion files, uncommitted."""
+        """Write deletion files; commit nothing."""
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
         whole = _emptied(opened, self.predicate, ids)
@@ -397,13 +396,13 @@ class DeleteTask:
 
 @dataclass(frozen=True, slots=True)
 class MatchingFragments:
-    """Find the fragments in which a filter holds for a row; can be pickled."""
+    """Find the fragments with rows for which a filter is true; can be pickled."""
 
     fragments: FragmentRange
     predicate: str | pc.Expression
 
     def execute(self, dataset: OpenDataset) -> tuple[int, ...]:
-        """Ids of the fragments."""
+        """Return the ids of the fragments."""
         opened = self.fragments.opened(dataset)
         return tuple(rows_where(opened, self.predicate, fragments=self.fragments.ids(opened)))
 
@@ -411,9 +410,9 @@ class MatchingFragments:
 def _emptied(
     dataset: OpenedVersion, predicate: str | pc.Expression, ids: Sequence[int] | None
 ) -> dict[int, int]:
-    """Fragments with more rows than a deletion file may have, all of which match; their rows.
+    """Return fragments whose rows all match and exceed a deletion file; with their rows.
 
-    These are removed without one, so that nobody has to hold where the rows are.
+    Such fragments are removed without a deletion file, so nobody has to hold the offsets.
     """
     manifest, views = dataset.manifest, Views(dataset.snapshot)
     whole: dict[int, int] = {}
@@ -431,14 +430,14 @@ def _emptied(
 def rows_where(
     dataset: OpenedVersion, predicate: Any, *, fragments: tuple[int, ...] | None = None
 ) -> dict[int, Offsets]:
-    """Physical offsets of the matching live rows, ascending, by fragment id.
+    """Return physical offsets of the matching live rows, ascending, by fragment id.
 
-    ``fragments`` are ids of those to look at; default: all.
+    ``fragments`` are ids of the fragments to search; default: all.
 
     Raises
     ------
     UnsupportedFeatureError
-        More rows of a fragment match than a deletion file may have.
+        More rows of a fragment match than a deletion file may hold.
     """
     options = ScanOptions.of(filter=predicate, fragments=fragments)
     parts: dict[int, list[Offsets]] = {}
@@ -447,7 +446,7 @@ def rows_where(
     for fragment_id, rows in query.row_ranges():
         note_rows(len(rows))
         counts[fragment_id] += len(rows)
-        # Few bytes of a file may stand for any number of rows that match.
+        # Few bytes of a file may encode any number of rows that match.
         if counts[fragment_id] > MAX_DELETED_ROWS:
             raise UnsupportedFeatureError(
                 f"more than {MAX_DELETED_ROWS} rows of fragment {fragment_id} match (in "
@@ -469,7 +468,7 @@ class DeleteRowsTask:
     rows: RowsByFragment
 
     def execute(self, dataset: OpenDataset) -> DeletedRows:
-        """Write deletion files, uncommitted."""
+        """Write deletion files; commit nothing."""
         return delete_rows(FragmentRange(self.read_version).opened(dataset), self.rows)
 
 
@@ -482,15 +481,15 @@ def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> D
 
 
 def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask]:
-    """Tasks that each delete the rows of some fragments."""
+    """Return tasks that each delete the rows of some fragments."""
     fragments = max(_FEW_FRAGMENTS, math.ceil(len(rows) / _MOST_TASKS))
     return [DeleteRowsTask(version, part) for part in rows.divided(fragments)]
 
 
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
-    """Write deletion files for these rows, uncommitted; already deleted rows do not count.
+    """Write deletion files for these rows; commit nothing. Rows deleted before do not count.
 
-    One request per fragment, two if it has a deletion file.
+    Makes one request per fragment, or two if it has a deletion file.
     """
     manifest = dataset.manifest
     updated, removed, affected, count = [], [], RowsByFragment(), 0
@@ -511,7 +510,7 @@ def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedR
 def delete_where(
     dataset: OpenedVersion, predicate: str | pc.Expression, job: Job = LOCAL
 ) -> tuple[Manifest, int]:
-    """Commit the deletion of the matching rows; returns the version and their number.
+    """Commit the deletion of the matching rows; return the version and their number.
 
     Makes a version even if no row matches, as pylance does.
     """
@@ -530,7 +529,7 @@ def delete_where(
 def commit_deleted(
     dataset: OpenedVersion, parts: Iterable[DeletedRows], predicate: str, job: Job = LOCAL
 ) -> tuple[Manifest, int]:
-    """Commit the results of tasks; returns the version and the number of rows."""
+    """Commit the results of tasks; return the version and the number of rows."""
     deleted = DeletedRows.joined(parts)
     operation = Delete(
         updated=deleted.updated,
@@ -546,7 +545,7 @@ def commit_deleted(
 def truncate(
     dataset: OpenedVersion, predicate: str = "true", job: Job = LOCAL
 ) -> tuple[Manifest, int]:
-    """Commit the deletion of all rows, without reading any."""
+    """Commit the deletion of all rows; read none."""
     ids = tuple(dataset.manifest.fragment_ids.tolist())
     count = dataset.snapshot.num_rows
     operation = Delete(removed=ids, predicate=predicate)
@@ -555,13 +554,13 @@ def truncate(
 
 
 # --- ``dataset.update``: set new values in the rows that match a filter -----------------
-# The rows are deleted and rewritten, with all columns, into new fragments at the end. Stable row
-# ids are kept.
+# glaive deletes the rows and writes them again, with all columns, into new fragments at the end.
+# The rows keep stable row ids.
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatedRows:
-    """New fragments with the rows as updated, and the deletion of the old ones."""
+    """New fragments with the updated rows, and the deletion of the old rows."""
 
     new: Sequence[Fragment]
     old: DeletedRows
@@ -569,7 +568,7 @@ class UpdatedRows:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Update the rows of some fragments for which a filter holds; can be pickled.
+    """Update the rows of some fragments for which a filter is true; can be pickled.
 
     Parameters
     ----------
@@ -578,7 +577,7 @@ class UpdateTask:
     where
         The filter; default: all rows.
     data_storage_version
-        Format of the new files; default: that of the dataset.
+        Format of the new files; default: the format of the dataset.
     """
 
     fragments: FragmentRange
@@ -587,7 +586,7 @@ class UpdateTask:
     data_storage_version: str | None = None
 
     def execute(self, dataset: OpenDataset) -> UpdatedRows:
-        """Write the rows and deletion files, uncommitted."""
+        """Write the rows and deletion files; commit nothing."""
         opened = self.fragments.opened(dataset)
         schema = opened.manifest.schema
         values = _bind(opened, self.updates)
@@ -624,7 +623,7 @@ def update_where(
     data_storage_version: str | None = None,
     job: Job = LOCAL,
 ) -> tuple[Manifest, int]:
-    """Commit new values for the matching rows; returns the version and the number of rows.
+    """Commit new values for the matching rows; return the version and the number of rows.
 
     Parameters
     ----------
@@ -698,7 +697,7 @@ def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int
 def _changed(
     batch: pa.RecordBatch, values: Mapping[str, Value], schema: LanceSchema
 ) -> pa.RecordBatch:
-    """The rows with their new values, columns as in the dataset."""
+    """Return the rows with their new values, columns as in the dataset."""
     arrays = []
     for field in schema.fields:
         name = field.name
@@ -725,7 +724,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 
 def _as(values: Any, data_type: Any) -> Any:
-    """Values of an expression, cast to the type of a column as by CAST."""
+    """Cast values of an expression to the type of a column, as CAST does."""
     if values.type == data_type:
         return values
     if isinstance(data_type, pa.BaseExtensionType):

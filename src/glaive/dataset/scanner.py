@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @refuse_members(REFUSED_MEMBERS)
 class Scanner:
-    """One scan; can be run several times. Returned by ``dataset.scanner(...)``."""
+    """One scan, which can run several times. Returned by ``dataset.scanner(...)``."""
 
     __class__ = class_for_arrow("Scanner")
 
@@ -46,7 +46,7 @@ class Scanner:
 
     @cached_property
     def _options(self) -> ScanOptions:
-        """Return the checked options. A search like one before needs them late or never."""
+        """The checked options. A search like an earlier search needs them late or never."""
         given = self._given
         return given if isinstance(given, ScanOptions) else ScanOptions.of(**given)
 
@@ -96,7 +96,7 @@ class Scanner:
         return self._views.snapshot.manifest.schema.logical_schema()
 
     def to_table(self) -> pa.Table:
-        """Read everything. Columns keep the pages of the files as chunks."""
+        """Read all rows. The chunks of a column are the pages of the files."""
         return self._query.table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -106,7 +106,7 @@ class Scanner:
     scan_batches = to_batches
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Stream the result as an Arrow reader, which may go to DuckDB or another library."""
+        """Stream the result as an Arrow reader, for DuckDB or another library."""
         from glaive.arrow.validation import cut_members, nests_structs
 
         schema, batches = self._query.schema, self.to_batches()
@@ -115,24 +115,24 @@ class Scanner:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, *, blob_mode: BlobMode = "lazy", **kwargs: Any) -> Any:
-        """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
+        """Read all rows into a pandas frame; arguments go to ``Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
         return to_frame(self._views, self._options, blob_mode, kwargs)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows of the result."""
+        """Return the first rows of the result."""
         limit = num_rows if self._options.limit is None else min(num_rows, self._options.limit)
         checked = ScanOptions.of(limit=limit)
         return ready_scan(self._views, replace(self._options, limit=checked.limit)).table()
 
     def count_rows(self) -> int:
-        """Number of rows. Reads only what the filter needs; without a filter, nothing."""
+        """Count rows. Reads only the columns of the filter; without a filter, only the manifest."""
         return ready_scan(self._views, self._options, counting=True).count()
 
     def explain_plan(self, verbose: bool = False) -> str:
-        """The steps of the scan as text; ``verbose`` adds one line per fragment."""
+        """Describe the steps of the scan; ``verbose`` adds one line per fragment."""
         from glaive.scan.explain import explain
 
         return explain(self._query, verbose=verbose)
@@ -140,7 +140,7 @@ class Scanner:
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and report rows, bytes, requests and seconds of each step.
 
-        With ``count_rows``, run it as a count.
+        With ``count_rows``, glaive runs the scan as a count.
         """
         from glaive.scan.explain import analyze
 
@@ -182,7 +182,7 @@ def to_frame(
     Raises
     ------
     OptionError
-        There is no such mode, or values cannot become those of pandas.
+        The mode does not exist, or pandas cannot represent the values.
     """
     from glaive.scan.blob_files import BlobFile, locate_blobs, select_rows
 
@@ -216,8 +216,8 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
     metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
     noted = metadata.pop(_PANDAS, None)
     if noted is not None:
-        # Any: a file says which constructors are called. Without what does not match or is damaged,
-        # the columns are complete.
+        # Any error: metadata of a file decides which constructors pandas calls. Without this
+        # metadata the columns are complete.
         with suppress(Exception):
             return table.to_pandas(**arguments)
     try:
@@ -227,7 +227,7 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
             f"to_pandas: pandas cannot be imported ({error}). Install it: pip install pandas"
         ) from error
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, TypeError):  # of the caller, or of what a file says of a type
+        if isinstance(error, TypeError):  # wrong arguments, or wrong metadata of a type
             pa.table({}).to_pandas(**arguments)
         raise OptionError(
             f"to_pandas: {error!r:.200}. Pandas or Python has no such values or time zone, or an "
@@ -236,7 +236,7 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
 
 
 def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
-    """Blob columns of the result, in order."""
+    """Return blob columns of the result, in order."""
     if options.blob_handling == "all_binary":
         return []
     schema = views.snapshot.manifest.schema
@@ -254,7 +254,7 @@ def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
 
 
 def _names(options: ScanOptions) -> list[str] | None:
-    """Names of the requested columns; None for all."""
+    """Return names of the requested columns; None: all."""
     if options.columns is None:
         return None
     return [column if isinstance(column, str) else column[0] for column in options.columns]
@@ -264,17 +264,17 @@ def _names(options: ScanOptions) -> list[str] | None:
 
 
 def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
-    """The columns of a batch as arrays of as many rows.
+    """Return the columns of a batch as arrays with one item per row.
 
-    Numbers, booleans and times keep their types, and share Arrow's memory; nulls make numbers NaN
-    (integers become ``float64``) and times NaT. Fixed-size lists of numbers have two dimensions,
-    tensors those of their shape; structs are dictionaries; all else is arrays of objects.
+    Numbers, booleans and times keep their types and share Arrow's memory. Nulls make numbers NaN
+    (integers become ``float64``) and times NaT. Fixed-size lists of numbers have two dimensions;
+    tensors keep their shape. Structs become dictionaries. Other values become arrays of objects.
 
     Raises
     ------
     FormatError
-        Python does not have a value: a damaged text, a time of nanoseconds, or one of a
-        zone that nobody knows.
+        Python cannot represent a value: an invalid string, a time in nanoseconds, or a time in an
+        unknown time zone.
     """
     arrays: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -314,14 +314,14 @@ def _array(column: Any) -> np.ndarray[Any, Any] | Mapping[str, Any]:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether rows of fixed-size lists of this type have a regular shape."""
+    """Return whether rows of fixed-size lists of this type have a regular shape."""
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind == pa.bool_())
 
 
 def _rows_of(column: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The rows of a fixed-size list in a shape, or objects; null rows are NaN in all places."""
+    """Return rows of a fixed-size list in a shape, or as objects; null rows are all NaN."""
     size = column.type.list_size
     flat: Any = _array(column.values.slice(column.offset * size, len(column) * size))
     if isinstance(flat, Mapping):  # tensors of structs, which Arrow allows

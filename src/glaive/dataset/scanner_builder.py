@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class ScannerBuilder:
     """Options of a scan; each method sets one and returns the builder.
 
-    :class:`glaive.scan.options.ScanOptions` says what they mean. Each is checked when it is set
-    (``OptionError``), how they go together by :meth:`to_scanner`. ``dataset.scanner(...)`` takes
-    the same options at once.
+    :class:`glaive.scan.options.ScanOptions` explains them. Each method checks its option
+    (``OptionError``); :meth:`to_scanner` checks their combination. ``dataset.scanner(...)`` takes
+    the same options in one call.
 
     Parameters
     ----------
     ds
-        The dataset to scan; its ``default_scan_options`` hold for what is not set.
+        The dataset to scan. Its ``default_scan_options`` apply to options that you do not set.
     """
 
     def __init__(self, ds: LanceDataset) -> None:
@@ -48,89 +48,91 @@ class ScannerBuilder:
         return self
 
     def batch_size(self, batch_size: int) -> Self:
-        """Rows of a batch."""
+        """Set the number of rows per batch."""
         return self._set(batch_size=batch_size)
 
     def batch_size_bytes(self, batch_size_bytes: int) -> Self:
-        """Approximate bytes of a batch."""
+        """Set the approximate number of bytes per batch."""
         return self._set(batch_size_bytes=batch_size_bytes)
 
     def io_buffer_size(self, io_buffer_size: int) -> Self:
-        """Bytes that are fetched ahead at most."""
+        """Set the maximum number of bytes to fetch ahead."""
         return self._set(io_buffer_size=io_buffer_size)
 
     def batch_readahead(self, nbatches: int | None = None) -> Self:
-        """Batches that are read ahead."""
+        """Set the number of batches to read ahead."""
         return self._set(batch_readahead=nbatches)
 
     def fragment_readahead(self, nfragments: int | None = None) -> Self:
-        """Fragments that are read ahead."""
+        """Set the number of fragments to read ahead."""
         return self._set(fragment_readahead=nfragments)
 
     def scan_in_order(self, scan_in_order: bool = True) -> Self:
-        """Whether batches come in the order of the rows."""
+        """Choose whether batches come in the order of the rows."""
         return self._set(scan_in_order=scan_in_order)
 
     def limit(self, n: int | None = None) -> Self:
-        """Rows at most."""
+        """Set the maximum number of rows."""
         return self._set(limit=n)
 
     def offset(self, n: int | None = None) -> Self:
-        """Rows to skip."""
+        """Set the number of rows to skip."""
         return self._set(offset=n)
 
     def columns(self, cols: Sequence[str] | Mapping[str, str] | None = None) -> Self:
-        """Columns, or names and expressions."""
+        """Set the columns: names, or a mapping from names to expressions."""
         return self._set(columns=cols)
 
     def filter(self, filter: object) -> Self:
-        """Which rows: a text in SQL, or an expression of pyarrow."""
+        """Set the filter: an SQL string or a pyarrow expression."""
         return self._set(filter=filter)
 
     def row_addr_prefilter(
         self, allowlist: bytes | None = None, blocklist: bytes | None = None
     ) -> Self:
-        """Row addresses that a search may find, or may not."""
+        """Set the row addresses that a search may find, or must skip (serialised bitmaps)."""
         return self._set(row_addr_allowlist=allowlist, row_addr_blocklist=blocklist)
 
     def prefilter(self, prefilter: bool) -> Self:
-        """Whether the filter holds before a search."""
+        """Choose whether the filter applies before a search."""
         return self._set(prefilter=prefilter)
 
     def with_row_id(self, with_row_id: bool = True) -> Self:
-        """Whether there is a column ``_rowid``."""
+        """Choose whether to return a column ``_rowid``."""
         return self._set(with_row_id=with_row_id)
 
     def with_row_address(self, with_row_address: bool = True) -> Self:
-        """Whether there is a column ``_rowaddr``."""
+        """Choose whether to return a column ``_rowaddr``."""
         return self._set(with_row_address=with_row_address)
 
     def late_materialization(self, late_materialization: bool | Sequence[str]) -> Self:
-        """Columns that are read for rows that pass the filter only."""
+        """Set the columns to read only for rows that pass the filter."""
         return self._set(late_materialization=late_materialization)
 
     def blob_handling(self, blob_handling: str | None) -> Self:
-        """How blob columns are returned."""
+        """Set how blob columns are returned."""
         return self._set(blob_handling=blob_handling)
 
     def minhash_search(self, query: MinHashQuery) -> Self:
-        """Search for the rows whose texts are most like a text, with a MINHASHLSH index."""
+        """Search for the rows whose strings are most similar to a string, with a MINHASHLSH
+        index.
+        """
         return self._set(nearest=query)
 
     def use_stats(self, use_stats: bool = True) -> Self:
-        """Whether statistics prune pages."""
+        """Choose whether statistics prune pages."""
         return self._set(use_stats=use_stats)
 
     def use_scalar_index(self, use_scalar_index: bool = True) -> Self:
-        """Whether indices may answer the filter."""
+        """Choose whether indices may answer the filter."""
         return self._set(use_scalar_index=use_scalar_index)
 
     def with_fragments(self, fragments: Iterable[object] | None) -> Self:
-        """Fragments to scan; None for all."""
+        """Set the fragments to scan; None: all."""
         return self._set(fragments=None if fragments is None else list(fragments))
 
     def with_index_segments(self, index_segments: Iterable[object] | None) -> Self:
-        """Segments of an index to search; None for all."""
+        """Set the segments of an index to search; None: all."""
         return self._set(index_segments=index_segments)
 
     def nearest(
@@ -150,14 +152,14 @@ class ScannerBuilder:
         distance_range: tuple[float | None, float | None] | None = None,
         search_effort: float | None = None,
     ) -> Self:
-        """Search for nearest vectors; the options are those of ``nearest`` in ``scanner``."""
+        """Search for nearest vectors; ``nearest`` of ``scanner`` explains the options."""
         if not isinstance(column, str):
             raise OptionError(f"nearest: expected the name of a column, found {column!r:.60}")
         from glaive.scan.nearest.options import query_vectors
 
         given = {
             "column": column,
-            "q": None if q is None else query_vectors(q).copy(),  # the caller may fill it again
+            "q": None if q is None else query_vectors(q).copy(),  # the caller may write to it
             "k": k,
             "metric": metric,
             "nprobes": nprobes,
@@ -174,41 +176,41 @@ class ScannerBuilder:
         return self._set(nearest={name: it for name, it in given.items() if it is not None})
 
     def fast_search(self, flag: bool) -> Self:
-        """Whether rows that no index covers are left out."""
+        """Choose whether to skip rows that the index does not cover."""
         return self._set(fast_search=flag)
 
     def include_deleted_rows(self, flag: bool) -> Self:
-        """Whether deleted rows are returned, too."""
+        """Choose whether to return deleted rows as well."""
         return self._set(include_deleted_rows=flag)
 
     def full_text_search(self, query: object, columns: Sequence[str] | None = None) -> Self:
-        """Search texts: words, or a query of :mod:`glaive.query`."""
+        """Search strings: words, or a query of :mod:`glaive.query`."""
         if columns is not None:
             query = {"query": query, "columns": list(columns)}
         return self._set(full_text_query=query)
 
     def scan_stats_callback(self, callback: Callable[..., object]) -> Self:
-        """Called with the statistics when the scan ends."""
+        """Call a function with the statistics when the scan ends."""
         return self._set(scan_stats_callback=callback)
 
     def strict_batch_size(self, strict_batch_size: bool = False) -> Self:
-        """Whether all batches but the last have ``batch_size`` rows."""
+        """Choose whether all batches except the last have ``batch_size`` rows."""
         return self._set(strict_batch_size=strict_batch_size)
 
     def order_by(self, orderings: Sequence[Any] | None) -> Self:
-        """Columns to sort by."""
+        """Set the columns to sort by."""
         return self._set(order_by=orderings)
 
     def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
-        """Whether scores and distances are left out unless named."""
+        """Choose whether to leave out scores and distances that you do not name."""
         return self._set(disable_scoring_autoprojection=disable)
 
     def substrait_aggregate(self, aggregate: bytes) -> Self:
-        """Aggregates, as a Substrait plan."""
+        """Set aggregates, as a Substrait plan."""
         return self._set(aggregate=aggregate)
 
     def to_scanner(self) -> Scanner:
-        """The scan.
+        """Return the scan.
 
         Raises
         ------
@@ -232,7 +234,7 @@ class AlterColumn(TypedDict, total=False):
 
 
 class AutoCleanupConfig(TypedDict):
-    """``auto_cleanup_options`` of ``write_dataset``: after how many versions, and seconds kept."""
+    """``auto_cleanup_options`` of ``write_dataset``: commits between clean-ups, seconds to keep."""
 
     interval: int
     older_than_seconds: int

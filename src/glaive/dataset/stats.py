@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 def sample_positions(
     total: int, count: int, *, randomize_order: bool, seed: int | None = None
 ) -> list[int]:
-    """``count`` different positions below ``total``, chosen with Python's ``random``.
+    """Choose ``count`` different positions below ``total``, with Python's ``random``.
 
-    ``random.seed``, or a seed of its own, makes the choice repeatable.
+    Call ``random.seed``, or pass ``seed``, to repeat the choice.
 
     Raises
     ------
     OptionError
-        ``count`` is no integer, is negative, or exceeds ``total``.
+        ``count`` is not an integer, is negative, or exceeds ``total``.
     """
     try:
         count = operator.index(count)
@@ -47,14 +47,14 @@ def sample_positions(
         )
     import random  # not needed to open and read
 
-    # Samples of rows are no secrets.
+    # A sample of rows is not secret.
     choose = random.sample if seed is None else random.Random(seed).sample  # noqa: S311  # see above
     rows = choose(range(total), count)
     return rows if randomize_order else sorted(rows)
 
 
 def slice_length(start: int, end: int) -> int:
-    """Number of rows from ``start`` to ``end``; ``OptionError`` if that is no range."""
+    """Return the number of rows from ``start`` to ``end``; raise ``OptionError`` if invalid."""
     if start < 0 or end < start:
         wrong = (
             f"start must be non-negative, got {start}"
@@ -65,14 +65,14 @@ def slice_length(start: int, end: int) -> int:
     return end - start
 
 
-# --- Values as short texts, for tables that people look at ------------------------------
+# --- Values as short strings, for tables that people read -------------------------------
 
 _CHARACTERS: Final = 60
 _LIST_ITEMS: Final = 3
 
 
 def short_texts(values: Any) -> list[str]:
-    """A text of one line for each value; of a list, only the items that are shown become Python's.
+    """Return a one-line string for each value; convert only the shown items of lists to Python.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class DataStatistics:
 
 
 class LanceStats:
-    """Statistics of one version, from the manifest alone if possible."""
+    """Statistics of one version. Most come from the manifest alone."""
 
     __slots__ = ("_snapshot",)
 
@@ -136,7 +136,7 @@ class LanceStats:
         raise TypeError("statistics cannot be pickled: pickle the dataset, and take its stats")
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> dict[str, int]:
-        """Deleted rows, fragments, and fragments with fewer rows than ``max_rows_per_group``."""
+        """Count deleted rows, fragments, and fragments below ``max_rows_per_group`` rows."""
         physical = self._snapshot.manifest.physical_rows
         live = self._snapshot.live_counts
         return {
@@ -146,12 +146,13 @@ class LanceStats:
         }
 
     def index_stats(self, index_name: str, recall_queries: int | None = None) -> dict[str, Any]:
-        """Segments of an index, and the numbers of covered and uncovered rows and fragments.
+        """Describe the segments of an index; count covered and uncovered rows and fragments.
 
-        And what its kind tells of each segment: pages, zones, tokens, partitions, as in pylance.
-        Opens the files of the index and reads few of their values. For indices of vectors also
-        ``share_unindexed`` of the rows, ``search_defaults``, and ``recall``: the share of the ten
-        nearest rows that searches find by default, of rows of the dataset drawn at random.
+        Each segment has statistics of its kind: pages, zones, tokens or partitions, as in pylance.
+        glaive opens the files of the index and reads few of their values. Vector indices also have
+        ``share_unindexed`` of the rows, ``search_defaults`` and ``recall``. The recall is the share
+        of
+        the ten nearest rows that searches find by default, for random rows of the dataset.
 
         Parameters
         ----------
@@ -162,7 +163,7 @@ class LanceStats:
         Raises
         ------
         IndexNotFoundError
-            There is no index of this name.
+            No index has this name.
         CorruptFileError, DataFileMissingError
             A file of the index is damaged or absent.
         """
@@ -171,7 +172,7 @@ class LanceStats:
         return index_statistics(self._snapshot, index_name, recall_queries)
 
     def data_stats(self) -> DataStatistics:
-        """Bytes of each field in the data files; files of format 0.1 count as 0.
+        """Return the bytes of each field in the data files; files of format 0.1 count as 0.
 
         Opens every data file and reads no values.
         """
@@ -199,14 +200,14 @@ class LanceStats:
         return DataStatistics([FieldStatistics(number, size) for number, size in sizes.items()])
 
 
-# --- What notebooks show of datasets, scans, fragments and versions ---------------------
+# --- Tables that notebooks show for datasets, scans, fragments and versions -------------
 
 _MOST_FILES = 64
-"""Data files whose metadata are read for the bytes of columns."""
+"""Maximum number of data files for which a notebook shows bytes by column."""
 
 
 def dataset_html(snapshot: Snapshot, uri: str) -> str:
-    """Version, rows and columns; bytes by column where there are few data files."""
+    """Show version, rows and columns; also bytes by column if there are few data files."""
     manifest = snapshot.manifest
     title = (
         f"{GlaiveError.without_secrets(uri)}, version {manifest.version}: {snapshot.num_rows:,} "
@@ -236,7 +237,7 @@ def _columns(title: str, schema: LanceSchema, sizes: Mapping[int, int]) -> str:
 
 
 def fragment_html(fragment: Any) -> str:
-    """The data files of a fragment."""
+    """Show the data files of a fragment."""
     rows = [[one.path, len(one.fields), one.file_size_bytes or ""] for one in fragment.data_files()]
     title = (
         f"fragment {fragment.fragment_id}: {fragment.count_rows():,} rows, "
@@ -246,7 +247,7 @@ def fragment_html(fragment: Any) -> str:
 
 
 def scanner_html(schema: pa.Schema, plan: str) -> str:
-    """The columns of a scan and its plan."""
+    """Show the columns of a scan and its plan."""
     rows = [[field.name, field.type] for field in list(schema)[:MOST_SHOWN]]
     columns = html_table("scan", ["column", "type"], rows, len(schema))
     steps = plan.splitlines()

@@ -1,8 +1,9 @@
-"""Changes of a dataset in three steps: a plan, tasks that can run anywhere, and one commit.
+"""Change a dataset in three steps: a plan, tasks that can run anywhere, and one commit.
 
-A task is a value that can be pickled. It names the version and the fragments that it reads, writes
-new files under fresh names, and returns a small description of them; only the commit makes them
-visible. So a task may run twice, or on after the commit: what was not committed is never read.
+A task is a value that can be pickled. It names the version and the fragments that it reads. It
+writes new files under fresh names and returns a small description of them. Only the commit makes
+the files visible. So a task may run twice, or continue after the commit: readers never see files
+that were not committed.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ def commit_operation(
     Parameters
     ----------
     properties, once
-        Entries of the transaction, and the one that identifies the commit, as for
+        Entries of the transaction, and the key that identifies the commit; see
         :func:`glaive.table.commit.commit_transaction`.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed the same thing since.
+        Another writer changed the same thing meanwhile.
     """
     manifest = dataset.manifest
     transaction = Transaction(
@@ -70,14 +71,14 @@ class Task(Protocol[R_co]):
     """Part of a change; can be pickled."""
 
     def execute(self, dataset: OpenDataset) -> R_co:
-        """Do the work and return what the commit needs; ``dataset`` may be at another version."""
+        """Do the work and return input for the commit; ``dataset`` may be at another version."""
 
 
 class SharingTask(Protocol[R_co]):
-    """A task that needs what all tasks of its job need, and that is too large for each of them."""
+    """A task with a large input that all tasks of its job share."""
 
     def execute(self, dataset: OpenDataset, shared: Any) -> R_co:
-        """Do the work and return what the commit needs."""
+        """Do the work and return input for the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class FragmentRange:
     read_version
         The version.
     start, stop
-        The first position, and the one after the last; ``None`` for all fragments.
+        The first position, and the position after the last; ``None`` for all fragments.
     """
 
     read_version: int
@@ -97,22 +98,22 @@ class FragmentRange:
     stop: int | None = None
 
     def opened(self, dataset: OpenDataset) -> OpenedVersion:
-        """The version.
+        """Return the version.
 
         Raises
         ------
         VersionNotFoundError
-            It was cleaned up.
+            The version was cleaned up.
         """
         return opened_at(dataset, self.read_version)
 
     def positions(self, opened: OpenedVersion) -> range:
-        """Positions of the fragments."""
+        """Return the positions of the fragments."""
         count = opened.manifest.num_fragments
         return range(self.start, count if self.stop is None else min(self.stop, count))
 
     def ids(self, opened: OpenedVersion) -> tuple[int, ...] | None:
-        """Ids of the fragments; ``None`` if these are all."""
+        """Return the ids of the fragments; ``None`` for all fragments of the version."""
         positions = self.positions(opened)
         if len(positions) == opened.manifest.num_fragments:
             return None
@@ -120,24 +121,24 @@ class FragmentRange:
 
 
 def opened_at(dataset: OpenDataset, version: int) -> OpenedVersion:
-    """The version that a task names, of a dataset that may be at another one.
+    """Return the version that a task names, from a dataset that may be at another version.
 
     Raises
     ------
     VersionNotFoundError
-        It was cleaned up.
+        The version was cleaned up.
     """
     opened = dataset.opened
     return opened if opened.manifest.version == version else opened.at(version)
 
 
 def cut_evenly(rows: Any, parts: int) -> list[int]:
-    """Positions at which fragments are cut into so many parts, or fewer, of about equal rows."""
+    """Return positions that cut fragments into at most ``parts`` parts of about equal rows."""
     fragments = len(rows)
     wanted = min(parts, fragments)
     if wanted < 2:
         return [0, fragments] if fragments else [0]
-    # Fragments without rows have files to open, too; float64 cannot overflow.
+    # Fragments without rows also have files to open; float64 cannot overflow.
     ends = np.cumsum(rows.astype(np.float64) + 1)
     targets = ends[-1] * np.arange(1, wanted) / wanted
     cuts = np.unique(np.searchsorted(ends, targets, side="left") + 1)
@@ -146,14 +147,14 @@ def cut_evenly(rows: Any, parts: int) -> list[int]:
 
 
 class TaskRunner(Protocol):
-    """Runs tasks: in this process, or in those of a cluster."""
+    """Runs tasks: in this process, or in the processes of a cluster."""
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at a time."""
+        """Number of tasks that run at a time."""
 
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
-        """All fragments of a version, divided among as many tasks as are worth their cost."""
+        """Divide all fragments of a version among as many tasks as pay off."""
 
     def run(
         self,
@@ -161,7 +162,7 @@ class TaskRunner(Protocol):
         tasks: Sequence[Task[R] | SharingTask[R]],
         shared: object | None = None,
     ) -> list[R]:
-        """Execute tasks, in any order; their results in the order of the tasks.
+        """Execute tasks, in any order; return results in the order of the tasks.
 
         With ``shared``, each task gets this value as a second argument.
         """
@@ -169,7 +170,7 @@ class TaskRunner(Protocol):
 
 @dataclass(slots=True)
 class _AtVersion:
-    """A dataset that tasks of this process are executed on."""
+    """The dataset that tasks of this process get."""
 
     opened: OpenedVersion
 
@@ -178,15 +179,15 @@ class _AtVersion:
 
 
 class InProcess:
-    """Runs tasks in this process, one after the other; each uses all cores."""
+    """Runs tasks in this process one by one; each task uses all cores."""
 
     @property
     def parallelism(self) -> int:
-        """One."""
+        """One task at a time."""
         return 1
 
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
-        """All fragments in one part."""
+        """Return all fragments in one part."""
         return (FragmentRange(dataset.manifest.version),)
 
     def run(
@@ -211,8 +212,8 @@ class Job:
     properties
         Entries of the transaction.
     once
-        The entry that identifies the change: if a version after the one that was read has the
-        same, it is the result, and no version is made.
+        The key that identifies the change. If a version after the read version has the same
+        value, that version is the result, and glaive makes none.
     """
 
     runner: TaskRunner = field(default_factory=InProcess)
@@ -220,7 +221,9 @@ class Job:
     once: str | None = None
 
     def recording(self, **counts: int) -> dict[str, str]:
-        """The properties, with counts if the change is identified: a repetition returns them."""
+        """Return the properties, with counts if the change has an identity: a rerun returns
+        them.
+        """
         properties = dict(self.properties)
         if self.once is not None:
             properties[COUNTS] = json.dumps(counts)
@@ -233,15 +236,15 @@ LOCAL = Job()
 
 # --- Set string maps of a table: its configuration, and metadata of table, schema and fields
 
-# --- Rows that another library keeps in a log beside the table (MemWAL) until it merges them
-# They have the columns that the table had when they were written, found by the ids of fields.
+# --- Rows that another library keeps in a log (MemWAL) until it merges them into the table.
+# They have the columns that the table had when they were written, matched by field id.
 
 _LOG: Final = "__lance_mem_wal"
-"""Name of the entry of the index section that says that there is a log."""
+"""Name of the entry of the index section that declares a log."""
 
 
 def refuse_for_logged_rows(manifest: Manifest, change: str) -> None:
-    """Refuse a change of columns that rows in a log would not have.
+    """Refuse a change of columns that would lose rows of a log.
 
     Raises
     ------
@@ -263,7 +266,7 @@ StringUpdates = Mapping[str, str | None]
 def set_entries(
     dataset: OpenedVersion, kind: StringMap, values: StringUpdates, *, replace: bool = False
 ) -> Manifest:
-    """Set entries of the configuration or of metadata; ``replace`` removes all others."""
+    """Set entries of the configuration or of metadata; ``replace`` removes all other entries."""
     entries = string_map(kind.removeprefix("table_").replace("_", " "), values, removes=True)
     given: Any = {kind: entries}
     return commit_operation(dataset, UpdateConfig.of(**given, replace=replace))
@@ -275,14 +278,14 @@ def set_field_metadata(
     *,
     replace: bool | Collection[str] = False,
 ) -> Manifest:
-    """Set entries of the metadata of fields, given by path.
+    """Set entries of the metadata of fields, by path, in one commit.
 
-    ``replace`` removes all others, or those of the fields that it names. One commit.
+    ``replace`` removes all other entries, or the other entries of the fields that it names.
 
     Raises
     ------
     SchemaError
-        They say which columns are the primary key, by which rows of a log are found.
+        The entries declare the primary key, and a log (MemWAL) finds rows by that key.
     """
     schema = dataset.manifest.schema
     given: list[Any] = list(values)

@@ -1,4 +1,4 @@
-"""Transactions as users construct and read them, and committing them."""
+"""Construct, read and commit transactions."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Transaction:
     Parameters
     ----------
     read_version
-        The version the operation was made for; 0 to create a dataset.
+        The version the operation was made for; 0 creates a dataset.
     operation
         A class of ``LanceOperation``.
     uuid
-        Identity of the commit; the same one is never committed twice. One without letters is none:
-        it gets a new one when it is committed.
+        Identity of the commit: glaive never commits an identity twice. A string without letters
+        counts as missing, and the commit gets a new identity.
     transaction_properties
         Free-form string entries.
     """
@@ -79,12 +79,12 @@ class Transaction:
     transaction_properties: dict[str, str] | None = field(default_factory=dict)
 
     def to_table(self) -> stored.Transaction:
-        """The transaction to be committed.
+        """Return the transaction to be committed.
 
         Raises
         ------
         OptionError
-            A field has a wrong type, or the version is none.
+            A field has a wrong type, or the version is invalid.
         """
         if not isinstance(self.operation, LanceOperation.BaseOperation):
             raise OptionError(f"operation: expected a LanceOperation, found {self.operation!r:.60}")
@@ -102,11 +102,12 @@ class Transaction:
 
 
 def _checked_version(given: object, name: str) -> int:
-    """The argument ``name`` as the number of a version, or 0.
+    """Return the argument ``name`` as the number of a version, or 0.
 
     Raises
     ------
     OptionError, OptionRangeError
+        The value is not a number of a version.
     """
     if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
         raise OptionError(
@@ -119,12 +120,12 @@ def _checked_version(given: object, name: str) -> int:
 
 
 def _checked_properties(given: object) -> dict[str, str]:
-    """The properties of a transaction.
+    """Return the properties of a transaction.
 
     Raises
     ------
     OptionError
-        They are no mapping of texts to texts.
+        The value is not a mapping from strings to strings.
     """
     properties = {} if given is None else given
     if not isinstance(properties, Mapping) or not all(
@@ -137,7 +138,7 @@ def _checked_properties(given: object) -> dict[str, str]:
 
 
 def _public(transaction: stored.Transaction) -> Transaction:
-    """The public view of a transaction."""
+    """Return the public view of a transaction."""
     read = transaction.operation
     known = operations().get(read.wire_name or "")
     operation: Any = read if known is None or isinstance(read, known) else None
@@ -152,7 +153,7 @@ def _public(transaction: stored.Transaction) -> Transaction:
 
 
 def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
-    """The transaction of a version; ``None`` if it is not available."""
+    """Return the transaction of a version; ``None`` if it is not available."""
     scheme, version = dataset.manifest.scheme, _checked_version(version, "version")
     try:
         manifest = open_version(dataset.store, version, scheme=scheme)
@@ -163,9 +164,10 @@ def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
 
 
 def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
-    """The transactions of this version and those before it, the newest first.
+    """Return the transactions of this version and earlier versions, newest first.
 
-    ``None`` where it is not recorded. One listing and at most two requests per version.
+    A transaction that was not recorded is ``None``. Makes one listing and at most two requests per
+    version.
     """
     count = integer(None).check("recent_transactions", count)
     store, newest = dataset.store, dataset.manifest.version
@@ -184,7 +186,7 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
 
 
 def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """Load a version whose rows glaive may not be able to read, for its transaction."""
+    """Load a manifest for its transaction, even if glaive cannot read the rows."""
     path = location.path
     data = store.get(path)
     verify = partial(compares_metadata, store)
@@ -234,9 +236,9 @@ def commit_by_hand(
 def _with_fields_named(
     store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
 ) -> stored.Transaction:
-    """A transaction with the fields that an update replaces in place, if it names none.
+    """Return a transaction that names the fields which an update replaces in place.
 
-    Indices and others would take their values for those of before.
+    Without these names, others, such as indices, would take the new values for the old values.
     """
     operation, read_version = transaction.operation, transaction.read_version
     if not isinstance(operation, Update) or operation.fields_modified or not operation.updated:
@@ -244,7 +246,7 @@ def _with_fields_named(
     if base is None or base.version != read_version:
         try:
             base = open_version(store, read_version)
-        except VersionNotFoundError:  # nobody changed these fragments since, or it is a conflict
+        except VersionNotFoundError:  # the fragments are unchanged, or the commit conflicts
             base = open_latest(store)
     return replace(transaction, operation=operation.naming_fields(base))
 
@@ -252,7 +254,7 @@ def _with_fields_named(
 def _with_segments_brought_up(
     store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
 ) -> stored.Transaction:
-    """A transaction with new segments as they are for the version that it was made for."""
+    """Return a transaction whose new segments fit the version that it was made for."""
     operation, read_version = transaction.operation, transaction.read_version
     if not isinstance(operation, CreateIndex):
         return transaction
@@ -260,7 +262,7 @@ def _with_segments_brought_up(
     if read is None:
         try:
             read = open_version(store, read_version)
-        except VersionNotFoundError:  # a conflict if there are later ones
+        except VersionNotFoundError:  # a conflict if later versions exist
             return transaction
     new = operation.new
     if any(entry.dataset_version not in (0, read_version) for entry in new):
@@ -274,7 +276,7 @@ def commit_appends(
     base: Manifest | None,
     options: CommitOptions,
 ) -> tuple[Manifest, Transaction]:
-    """Commit several appends as one version; returns it and its transaction."""
+    """Commit several appends as one version; return the version and its transaction."""
     anything: object = transactions
     given: list[Any] = list(anything) if isinstance(anything, Iterable) else [anything]
     for transaction in given:
@@ -299,7 +301,7 @@ def _commit(
 
 
 def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
-    """Check that the dataset exists, unless it is created, and so does the read version."""
+    """Check that the read version and the dataset exist, unless the commit creates it."""
     known = 0 if transaction.read_version & DETACHED else transaction.read_version
     try:
         newest = open_latest_since(store, known).version
@@ -321,12 +323,12 @@ def _newest(store: ObjectStore) -> int:
         return 0
 
 
-# --- The target of a commit that users construct ----------------------------------------
+# --- The target of a commit that a user constructs --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTarget:
-    """The dataset of a commit: its store, and the opened version if there is one."""
+    """The dataset of a commit: its store, and the opened version, if any."""
 
     store: ObjectStore
     uri: str = field(repr=False)  # a URL may have a password
@@ -342,7 +344,7 @@ class CommitTarget:
         base_store_params: object = None,
         catalogue: tuple[Any, Sequence[str] | None] = (None, None),
     ) -> CommitTarget:
-        """From a path, a URI or an opened dataset; ``catalogue`` is a namespace and a table."""
+        """Open a path, a URI or a dataset; ``catalogue`` is a namespace and a table."""
         if isinstance(place, OpenDataset):
             dataset = place.opened
             access = AccessPolicy.of(base_store_params, before=access_of(dataset.store))
@@ -375,7 +377,7 @@ class CommitTarget:
         return commit_appends(self.store, transactions, base, options)
 
     def at(self, manifest: Manifest) -> OpenedVersion:
-        """The new version."""
+        """Return the new version."""
         return OpenedVersion.of(
             self.store,
             manifest,
@@ -392,7 +394,7 @@ def commit_options(
     stable: bool | None,
     v2_paths: bool | None,
 ) -> CommitOptions:
-    """Options of a commit, checked."""
+    """Check the options of a commit and return them."""
     seconds = None
     if commit_timeout is not None:
         if not isinstance(commit_timeout, timedelta) or commit_timeout <= timedelta(0):
@@ -463,26 +465,26 @@ def write_fragments(
 ) -> list[FragmentMetadata] | Transaction:
     """Write rows into data files without a commit.
 
-    With ``return_transaction``, return the transaction that appends the fragments or, with
-    ``mode`` "create" or "overwrite", makes a dataset of them. Commit them with
-    ``LanceDataset.commit`` within a week; after that, a clean-up may delete the files.
+    With ``return_transaction``, return a transaction. It appends the fragments or, with ``mode``
+    "create" or "overwrite", makes a dataset of them. Commit the fragments with
+    ``LanceDataset.commit`` within a week. Later a clean-up may delete the files.
 
     Parameters
     ----------
     data, dataset_uri, schema, mode, storage_options, base_store_params
-        As for :func:`glaive.write_dataset`.
+        See :func:`glaive.write_dataset`.
     namespace_client, table_id
-        The table of a catalogue that lies at ``dataset_uri``: its credentials are used, and
-        renewed before they expire. With ``mode`` "create" it is declared first.
+        The table of a catalogue that lies at ``dataset_uri``. glaive uses its credentials and
+        renews them before they expire. With ``mode`` "create" glaive declares the table first.
     session
         Ignored.
     **options
-        Those of :class:`glaive.dataset.keywords.FileKeywords`.
+        See :class:`glaive.dataset.keywords.FileKeywords`.
 
     Returns
     -------
     list of FragmentMetadata, or Transaction
-        One fragment per file, without an id; they can be pickled and converted to JSON.
+        One fragment per file, without id. Fragments can be pickled and converted to JSON.
 
     Raises
     ------
@@ -491,7 +493,7 @@ def write_fragments(
     OptionError
         An option does not exist or has an invalid value.
     DatasetNotFoundError, StoreError
-        The catalogue does not have the table, or failed.
+        The catalogue lacks the table, or failed.
     """
     wanted = write_options(write_fragments, FileKeywords, mode, options)
     place = (namespace_client, table_id, dataset_uri, storage_options)

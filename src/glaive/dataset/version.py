@@ -1,4 +1,4 @@
-"""One opened version of a dataset: the value that this layer's functions take.
+"""One opened version of a dataset: the value that the functions of this package take.
 
 ``LanceDataset`` holds one and replaces it when it moves. Objects that follow a dataset, such as
 its tags, hold an :class:`OpenDataset` instead.
@@ -49,21 +49,21 @@ if TYPE_CHECKING:
 
 # --- Describe versions, and find them by number or time ---------------------------------
 
-# --- Points in time and durations as users write them -----------------------------------
+# --- Points in time and durations in user input -----------------------------------------
 
 
 def sanitize_ts(ts: object) -> datetime:
-    """A point in time as a ``datetime``.
+    """Convert a point in time to a ``datetime``.
 
     Parameters
     ----------
     ts
-        A ``datetime`` (also pandas' ``Timestamp``), or a text in ISO format.
+        A ``datetime`` (including pandas' ``Timestamp``), or a string in ISO format.
 
     Raises
     ------
     OptionError
-        It is no point in time.
+        The value is not a point in time.
     """
     if isinstance(ts, str):
         try:
@@ -78,17 +78,17 @@ def sanitize_ts(ts: object) -> datetime:
 
 
 def td_to_micros(td: timedelta) -> int:
-    """Microseconds of a duration."""
+    """Return the microseconds of a duration."""
     return td // timedelta(microseconds=1)
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
-    """One version: ``version``, ``timestamp`` (local, naive), ``metadata``."""
+    """Describe a version: ``version``, ``timestamp`` (local, naive), ``metadata``."""
     return _described(VersionInfo.of(manifest))
 
 
 def describe_all(store: ObjectStore) -> list[dict[str, Any]]:
-    """All versions, oldest first, each as from :func:`describe`."""
+    """Describe all versions, oldest first, each as from :func:`describe`."""
     return [_described(version) for version in describe_versions(store)]
 
 
@@ -103,14 +103,14 @@ def _described(version: VersionInfo) -> dict[str, Any]:
 def find_version(
     store: ObjectStore, version: object, scheme: NamingScheme | None = None
 ) -> Manifest:
-    """The manifest of a version by number.
+    """Return the manifest of a version by number.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such version.
+        The version does not exist.
     OptionError
-        It is not an integer.
+        The value is not an integer.
     """
     number = integer_of(version)
     if number is None:
@@ -119,7 +119,7 @@ def find_version(
 
 
 def version_as_of(store: ObjectStore, asof: object) -> int:
-    """Number of the newest version created before a point in time.
+    """Return the number of the newest version created before a point in time.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     Raises
     ------
     VersionNotFoundError
-        There is no older version.
+        All versions are newer.
     OptionError
-        The argument is no point in time.
+        The argument is not a point in time.
     """
     try:
         moment = sanitize_ts(asof).astimezone()
@@ -150,21 +150,21 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     return before[-1]
 
 
-# --- Warnings of what pylance deprecates, and glaive with it ----------------------------
+# --- Warnings for methods that pylance and glaive deprecate -----------------------------
 
 
 def warn_deprecated(words: str, above: int = 1) -> None:
-    """Warn, in pylance's words, the caller of the function ``above`` calls above this one."""
+    """Warn the caller of the function ``above`` calls above this one, in pylance's words."""
     warnings.warn(words, DeprecationWarning, stacklevel=above + 2)
 
 
 # --- Resolve a dataset's URI and version arguments to its store and manifest ------------
 
 _FORMATS: Final = {".csv": "CSV", ".json": "JSON", ".jsonl": "JSON", ".parquet": "Parquet"}
-"""Formats of files that ``glaive convert`` reads, by their endings."""
+"""Formats of files that ``glaive convert`` reads, by file extension."""
 
 _MANY: Final = 100
-"""Folders that are looked into for files of other formats."""
+"""Maximum number of folders to search for files of other formats."""
 
 
 def find(
@@ -176,7 +176,7 @@ def find(
     manifest_store: ManifestStore | str | None,
     access: AccessPolicy | None,
 ) -> tuple[ObjectStore, Manifest, str]:
-    """Store, manifest and URI; errors as for :func:`glaive.dataset.open.dataset`."""
+    """Return store, manifest and URI; :func:`glaive.dataset.open.dataset` lists the errors."""
     about = {"event": "loading", "uri": uri, "target_ref": version}
     try:
         if uri is None:
@@ -208,7 +208,7 @@ def find(
 
 
 def _found_instead(uri: str) -> str:
-    """What a local place has in place of a dataset, or datasets of a similar name; may be empty."""
+    """Name the file found at a local path, or datasets with a similar name; may be empty."""
     from difflib import get_close_matches
     from pathlib import Path
 
@@ -254,7 +254,7 @@ def _version(
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
-    """Refuse options that the function ``of`` does not have; see :func:`refuse_unknown`."""
+    """Refuse options that the function ``of`` does not take; see :func:`refuse_unknown`."""
     if given:
         import inspect
 
@@ -280,12 +280,12 @@ def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) ->
 
 
 def version_of_manifest(message: object) -> int:
-    """The version of a manifest that another process has read, which is read again.
+    """Return the version number of a serialised manifest; the caller reads the manifest again.
 
     Raises
     ------
     OptionError
-        It is no manifest.
+        The value is not a manifest.
     """
     from glaive.format.pb import table_pb2
     from glaive.format.wire import parse
@@ -303,12 +303,12 @@ def version_of_manifest(message: object) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedVersion:
-    """A version of a dataset, ready to be read. It never changes; safe to share between threads.
+    """A version of a dataset, ready to read. It never changes; threads can share it.
 
     Parameters
     ----------
     views
-        Its manifest, store and session, and cached file metadata.
+        Manifest, store and session of the version, and cached file metadata.
     uri
         URI with which the dataset was opened.
     storage_options
@@ -333,14 +333,14 @@ class OpenedVersion:
         session: Session | None = None,
         scan_defaults: Mapping[str, Any] | None = None,
     ) -> OpenedVersion:
-        """The version that a manifest describes; nothing is read."""
+        """Return the version that a manifest describes; read nothing."""
         views = Views(Snapshot(store, manifest, Session() if session is None else session))
-        # ``memory://`` is another place for each who opens it: keep this one's name.
+        # ``memory://`` is a new location each time it is opened: keep this one's name.
         location = store.uri if uri is None or uri.rstrip("/") == "memory:" else uri
         return cls(views, location, storage_options, dict(scan_defaults or {}))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A number alone could be that of another dataset, made in the place of this one.
+        # The number alone could match another dataset that replaced this one.
         place = (self.store, self.manifest.identity)
         return (_reopened, (*place, self.uri, self.storage_options, self.scan_defaults))
 
@@ -365,9 +365,9 @@ class OpenedVersion:
         return self.views.snapshot.session
 
     def with_scan_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options of a scan, with defaults for options that are not given.
+        """Return options of a scan, with defaults for options that are not given.
 
-        Named columns are all that a scan returns: engines ask by name, and refuse one more.
+        A scan with named columns returns these only: engines ask by name and refuse other columns.
         """
         if not self.scan_defaults:
             return given
@@ -378,7 +378,7 @@ class OpenedVersion:
         }
 
     def at(self, version: int | Manifest, store: ObjectStore | None = None) -> OpenedVersion:
-        """Another version of this branch, with the same opened files.
+        """Return another version of this branch, with the same opened files.
 
         Parameters
         ----------
@@ -393,18 +393,18 @@ class OpenedVersion:
         return replace(self, views=Views(Snapshot(root, version, self.session)))
 
     def is_after(self, manifest: Manifest) -> bool:
-        """Whether this version was made after another one; one outside of the history is none."""
+        """Return whether this version comes after another; False if either is detached."""
         here, other = self.manifest.version, manifest.version
         return here > other and not (here | other) & DETACHED
 
     def at_latest(self, known: int = 0) -> OpenedVersion:
-        """The newest version of this branch; none before this one, or before ``known``."""
+        """Return the newest version of this branch, at least this version and ``known``."""
         here = self.manifest.version
         here = 0 if here & DETACHED else here
         return self.at(open_latest_since(self.store, max(known, here)))
 
     def at_reference(self, target: Referenced) -> OpenedVersion:
-        """The version that a reference resolved to, possibly on another branch."""
+        """Return the version that a reference resolved to, possibly on another branch."""
         if target.store is self.store:
             return self.at(target.manifest)
         return replace(self.at(target.manifest, target.store), uri=target.store.uri)
@@ -423,11 +423,11 @@ def _reopened(
 
 @runtime_checkable
 class OpenDataset(Protocol):
-    """A dataset that is opened at a version and can move to another one."""
+    """A dataset that is opened at a version and can move to another."""
 
     @property
     def opened(self) -> OpenedVersion:
-        """The version it is at."""
+        """The version it is at now."""
 
     def move_to(self, manifest: Manifest) -> None:
         """Move it to another version of the same branch."""

@@ -35,48 +35,48 @@ def write_dataset(
     allow_external_blobs: bool | Sequence[str] | None = None,
     **options: Unpack[WriteKeywords],
 ) -> LanceDataset:
-    """Write rows as a new version of a dataset; returns it opened at that version.
+    """Write rows as a new version of a dataset; return the dataset at that version.
 
     Parameters
     ----------
     data_obj
-        A table, record batches or a reader of them, a pandas or polars frame, any object with
-        an Arrow stream, a mapping of columns, or an iterable of rows.
+        Rows: a table, record batches or a reader of them, or a pandas or polars frame. Also any
+        object with an Arrow stream, a mapping of columns, or an iterable of rows.
     uri
         Directory or URI, or an opened dataset.
     schema
-        Types to write, if they differ from those of the data.
+        Types to write, if they differ from the types of the data.
     mode
-        ``"create"`` fails if there is a dataset, ``"append"`` adds rows, ``"overwrite"`` replaces
-        schema and rows. The last two create the dataset if there is none.
+        ``"create"`` raises if a dataset exists. ``"append"`` adds rows. ``"overwrite"`` replaces
+        schema and rows. The last two create the dataset if it does not exist.
     storage_options
         Credentials and settings of the object store.
     commit_lock, manifest_store
-        As for :func:`glaive.dataset.open.dataset`; a dataset given as ``uri`` keeps its own.
+        See :func:`glaive.dataset.open.dataset`. A dataset as ``uri`` keeps its own.
     session
-        Session of the returned dataset; default: that of ``uri`` if it is a dataset.
+        Session of the returned dataset; default: the session of ``uri`` if it is a dataset.
     namespace_client, table_id
-        Instead of ``uri``: a catalog and the path of names of the table in it. Queried once,
-        with ``describe_table``, or with ``declare_table`` if the dataset is created.
+        Instead of ``uri``: a catalog, and the path of names of the table in it. glaive calls
+        ``describe_table`` once, or ``declare_table`` to create the dataset.
     base_store_params, allow_external_blobs
-        As for :func:`glaive.dataset.open.dataset`; a dataset given as ``uri`` keeps its own. After
-        creating or overwriting with ``allow_external_blob_outside_bases``, the returned dataset can
+        See :func:`glaive.dataset.open.dataset`. A dataset as ``uri`` keeps its own. After you
+        create or overwrite with ``allow_external_blob_outside_bases``, the returned dataset can
         fetch these values.
     **options
-        Those of :class:`glaive.dataset.keywords.WriteKeywords`.
+        See :class:`glaive.dataset.keywords.WriteKeywords`.
 
     Raises
     ------
     DatasetExistsError
-        ``create``, and there is a dataset.
+        A dataset exists, and ``mode`` is ``"create"``.
     SchemaError
         The rows do not match the dataset, or the format does not support a type.
     OptionError
         An option does not exist or has an invalid value.
     CommitConflictError
-        Another writer made a conflicting change.
+        Another writer committed a conflicting change.
     StoreError
-        The location is not writable, or failed. No version was created.
+        The location is not writable or cannot be reached. No version was created.
     """
     written = write_rows(
         data_obj,

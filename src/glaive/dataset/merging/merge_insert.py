@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Reports of what a merge will do, and of what it did --------------------------------
+# --- Reports: the plan of a merge, and its measured run ---------------------------------
 
 _STEPS: Final = {
     "match": "read and match keys",
@@ -59,7 +59,7 @@ _STEPS: Final = {
 def explain(
     dataset: OpenedVersion, clauses: MergeClauses, source: pa.Schema | None, *, verbose: bool
 ) -> str:
-    """The steps of a merge as a tree, the last one first."""
+    """Describe the steps of a merge as a tree, the last step first."""
     schema = dataset.manifest.schema
     given = schema.to_arrow() if source is None else source
     fits = check_source(schema, given, clauses, where=dataset.uri)
@@ -99,7 +99,7 @@ def explain(
 def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) -> str:
     """Run a merge without a commit, and report rows, bytes, requests and time per step.
 
-    Times of steps are summed over threads, so they may exceed the total.
+    Times of steps are sums over threads, so they may exceed the total.
     """
     plan = explain(dataset, clauses, source.rows.schema, verbose=False)
     meter, counters = Meter(), dataset.store.counters
@@ -141,7 +141,7 @@ _COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
 
 
 class MergeInsertBuilder:
-    """The clauses of a merge; :meth:`execute` runs it. Returned by ``merge_insert``."""
+    """The clauses of a merge; :meth:`execute` runs it. Returned by ``dataset.merge_insert``."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
@@ -161,8 +161,8 @@ class MergeInsertBuilder:
     def when_matched_update_all(self, condition: str | None = None) -> Self:
         """Update matched rows with the values of the source.
 
-        ``condition`` restricts this to rows for which it holds: ``"source.ts > target.ts"``.
-        Columns that the source lacks keep their values.
+        Rows for which the SQL expression ``condition`` is not true stay unchanged:
+        ``"source.ts > target.ts"``. Columns that the source lacks keep their values.
         """
         _check_condition("condition", condition)
         return self._set(update=True, update_condition=condition, delete=False, fail=False)
@@ -172,71 +172,71 @@ class MergeInsertBuilder:
         return self._set(delete=True, update=False, fail=False)
 
     def when_matched_fail(self) -> Self:
-        """Fail if any row matches."""
+        """Raise if any row matches."""
         return self._set(fail=True, update=False, delete=False)
 
     def when_not_matched_insert_all(self) -> Self:
-        """Insert unmatched rows of the source; columns that it lacks are null."""
+        """Insert unmatched rows of the source. Columns that the source lacks become null."""
         return self._set(insert=True)
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
-        """Delete unmatched rows of the dataset, or only those for which ``expr`` holds."""
+        """Delete unmatched rows of the dataset, or only rows for which ``expr`` is true."""
         _check_condition("expr", expr)
         return self._set(delete_by_source=True, by_source_condition=expr)
 
     def conflict_retries(self, max_retries: int) -> Self:
-        """How often to retry after another writer changed the same rows; default: 10."""
+        """Set how often to retry after another writer changed the same rows; default: 10."""
         check_retries(max_retries, self._timeout)
         self._retries = max_retries
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
-        """How long to retry; default: 30 seconds."""
+        """Set how long to retry; default: 30 seconds."""
         check_retries(self._retries, timeout)
         self._timeout = timeout
         return self
 
     def memory_limit(self, limit: int | str) -> Self:
-        """How much of the source to hold in memory: bytes, or text such as ``"512MB"``.
+        """Set how much of the source to hold in memory: bytes, or a string such as ``"512MB"``.
 
-        Half of it is for rows; a larger stream goes to a temporary file (in ``TMPDIR``) until the
-        merge has ended. The other half is for keys, which are matched in as many blocks as
-        needed; each reads the key columns of the dataset. Rows that the caller holds in one
-        table stay where they are. Default: ``GLAIVE_MEMORY_LIMIT``.
+        Half of it is for rows. A larger stream goes to a temporary file (in ``TMPDIR``) until the
+        merge ends. The other half is for keys. glaive matches keys in as many blocks as needed, and
+        reads the key columns of the dataset once per block. A table given as source stays in
+        memory.
+        Default: ``GLAIVE_MEMORY_LIMIT``.
 
         Raises
         ------
         OptionError
-            It is no number of bytes ≥ 1.
+            The limit is not a number of bytes ≥ 1.
         """
         self._memory_limit = memory_size("memory_limit", limit)
         return self
 
     def use_index(self, use_index: bool) -> Self:
-        """Whether scalar indices of the key columns may be searched; default: they may.
+        """Choose whether to search scalar indices of the key columns; default: True.
 
-        They are where few keys are looked up, and that is estimated to be quicker than to read
-        the columns.
+        glaive searches an index for few keys, if it estimates that a scan of the columns is slower.
         """
         return self._set(use_index=SWITCH.check("use_index", use_index))
 
     def write_mode(self, mode: WriteMode) -> Self:
-        """Whether to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
+        """Choose to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
 
-        ``rewrite_columns`` rewrites the source's columns for every fragment with matched rows,
-        in place. The source must lack some column, and the only clause must be an update.
+        ``rewrite_columns`` rewrites the source's columns in place, for every fragment with matched
+        rows. The source must lack some column, and the only clause must be an update.
         ``auto`` rewrites rows.
         """
         return self._set(mode=one_of(*get_args(WriteMode)).check("Invalid write_mode", mode))
 
     def data_storage_version(self, version: str) -> Self:
-        """Format of the new files; default: that of the dataset."""
+        """Set the format of the new files; default: the format of the dataset."""
         return self._set(data_storage_version=resolve_version(version))
 
     def target_bases(self, bases: Iterable[str]) -> Self:
-        """Write new files to these base paths in turn, given by name, path, or the dataset's URI.
+        """Write new files to these base paths in turn: names, paths, or the dataset's URI.
 
-        Files that replace columns, and deletion files, go to the dataset's root.
+        Deletion files and files that replace columns go to the dataset's root.
         """
         return self._set(target_bases=tuple(bases))
 
@@ -245,11 +245,10 @@ class MergeInsertBuilder:
         return self._set(target_bases=None, primary_base=include_primary)
 
     def transaction_properties(self, properties: Mapping[str, str]) -> Self:
-        """Entries to record with the commit, as for ``write_dataset``.
+        """Set entries to record with the commit, as for ``write_dataset``.
 
-        With ``glaive.txn.app``, the name of an application, and ``glaive.txn.version``, a number,
-        the merge does nothing if the dataset has seen this number of the application, or a higher
-        one.
+        ``glaive.txn.app`` names an application, and ``glaive.txn.version`` is a number. The merge
+        does nothing if the dataset has recorded this number of the application, or a higher number.
         """
         self._properties = string_map("transaction_properties", properties)
         return self
@@ -277,9 +276,9 @@ class MergeInsertBuilder:
         data_obj
             The source: anything that ``write_dataset`` accepts. Streams are read once.
         schema
-            Schema of the source if it has none.
+            Schema of ``data_obj``, if rows are given without a schema.
         progress
-            Show the written rows on a line of the terminal, if there is one.
+            Show the number of written rows on a line of the terminal.
 
         Returns
         -------
@@ -289,22 +288,22 @@ class MergeInsertBuilder:
         Raises
         ------
         OptionError
-            There is no clause.
+            The merge has no clause.
         SchemaError
-            The source does not match the schema; several of its rows match the same row of the
-            dataset; or a row matches and ``when_matched_fail`` was called.
+            The source does not match the schema. Or several of its rows match the same row of the
+            dataset. Or a row matches and ``when_matched_fail`` was called.
         StoreError
-            The source did not fit the temporary folder.
+            The temporary folder has no space for the source.
         CommitConflictError, CommitContentionError
-            Another writer changed the same rows, or every retry lost the race; nothing was
-            changed.
+            Another writer changed the same rows, or every retry lost the race. Nothing was changed.
 
         Notes
         -----
-        Reads the key columns and, for matched rows, columns that conditions use or that the
-        source lacks. Memory: at most about :meth:`memory_limit` for the source and its keys, and
-        a few windows of rows. With ``write_mode("rewrite_columns")`` also 16 bytes per match, and
-        the new values of a fragment.
+        Reads the key columns. For matched rows it also reads columns that conditions use or the
+        source
+        lacks. Memory: about :meth:`memory_limit` for the source and its keys, plus a few windows of
+        rows. ``write_mode("rewrite_columns")`` adds 16 bytes per match and the new values of a
+        fragment.
         """
         transaction = AppTransaction.of(self._properties)
         with showing(progress, "merge"), self._read(data_obj, schema) as source:
@@ -328,7 +327,7 @@ class MergeInsertBuilder:
     def execute_uncommitted(
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
-        """Write the files and return the transaction for ``LanceDataset.commit``."""
+        """Write the files; return the transaction for ``LanceDataset.commit`` and the counts."""
         from glaive.dataset.lance_operation import public_operation
         from glaive.dataset.transactions import Transaction
 
@@ -338,19 +337,19 @@ class MergeInsertBuilder:
         return Transaction(opened.manifest.version, public_operation(operation)), counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
-        """The steps of the merge as text, the last one first; reads and writes nothing.
+        """Describe the steps of the merge, the last step first; read and write nothing.
 
         Parameters
         ----------
         schema
-            Schema of the source; default: that of the dataset.
+            Schema of the source; default: the schema of the dataset.
         verbose
             Also list the rows of each fragment.
 
         Raises
         ------
         OptionError, ColumnNotFoundError, SchemaError, FilterError
-            As for ``execute``.
+            See :meth:`execute`.
         """
         return explain(self._dataset.opened, self._clauses, schema, verbose=verbose)
 
@@ -363,15 +362,15 @@ class MergeInsertBuilder:
             return analyze(self._dataset.opened, self._clauses, source)
 
     def execute_batches(self, new_data: object) -> dict[str, int]:
-        """The same as :meth:`execute`."""
+        """Call :meth:`execute`."""
         return self.execute(new_data)
 
     def execute_uncommitted_batches(self, new_data: object) -> tuple[Transaction, dict[str, int]]:
-        """The same as :meth:`execute_uncommitted`."""
+        """Call :meth:`execute_uncommitted`."""
         return self.execute_uncommitted(new_data)
 
     def analyze_plan_batches(self, new_data: object) -> str:
-        """The same as :meth:`analyze_plan`."""
+        """Call :meth:`analyze_plan`."""
         return self.analyze_plan(new_data)
 
 
@@ -381,12 +380,12 @@ def _check_condition(name: str, condition: object) -> None:
 
 
 def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The key columns, as spelled in the dataset; default: its primary key.
+    """Return the key columns, as spelled in the dataset; default: its primary key.
 
     Raises
     ------
     OptionError, ColumnNotFoundError, UnsupportedFeatureError
-        There are none, one is given twice, is no column, or one of blobs.
+        No key is given or declared. Or a key is given twice, is not a column, or holds blobs.
     """
     if on is not None and not isinstance(on, Iterable):
         raise OptionError(
@@ -415,12 +414,12 @@ def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str,
 
 
 def refuse_blob_keys(keys: Iterable[str], stored: LanceSchema) -> None:
-    """Refuse blob columns as keys: what is read of them are places, which others have as well.
+    """Refuse blob columns as keys: scans read their positions, which different blobs may share.
 
     Raises
     ------
     UnsupportedFeatureError
-        One is, in any case of letters.
+        A key is a blob column; case is ignored.
     """
     blobs = {field.name.lower() for field in stored.fields if has_blobs(field)}
     for name in keys:

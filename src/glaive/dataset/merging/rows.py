@@ -1,9 +1,9 @@
 """Run a merge: match keys, evaluate conditions, write rows and deletions.
 
-The keys of the source are matched block by block, so that those of a block fit in memory: usually
-there is one block. Rows are read from the source, in memory or on disk, window by window as they
-are written. The key columns of the dataset are read once per block; other columns only for matched
-rows, if a condition needs them or the source lacks them.
+glaive matches the keys of the source in blocks that fit in memory; usually there is one block.
+It reads rows of the source, in memory or on disk, in windows as it writes them. It reads the key
+columns of the dataset once per block. It reads other columns only for matched rows, if a condition
+needs them or the source lacks them.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
 
-# --- Structs of which a source has only some members: the other members keep their values
+# --- Structs with some members in the source: the other members keep their values -------
 
 
 def is_partial(given: Any, full: Any) -> bool:
-    """Whether ``given`` lacks members of structs, at any depth, that ``full`` has."""
+    """Return whether ``given`` lacks members of structs, at any depth, that ``full`` has."""
     if pa.types.is_struct(given) and pa.types.is_struct(full):
         if given.num_fields < full.num_fields:
             return True
@@ -93,9 +93,9 @@ def is_partial(given: Any, full: Any) -> bool:
 
 
 def keep_members(new: Any, old: Any, name: str) -> Any:
-    """The values of ``new`` with the members that only ``old`` has.
+    """Return the values of ``new`` with the members that only ``old`` has.
 
-    A struct is null where both are null, as a null in ``new`` does not cover the missing members.
+    A struct is null if both are null, as a null in ``new`` does not cover the missing members.
     List items are matched by position, so lists must keep their lengths.
 
     Parameters
@@ -130,7 +130,7 @@ def _structs(new: Any, old: Any, name: str) -> Any:
 
 def _lists(new: Any, old: Any, name: str) -> Any:
     if pa.types.is_fixed_size_list(old.type):
-        # Null fixed-size lists have items, too.
+        # Null fixed-size lists also have items.
         size = old.type.list_size
         given, had = (
             array.values.slice(array.offset * size, len(array) * size) for array in (new, old)
@@ -161,19 +161,19 @@ def _nulls(array: Any) -> Any:
     return array.is_null() if array.null_count else None
 
 
-# --- Existing values of matched rows: for the condition of a merge, and those it keeps --
+# --- Existing values of matched rows: for the condition, and for columns kept -----------
 
 Addresses = NDArray[np.uint64]
 
 _SAMPLED_FRAGMENTS: Final = 16
-"""Fragments whose files are looked at to estimate the size of a row."""
+"""Fragments whose files are used to estimate the size of a row."""
 
 _FEW_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a take whose pages may stay mapped."""
+"""Bytes of a take that may keep its pages mapped."""
 
 
 class OldValues:
-    """Some columns of the dataset, as written, of any of its rows.
+    """Existing values of some columns of the dataset, as written.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class OldValues:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory, about: twice those in the files."""
+        """Approximate bytes of a row in memory: twice its bytes in the files."""
         manifest = self._snapshot.manifest
         size = rows = 0
         for position in range(min(manifest.num_fragments, _SAMPLED_FRAGMENTS)):
@@ -198,7 +198,7 @@ class OldValues:
         return 2 * size // max(1, rows)
 
     def take(self, addresses: Addresses) -> pa.Table:
-        """The values of the rows at these addresses."""
+        """Return the values of the rows at these addresses."""
         selected = find_rows(self._snapshot, "addresses", addresses.astype(np.int64))
         table = take_physical(self._view, selected.fragment, selected.row)
         size = len(addresses) * self.row_bytes
@@ -210,7 +210,7 @@ class OldValues:
 
 
 def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
-    """Columns that the source lacks, fully or in some members; updated rows keep their values."""
+    """Return columns that the source lacks, fully or in part; updates keep their old values."""
     given = {field.name: field.type for field in fits.to_arrow()}
     return [
         field.name
@@ -220,17 +220,17 @@ def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
 
 
 def is_complete(fits: LanceSchema, schema: LanceSchema) -> bool:
-    """Whether a source with these columns has all columns, and all of their members."""
+    """Return whether a source with these columns has all columns, with all members."""
     return not kept_columns(fits, schema)
 
 
 def with_old_values(new: pa.Table, old: pa.Table, schema: LanceSchema) -> pa.Table:
-    """Rows of the source with all columns of the dataset.
+    """Return rows of the source with all columns of the dataset.
 
     Parameters
     ----------
     old
-        Those of :func:`kept_columns`, of the same rows of the dataset.
+        The columns of :func:`kept_columns`, for the same rows of the dataset.
     """
     whole = schema.to_arrow()
     for field in old.schema:
@@ -245,7 +245,7 @@ def with_old_values(new: pa.Table, old: pa.Table, schema: LanceSchema) -> pa.Tab
 
 
 def _with_members(new: Any, old: Any, name: str) -> Any:
-    """The new structs of a column, with members that only ``old`` has, in chunks."""
+    """Return the new structs of a column, with members that only ``old`` has, in chunks."""
 
     def work(start: int, stop: int) -> Any:
         rows = stop - start
@@ -256,7 +256,7 @@ def _with_members(new: Any, old: Any, name: str) -> Any:
 
 
 def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
-    """The rows, with nulls in the columns that they lack."""
+    """Return the rows, with nulls in the columns that they lack."""
     for field in schema.to_arrow():
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -269,18 +269,18 @@ _SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64(
 """System columns of the target."""
 
 _WINDOW_ROWS: Final = 256 * 1024
-"""Matched rows for which a condition is evaluated at a time."""
+"""Number of matched rows for which a condition is evaluated at a time."""
 
 
 def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Filter:
-    """A condition over the columns of ``source`` and ``target``.
+    """Bind a condition over the columns of ``source`` and ``target``.
 
     Raises
     ------
     FilterError
-        It is invalid; the message says what and where.
+        The condition is invalid; the message says what and where.
     UnsupportedFeatureError
-        It looks into a blob column of the target.
+        The condition uses a blob column of the target.
     """
     sides = pa.schema(
         [
@@ -298,14 +298,14 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
 def holds(
     dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
 ) -> NDArray[np.bool_]:
-    """The matches for which the condition over ``source`` and ``target`` holds.
+    """Return for each match whether the condition over ``source`` and ``target`` is true.
 
     Memory: the columns of the condition for some hundred thousand rows.
     """
     bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
     sides = _Sides.of(dataset, bound, rows)
     count = len(matches.source)
-    # In the order of the source where it is read in several parts.
+    # In the order of the source, if it is read in several parts.
     order = np.arange(count) if count <= _WINDOW_ROWS else np.argsort(matches.source, kind="stable")
     held = np.zeros(count, np.bool_)
 
@@ -341,7 +341,7 @@ class _Sides:
         return cls(rows.select(used("source")), OldValues(dataset, stored), stored, asked)
 
     def of_matches(self, matches: Matches) -> pa.RecordBatch:
-        """A struct of either side."""
+        """Return a struct of the source's columns and a struct of the target's columns."""
         columns: dict[str, Any] = {}
         if self.stored:
             table: Any = self.old.take(matches.addresses)
@@ -368,13 +368,13 @@ def _struct(columns: Mapping[str, Any], rows: int) -> Any:
 def unmatched_rows(
     dataset: OpenedVersion, condition: str | None, matched: RowsByFragment, *, into: RowsByFragment
 ) -> tuple[int, list[int]]:
-    """Add the unmatched rows for which the condition holds, or all, to a set.
+    """Add the unmatched rows for which the condition is true, or all of them, to a set.
 
     Returns
     -------
     tuple
-        The number of these rows; and ids of fragments in which all rows are unmatched, which are
-        not in the set.
+        The number of these rows, and the ids of fragments without any matched row. Rows of these
+        fragments are not in the set.
     """
     if condition is not None:
         selected = rows_where(dataset, condition)
@@ -415,7 +415,7 @@ def replace_in_fragments(
     addresses: NDArray[np.uint64],
     source: NDArray[np.int64],
 ) -> Update:
-    """The operation that sets the rows at ``addresses`` to the rows ``source`` of ``rows``."""
+    """Return the operation that sets rows at ``addresses`` to the rows ``source`` of ``rows``."""
     order = np.argsort(addresses, kind="stable")
     addresses, source = addresses[order], source[order]
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
@@ -441,25 +441,25 @@ def replace_in_fragments(
 
 
 _KEY_BYTES: Final = 96
-"""Bytes per row and key column of the tables in which keys are looked up, and of matches."""
+"""Bytes per row and key column of matches and of the tables that look up keys."""
 
 _MIN_BLOCK_ROWS: Final = 1024
-"""Rows of a block at least: every block reads the key columns of the dataset."""
+"""Minimum rows of a block: every block reads the key columns of the dataset."""
 
 _PAIRS: Final = 1 << 20
-"""Pairs of a matched row and a source row for which a condition is evaluated at a time."""
+"""Number of pairs (matched row, source row) for which a condition is evaluated at a time."""
 
 _OLD_VALUES_SHARE: Final = 8
-"""The part of the memory limit for rows that keep some of their values: the longer the windows,
-the fewer pages are read several times."""
+"""Share of the memory limit (1 / n) for rows that keep old values: long windows reread few
+pages."""
 
 
 def merge(
     dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource, meter: Meter | None = None
 ) -> tuple[Update, dict[str, int]]:
-    """Write the files of a merge; returns the operation to commit, and the counts.
+    """Write the files of a merge; return the operation to commit, and the counts.
 
-    See ``MergeInsertBuilder.execute`` for errors and cost. ``meter`` records times and counts.
+    ``MergeInsertBuilder.execute`` lists errors and cost. ``meter`` records times and counts.
     """
     meter = meter or Meter()
     schema = dataset.manifest.schema
@@ -473,7 +473,7 @@ def merge(
 def relocating(
     opened: OpenedVersion, deleted: DeletedRows, new: Sequence[Fragment], keys: InsertedKeys | None
 ) -> Update:
-    """Make the operation that puts new rows in place of others and inserts ``keys``."""
+    """Return the operation that replaces deleted rows by new rows and inserts ``keys``."""
     return Update(
         removed=deleted.removed,
         updated=deleted.updated,
@@ -487,8 +487,8 @@ def relocating(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Consecutive rows of the source whose keys were matched; ``changed`` are the matches that
-    change something, numbered from the first row of the block.
+    """Consecutive rows of the source whose keys were matched. ``changed`` are the matches that
+    change rows, numbered from the first row of the block.
     """
 
     start: int
@@ -498,16 +498,16 @@ class _Block:
 
 @dataclass(slots=True)
 class _Merge:
-    """One merge into one version, and what was found so far.
+    """One merge into one version, and its results so far.
 
     Parameters
     ----------
     matched
-        Rows of the dataset with a key of the source, if that has to be known.
+        Rows of the dataset with a key of the source, if a clause needs them.
     deleted
-        Those to delete.
+        Rows to delete.
     inserted
-        For each block one bit per row: whether it is inserted.
+        For each block one bit per row: whether to insert the row.
     """
 
     dataset: OpenedVersion
@@ -527,12 +527,12 @@ class _Merge:
     # ------------------------------------------------------------------ kinds
 
     def rewritten(self) -> tuple[Update, dict[str, int]]:
-        """Write changed rows as new ones; the operation, and the counts."""
+        """Write changed rows as new rows; return the operation and the counts."""
         clauses, schema = self.clauses, self.dataset.manifest.schema
         if clauses.insert:
             self.keys = InsertedKeys.of(schema, clauses.on)
         blocks = self._matched_blocks()
-        first = [next(blocks)]  # usually all: nothing is written before
+        first = [next(blocks)]  # usually the only block: nothing is written before
         with self.meter.step("write"):
             new = self._written(_all(first, blocks))
         unmatched, emptied = 0, list[int]()
@@ -550,7 +550,9 @@ class _Merge:
         return operation, self._counts(unmatched)
 
     def replaced(self) -> tuple[Update, dict[str, int]]:
-        """Write columns in place. All matches are in memory, as fragments are rewritten."""
+        """Write columns in place. All matches stay in memory: glaive rewrites fragment by
+        fragment.
+        """
         addresses, source = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
         for block in self._matched_blocks():
             addresses.append(block.changed.addresses)
@@ -563,7 +565,7 @@ class _Merge:
         return operation, {**self._counts(0), "num_updated_rows": len(pairs[1])}
 
     def _refuse_columns(self, names: Sequence[str]) -> None:
-        """Refuse a merge that does more than set some columns of matched rows."""
+        """Refuse a merge that does more than set columns of matched rows."""
         clauses, fits = self.clauses, self.fits
         more = not clauses.update or clauses.insert or clauses.delete or clauses.delete_by_source
         schema, stored = self.dataset.manifest.schema, self.dataset.manifest.data_format
@@ -592,7 +594,7 @@ class _Merge:
     # --------------------------------------------------------------- matching
 
     def _blocks(self) -> list[tuple[int, int]]:
-        """Ranges of the source whose keys take about the share of the limit that is theirs."""
+        """Return ranges of the source whose keys fit their share of the memory limit."""
         rows, keys = self.rows.num_rows, self.rows.select(self.clauses.on)
         size = keys.nbytes + rows * _KEY_BYTES * len(self.clauses.on)
         count = max(1, min(-(-size * HELD_SHARE // self.source.limit), rows // _MIN_BLOCK_ROWS))
@@ -639,25 +641,27 @@ class _Merge:
     def _held(
         self, keys: SourceKeys, matches: Matches, rows: pa.Table, *, repeats: bool
     ) -> Matches:
-        """Matches for which the condition holds: of rows with the same key it may choose one."""
+        """Return matches for which the condition is true; it may choose among source rows of a
+        key.
+        """
         condition = str(self.clauses.update_condition)
         if not repeats:
             return matches.only(holds(self.dataset, condition, matches, rows))
         parts: list[Matches] = []
         for pairs in keys.pairs(matches, _PAIRS):
             held = pairs.only(holds(self.dataset, condition, pairs, rows))
-            # Those of a row of the dataset are behind each other.
+            # Pairs of one row of the dataset follow each other.
             self._refuse(keys, held.source[1:][held.addresses[1:] == held.addresses[:-1]])
             parts.append(held)
         return Matches.joined(parts)
 
     def _refuse(self, keys: SourceKeys, twice: Int64s) -> None:
-        """Several rows of the source must not change one of the dataset."""
+        """Raise if several rows of the source change one row of the dataset."""
         if len(twice):
             raise ambiguous_source(keys.text(int(twice[0])))
 
     def _insert(self, inserted: NDArray[np.bool_], keys: SourceKeys) -> None:
-        """Rows of a block are to be inserted."""
+        """Record the rows of a block that are inserted."""
         self.inserted.append(np.packbits(inserted))
         count = int(np.count_nonzero(inserted))
         self.num_inserted += count
@@ -668,7 +672,7 @@ class _Merge:
     # ---------------------------------------------------------------- writing
 
     def _written(self, blocks: Iterator[_Block]) -> list[Fragment]:
-        """New fragments with the updated rows, then the inserted ones."""
+        """Write new fragments with the updated rows, then the inserted rows."""
         if not (self.clauses.update or self.clauses.insert):
             for _ in blocks:  # rows are only deleted
                 pass
@@ -680,7 +684,7 @@ class _Merge:
                 spans.append((block.start, block.stop))
                 if self.clauses.update:
                     yield from self._updated(block)
-                del block  # not in memory while the next one is matched
+                del block  # free it before the next block is matched
             for (start, stop), bits in zip(spans, self.inserted, strict=self.clauses.insert):
                 flags = np.unpackbits(bits, count=stop - start)
                 yield from self._inserted(start, np.flatnonzero(flags))
@@ -690,7 +694,7 @@ class _Merge:
         return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
 
     def _updated(self, block: _Block) -> Iterator[pa.Table]:
-        """Updated rows, in the order of the source."""
+        """Yield updated rows, in the order of the source."""
         dataset, rows = self.dataset, self.rows.slice(block.start, block.stop - block.start)
         changed = block.changed.in_order_of_source(rows.num_rows)
         self.ids.add(changed.ids)
@@ -705,27 +709,27 @@ class _Merge:
             yield with_old_values(new, old.take(part.addresses), dataset.manifest.schema)
 
     def _inserted(self, start: int, positions: Int64s) -> Iterator[pa.Table]:
-        """Rows of a block that no row matched, with all columns."""
+        """Yield rows of a block that matched no row, with all columns."""
         schema = self.dataset.manifest.schema
         for part in self._windows(self.rows, positions + start):
             yield padded_rows(part, schema)
 
     def _windows(self, rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
-        """Rows of the source at ascending positions; those on disk do not stay in memory."""
+        """Yield rows of the source at ascending positions; release rows on disk from memory."""
         for part in selected_rows(rows, positions):
             yield part
             self.source.let_go()
 
 
 def _all(first: list[_Block], others: Iterator[_Block]) -> Iterator[_Block]:
-    """The blocks, none of which is kept here."""
+    """Yield all blocks; keep no reference to them."""
     while first:
         yield first.pop(0)
     yield from others
 
 
 def _unmatched(keys: SourceKeys, matched: Int64s) -> NDArray[np.bool_]:
-    """Source rows whose key no row of the dataset has."""
+    """Return for each source row whether no row of the dataset has its key."""
     unmatched = np.ones(keys.rows, np.bool_)
     unmatched[matched] = False
     if keys.repeated.any():  # of rows with the same key, only the first was matched

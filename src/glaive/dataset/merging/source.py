@@ -1,4 +1,4 @@
-"""The source of a merge: its rows, and the rows of the dataset that have its keys."""
+"""The source of a merge: its rows, and lookups of its keys in the dataset."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WriteMode = Literal["auto", "rewrite_rows", "rewrite_columns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeClauses:
-    """What a merge does with matched and unmatched rows.
+    """The clauses of a merge.
 
     Parameters
     ----------
@@ -71,25 +71,25 @@ class MergeClauses:
         Key columns.
     update, update_condition
         Update matched rows from the source, if the condition over ``source`` and ``target``
-        holds.
+        is true.
     delete, fail
-        Delete matched rows; or fail if there are any.
+        Delete matched rows; or raise if a row matches.
     insert
         Insert unmatched rows of the source.
     delete_by_source, by_source_condition
-        Delete unmatched rows of the dataset for which the condition holds.
+        Delete unmatched rows of the dataset for which the condition is true.
     mode
-        Whether updated rows are rewritten as new rows, or columns are replaced in place.
+        Whether to rewrite updated rows as new rows, or to replace columns in place.
     data_storage_version
-        Format of the new files; default: that of the dataset.
+        Format of the new files; default: the format of the dataset.
     target_bases
-        Base paths for new files, used in turn; None for all of them.
+        Base paths for new files, used in turn; None: all.
     primary_base
         Whether "all" includes the dataset's own root.
     use_index
-        Whether scalar indices may be searched for keys.
+        Whether glaive may search scalar indices for keys.
     compression
-        Of the new files.
+        Compression of the new files.
     """
 
     on: tuple[str, ...]
@@ -109,16 +109,16 @@ class MergeClauses:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether there is no clause."""
+        """Whether the merge has no clause."""
         return not (self.update or self.delete or self.fail or self.insert or self.delete_by_source)
 
     def options(self, bases: Sequence[str]) -> WriteOptions:
-        """Write options for a dataset with these base paths.
+        """Return write options for a dataset with these base paths.
 
         Raises
         ------
         OptionError
-            The files must go to base paths, but there are none.
+            The files must go to base paths, but the dataset has none.
         """
         targets, everywhere = self.target_bases or (), self.target_bases is None
         if everywhere and not self.primary_base:
@@ -134,7 +134,7 @@ class MergeClauses:
         )
 
     def describe(self) -> str:
-        """The clauses in one line."""
+        """Describe the clauses in one line."""
         matched = "DoNothing"
         if self.update:
             matched = f"UpdateIf({self.update_condition})" if self.update_condition else "UpdateAll"
@@ -152,22 +152,22 @@ class MergeClauses:
 
 
 def primary_key(schema: LanceSchema) -> tuple[str, ...]:
-    """The primary key columns that the schema declares, in key order."""
+    """Return the primary key columns that the schema declares, in key order."""
     return tuple(field.name for field in declared_keys.primary_key(schema.fields))
 
 
-# --- The keys that a merge inserts, by which other writers see that both insert the same
+# --- The keys that a merge inserts: other writers see whether both insert the same key --
 
 
 class InsertedKeys:
-    """A filter of keys that are added block by block; its size does not depend on their number.
+    """A filter of keys that are added block by block. Its size does not depend on their number.
 
     Parameters
     ----------
     field_ids
         Ids of the columns of the primary key, in its order.
     order
-        Where these are among the columns that are added.
+        Positions of these columns among the columns that are added.
     """
 
     def __init__(self, field_ids: Sequence[int], order: Sequence[int]) -> None:
@@ -178,7 +178,7 @@ class InsertedKeys:
 
     @classmethod
     def of(cls, schema: LanceSchema, on: Sequence[str]) -> Self | None:
-        """Those of a merge on some columns; None unless these are the primary key."""
+        """Return the keys of a merge on some columns; None unless these are the primary key."""
         declared = primary_key(schema)
         if not declared or set(declared) != set(on):
             return None
@@ -186,9 +186,9 @@ class InsertedKeys:
         return cls(ids, [on.index(name) for name in declared])
 
     def add(self, columns: Sequence[Any]) -> None:
-        """Add keys; arrays of the key columns, of equal length.
+        """Add keys: arrays of the key columns, of equal length.
 
-        Those with nulls are equal to none, so they are left out.
+        Keys with nulls equal no other key, so they are left out.
         """
         given = [columns[at] for at in self._order]
         if any(column.null_count for column in given):
@@ -210,12 +210,12 @@ class InsertedKeys:
         self._filter.bloom.bitmap = bits.tobytes()
 
     def message(self) -> Filter | None:
-        """The filter in wire format; None if there are no keys, or unsupported ones."""
+        """Return the filter in wire format; None without keys, or if a key type is unsupported."""
         return self._filter if self._all_hashed and self._count else None
 
     @property
     def lack_filter(self) -> bool:
-        """Whether there are keys that no filter tells of."""
+        """Whether keys were added that the filter cannot hold."""
         return bool(self._count) and not self._all_hashed
 
 
@@ -223,19 +223,19 @@ def _bits_of(made: Filter) -> NDArray[np.uint8]:
     return np.frombuffer(made.bloom.bitmap, np.uint8)
 
 
-# --- Rows of a source, window by window: it may be on disk, or in many chunks -----------
+# --- Rows of a source in windows: a source may be on disk, or in many chunks ------------
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of rows that are taken at a time, about."""
+"""Approximate bytes of rows that are taken at a time."""
 
 
 def row_bytes(rows: pa.Table) -> int:
-    """Bytes of a row, about."""
+    """Return the approximate bytes of a row."""
     return max(1, rows.nbytes // max(1, rows.num_rows))
 
 
 def selected_rows(rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
-    """Rows at ascending positions, window by window; neighbours are not copied."""
+    """Yield rows at ascending positions, in windows; adjacent rows are not copied."""
     step = max(1, WINDOW_BYTES // row_bytes(rows))
     for start in range(0, len(positions), step):
         part = positions[start : start + step]
@@ -247,7 +247,7 @@ def selected_rows(rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
 
 
 def gather_rows(rows: pa.Table, positions: Int64s) -> pa.Table:
-    """Rows at positions in any order; each part of the source is read once, in its order."""
+    """Return rows at positions in any order; read each part of the source once, in its order."""
     if all(column.num_chunks < 2 for column in rows.columns) or len(positions) < 2:
         return take_rows(rows, positions)
     order = np.argsort(positions, kind="stable")
@@ -257,12 +257,12 @@ def gather_rows(rows: pa.Table, positions: Int64s) -> pa.Table:
     return take_rows(ascending, inverse_permutation(order))
 
 
-# --- Rows on disk for as long as a merge needs them: written once, read as views of the file
-# The file is in the system's temporary folder (``TMPDIR``) and has no name, so that it is removed
-# however the process ends. Its format is Arrow's stream format, uncompressed.
+# --- Rows on disk while a merge needs them: written once, read as views of the file ------
+# The file is in the system's temporary folder (``TMPDIR``) and has no name. So the system removes
+# the file however the process ends. Its format is Arrow's uncompressed stream format.
 #
-# Nothing waits in a buffer while rows are asked for: a child that is forked there, and ends, would
-# write it into the file of its parent.
+# Write buffers are empty while glaive asks for rows. A child process forked then would write a
+# buffer again when it ends, into the file of its parent.
 
 _ROWS: Final = "rows of the source, which exceed memory_limit,"
 
@@ -273,7 +273,7 @@ class SpilledRows:
     Raises
     ------
     StoreError
-        There is no temporary folder in which files can be made.
+        The temporary folder does not exist or is not writable.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -290,19 +290,19 @@ class SpilledRows:
         Raises
         ------
         StoreError
-            They could not be written; the disk may be full.
+            The rows could not be written; the disk may be full.
         """
         with spilling(_ROWS):
             self._writer.write_batch(batch)
             self._file.flush()
 
     def finish(self) -> pa.Table:
-        """All rows, as views of the file; no more can be written.
+        """Return all rows, as views of the file; end writing.
 
         Raises
         ------
         StoreError
-            They could not be written; the disk may be full.
+            The rows could not be written; the disk may be full.
         """
         with spilling(_ROWS):
             self._writer.close()
@@ -311,32 +311,32 @@ class SpilledRows:
         return pa.ipc.open_stream(pa.BufferReader(self._map)).read_all()
 
     def let_go(self) -> None:
-        """Take the pages of the file out of this process's memory; views stay valid."""
+        """Release the pages of the file from this process's memory; views stay valid."""
         if self._map is not None:
             advise(self._map, [ByteRange(0, self._map.size)], "dontneed")
 
     def close(self) -> None:
-        """Release the file; its disk space is free once no view is left."""
+        """Release the file; the system frees its disk space with the last view."""
         self._map = None
-        with suppress(OSError):  # rows that were not written yet, which nobody needs
+        with suppress(OSError):  # unwritten rows are not needed
             self._file.close()
 
 
 HELD_SHARE: Final = 2
-"""The part of the memory limit for rows of the source; as much is for their keys."""
+"""Share of the memory limit (1 / n) for rows of the source; their keys get as much."""
 
 
 class MergeSource:
-    """The rows of a source, which can be read several times. A context manager: closes itself.
+    """The rows of a source, which can be read several times. A context manager that closes itself.
 
     Parameters
     ----------
     rows
         The rows, with columns of the dataset's types, in any order.
     limit
-        Bytes of memory that the merge may hold: ``memory_limit``.
+        Maximum bytes of memory of the merge: ``memory_limit``.
     spilled
-        The file of which ``rows`` are views, if they are on disk.
+        The file that ``rows`` are views of, if they are on disk.
     """
 
     __slots__ = ("_spilled", "limit", "rows")
@@ -358,7 +358,7 @@ class MergeSource:
         return self._spilled is not None
 
     def let_go(self) -> None:
-        """Take rows that are on disk out of memory, until they are read again."""
+        """Release rows on disk from memory, until they are read again."""
         if self._spilled is not None:
             self._spilled.let_go()
 
@@ -372,12 +372,12 @@ def read_rows(
 ) -> MergeSource:
     """Read the source of a merge; beyond the limit it goes to a temporary file.
 
-    Rows that the caller holds in one table are used where they are.
+    A table in memory is used without a copy.
 
     Raises
     ------
     OptionError, ColumnNotFoundError, SchemaError
-        As for :func:`check_source`; or ``data`` is no source of rows.
+        See :func:`check_source`; or ``data`` is not a source of rows.
     StoreError
         The rows could not be written to a temporary file.
     """
@@ -393,7 +393,7 @@ def read_rows(
 
 
 def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
-    """Rows that are in memory already; small ones as one chunk, which is faster."""
+    """Return rows that are in memory already; few rows as one chunk, which is faster."""
     if not parts:
         return empty_table(wanted)
     table = pa.Table.from_arrays([parts[0].column(name) for name in wanted.names], schema=wanted)
@@ -403,7 +403,7 @@ def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
 
 
 def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-    """The rows with columns as in the dataset; large parts are cut, as a cast may copy them."""
+    """Yield the rows with columns as in the dataset; cut large parts, as a cast may copy them."""
     for part in chain.from_iterable(map(cut_views, parts)):
         step = max(1, most * part.num_rows // max(1, part.nbytes))
         for start in range(0, part.num_rows, step):
@@ -412,7 +412,7 @@ def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[
 
 
 def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> MergeSource:
-    """The rows in memory, or on disk if they are too many."""
+    """Return the rows in memory, or on disk if they are too large."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -438,14 +438,14 @@ def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> M
 def check_source(
     schema: LanceSchema, source: pa.Schema, clauses: MergeClauses, *, where: str
 ) -> LanceSchema:
-    """The columns of the dataset that the source has.
+    """Return the columns of the dataset that the source has.
 
     Raises
     ------
     OptionError
-        There is no clause.
+        The merge has no clause.
     FilterError
-        A text of a condition is the name of a column.
+        A string literal of a condition is the name of a column.
     ColumnNotFoundError, SchemaError
         The source lacks a key, or does not match the schema.
     """
@@ -482,18 +482,18 @@ def check_source(
     return match_schema(source, present, where=where)
 
 
-# --- Find the rows of a dataset that have a key of the source, while key columns are decoded
-# The keys become a predicate on each column: numbers and times are tested while encoded,
-# dictionaries once per entry, and other columns window by window. Keys are looked up only for rows
-# that pass. Reads only the key columns.
+# --- Find rows of a dataset that have a key of the source, while decoding key columns ---
+# The keys become a predicate on each column. glaive tests numbers and times while encoded,
+# dictionaries once per entry, and other columns in windows. It looks up keys only for rows that
+# pass, and reads only the key columns.
 #
-# Keys have one or more columns. A key with a null in one of its columns matches nothing; a null
+# Keys have one or more columns. A key with a null in one of its columns matches nothing. A null
 # within a struct or a list is a value like any other.
 
 # --- Codes of key values: equal values have equal codes, whatever their type ------------
-# Numbers, times, booleans and floats are hashed as machine words, by their bits; strings, binary
-# and wide decimals by their bytes, structs and lists by their texts. Equality is that of pylance:
-# -0.0 differs from 0.0, and NaNs are equal if their bits are.
+# Numbers, times, booleans and floats are hashed as machine words, by their bits. Strings, binary
+# and wide decimals are hashed by their bytes; structs and lists by their string form. Equality is
+# pylance's: -0.0 differs from 0.0, and NaNs are equal if their bits are equal.
 
 
 class KeyValues:
@@ -502,14 +502,14 @@ class KeyValues:
     Parameters
     ----------
     name
-        The column, for messages.
+        Name of the column, for messages.
     array
-        Its values.
+        Values of the column.
 
     Attributes
     ----------
     codes
-        For each value the position of the first equal one; for a null ``size - 1``, the number
+        For each value the position of the first equal value; for a null ``size - 1``, the number
         of values.
 
     Raises
@@ -540,7 +540,7 @@ class KeyValues:
             self.codes[self._rows] = self._rows[self._table.firsts]
 
     def find(self, array: Any) -> Int64s:
-        """The codes of other values, -1 for those not in the source."""
+        """Return the codes of other values; -1 for values that the source lacks."""
         array = _storage_of(array)
         codes: Int64s
         if self._are_words:
@@ -556,7 +556,9 @@ class KeyValues:
 
 
 def _storage_of(array: Any) -> Any:
-    """The array without extension types, dictionaries and views; nested values as texts."""
+    """Return the array without extension types, dictionaries and views; nested values as
+    strings.
+    """
     types = pa.types
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -572,7 +574,7 @@ def _storage_of(array: Any) -> Any:
 
 
 def is_word_type(data_type: pa.DataType) -> bool:
-    """Whether values fit in a machine word of 64 bits."""
+    """Return whether values fit in a machine word of 64 bits."""
     types = pa.types
     if types.is_boolean(data_type):
         return True
@@ -581,18 +583,18 @@ def is_word_type(data_type: pa.DataType) -> bool:
 
 
 def _nulls_of(array: Any) -> NDArray[np.bool_]:
-    """Which values are null."""
+    """Return for each value whether it is null."""
     mask: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
     return mask
 
 
 class Combined:
-    """Rows of several codes as one code: the position of the first equal row.
+    """Combines the codes of several columns into one code: the position of the first equal row.
 
     Parameters
     ----------
     parts
-        For each column the codes of all rows, and an exclusive upper bound of them.
+        For each column the codes of all rows, and an exclusive upper bound of the codes.
     """
 
     def __init__(self, parts: list[tuple[Int64s, int]]) -> None:
@@ -605,7 +607,7 @@ class Combined:
             self.codes = table.firsts
 
     def find(self, parts: list[Int64s]) -> Int64s:
-        """The position of the first row with these codes; with one column, its codes."""
+        """Return the position of the first row with these codes; with one column, its codes."""
         rows = parts[0]
         for (size, table), codes in zip(self._tables, parts[1:], strict=True):
             unknown = (rows < 0) | (codes < 0)
@@ -647,7 +649,7 @@ def _offset_bits(data_type: pa.DataType) -> int:
 
 
 def _strings_of(array: Any) -> Strings:
-    """The values as byte strings."""
+    """Return the values as byte strings."""
     bits = _offset_bits(array.type)
     if not len(array):
         return Strings(as_buffer(np.zeros(1, np.int64)), 64, _EMPTY)
@@ -664,10 +666,10 @@ _EMPTY: Any = pa.py_buffer(b"")
 
 Addresses = NDArray[np.uint64]
 _MAX_PREFILTER_RATIO: Final = 0.25
-"""Filtering rows before the look-up pays up to this ratio of source rows to dataset rows."""
+"""Maximum ratio of source rows to dataset rows for which filtering rows before lookup pays off."""
 
 _STREAMED_ROWS: Final = 1 << 20
-"""Rows of a dataset beyond which keys are not all decoded before the first is looked up."""
+"""Rows of a dataset beyond which lookups begin before all keys are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -687,14 +689,14 @@ class Matches:
     source: Int64s
 
     def only(self, kept: NDArray[np.bool_] | Int64s | slice) -> Matches:
-        """Those that a mask, positions or a range select."""
+        """Return the matches that a mask, positions or a range select."""
         addresses = self.addresses[kept]
         ids = addresses if self.ids is self.addresses else self.ids[kept]
         return Matches(addresses, ids, self.source[kept])
 
     @classmethod
     def joined(cls, parts: Sequence[Matches]) -> Matches:
-        """Matches one after the other; at least one part."""
+        """Concatenate matches; at least one part."""
         return cls(
             np.concatenate([part.addresses for part in parts]),
             np.concatenate([part.ids for part in parts]),
@@ -702,7 +704,7 @@ class Matches:
         )
 
     def in_order_of_source(self, rows: int) -> Matches:
-        """The same in the order of the source, which has ``rows`` rows."""
+        """Return the matches in the order of the source, which has ``rows`` rows."""
         if bool((self.source[1:] >= self.source[:-1]).all()):
             return self
         matched = np.full(rows, -1, np.int64)
@@ -721,10 +723,10 @@ def find_matches(
     use_index: bool = True,
     fragments: tuple[int, ...] | None = None,
 ) -> Matches:
-    """Look up the keys of all live rows among those of the source.
+    """Look up the keys of all live rows among the keys of the source.
 
-    With ``use_index`` scalar indices say which rows may have them, where that is quicker.
-    ``fragments`` are ids of those to look at; default: all.
+    With ``use_index``, scalar indices find candidate rows where that is faster. ``fragments`` are
+    ids of the fragments to search; default: all.
 
     Memory: a few windows of the key columns, and 24 bytes per match.
     """
@@ -757,7 +759,7 @@ def find_matches(
 
 
 def ambiguous_source(key: str) -> SchemaError:
-    """The error for several rows of the source that match the same row of the dataset."""
+    """Return the error for several source rows that match the same row of the dataset."""
     return SchemaError(
         "Ambiguous merge inserts are prohibited: multiple source rows match the same "
         "target row: several rows of the source match the same row of the dataset: those "
@@ -771,7 +773,7 @@ def _joined_columns(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 def _indexed(term: _KeyTerm, snapshot: Snapshot) -> Term:
-    """The term as a condition that indices answer, if the column has texts."""
+    """Return the term as a condition that indices answer, if the column holds strings."""
     stored: Any = snapshot.manifest.schema.find(term.path)[-1].to_arrow().type
     values: Any = term.keys
     text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
@@ -781,7 +783,7 @@ def _indexed(term: _KeyTerm, snapshot: Snapshot) -> Term:
 
 
 def _terms(keys: SourceKeys) -> tuple[_KeyTerm, ...]:
-    """Predicates that all rows with a key of the source pass, and few other rows."""
+    """Return predicates that all rows with a key of the source pass, and few other rows."""
     terms = []
     for name, column, values in zip(keys.names, keys.columns, keys.values, strict=True):
         if isinstance(column.type, pa.BaseExtensionType) or pa.types.is_nested(column.type):
@@ -818,7 +820,7 @@ class _KeyTerm(Term):
 
 
 class SourceKeys:
-    """The keys of a source, ready to be looked up.
+    """The keys of a source, ready for lookups.
 
     Parameters
     ----------
@@ -842,12 +844,12 @@ class SourceKeys:
 
     @cached_property
     def first_rows(self) -> Int64s:
-        """For each source row the first one with the same key; -1 if the key has a null."""
+        """For each source row the first row with the same key; -1 if the key has a null."""
         return self._without_nulls(self._combined.codes, [value.codes for value in self.values])
 
     @cached_property
     def repeated(self) -> NDArray[np.bool_]:
-        """Which source rows share their key with another one."""
+        """For each source row whether another row has the same key."""
         first = self.first_rows
         known = first >= 0
         counts = np.bincount(first[known], minlength=len(first))
@@ -856,9 +858,9 @@ class SourceKeys:
         return repeated
 
     def pairs(self, matches: Matches, most: int) -> Iterator[Matches]:
-        """All pairs of a matched row and a source row with its key, ``most`` or a row's at a time.
+        """Yield all pairs of a matched row and a source row with its key, about ``most`` at a time.
 
-        The pairs of a matched row are in one part.
+        All pairs of a matched row come together, even if they are more than ``most``.
         """
         rows = np.flatnonzero(self.first_rows >= 0)
         first = self.first_rows[rows]
@@ -876,12 +878,12 @@ class SourceKeys:
             begin, done = end, int(ends[end - 1])
 
     def find(self, columns: Sequence[Any]) -> Int64s:
-        """The first source row with the key of each row; -1 for none."""
+        """Return the first source row with the key of each row; -1 if no source row has it."""
         parts = [values.find(column) for values, column in zip(self.values, columns, strict=True)]
         return self._without_nulls(self._combined.find(parts), parts)
 
     def text(self, row: int) -> str:
-        """The key of a source row, for messages."""
+        """Return the key of a source row, for messages."""
         columns = zip(self.names, self.columns, strict=True)
         return ", ".join(
             f"{name} = {python_values(column.slice(row, 1))[0]!r}" for name, column in columns

@@ -1,7 +1,7 @@
 """Convert rows to a schema: match columns by name, cast types that only differ physically.
 
-Strings may have 32- or 64-bit offsets, be views or dictionary-encoded. Numbers are not silently
-widened or narrowed, because another number type is usually a mistake.
+Strings may have 32- or 64-bit offsets, or be views or dictionary-encoded. glaive never widens or
+narrows numbers silently, because another number type is usually a mistake.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from glaive.format.field import Field
 from glaive.format.fields import RESERVED, LanceSchema
 
 _MOST_HINTS: Final = 10
-"""Unknown columns for which similar names are looked for: each is compared with all known ones."""
+"""Maximum number of unknown columns that get a hint: each is compared with all known columns."""
 
 
 def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
-    """The columns of ``target``, and the members of structs, that rows of ``source`` have.
+    """Return the columns of ``target``, and the struct members, that rows of ``source`` have.
 
-    Columns and members are matched by name at every level; nullable ones may be missing.
+    Columns and members are matched by name at every level; nullable columns may be missing.
 
     Raises
     ------
     SchemaError
-        A column or member is not in ``target``, a non-nullable one is missing, or logical types
-        differ; the message lists all of them.
+        A column or member is not in ``target``, a non-nullable column is missing, or logical types
+        differ. The message lists all mismatches.
     """
     if source.equals(target.to_arrow()):
         return target
@@ -55,7 +55,7 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
 def _match_fields(
     wanted: Sequence[Field], given: Sequence[pa.Field], prefix: str, faults: list[str]
 ) -> tuple[Field, ...]:
-    """The fields of ``wanted`` that are in ``given``, in order; adds mismatches to ``faults``."""
+    """Return the fields of ``wanted`` that are in ``given``; add mismatches to ``faults``."""
     kind = "member" if prefix else "column"
     known = {field.name for field in wanted}
     unknown = [field.name for field in given if field.name not in known]
@@ -78,7 +78,7 @@ def _match_fields(
 
 
 def _match(field: Field, given: Any, path: str, faults: list[str]) -> Field:
-    """The field, without the members that the type ``given`` lacks."""
+    """Return the field, without the members that the type ``given`` lacks."""
     wanted = field.arrow_type
     if is_json(given) and field.logical_type == "json":
         return field
@@ -134,12 +134,12 @@ def conform(rows: Rows, schema: pa.Schema, *, keep_dictionaries: bool = False) -
     Parameters
     ----------
     keep_dictionaries
-        Leave strings dictionary-encoded, where they can be written so.
+        Leave strings dictionary-encoded, if the writer supports it.
 
     Raises
     ------
     SchemaError
-        There are other columns, or values that cannot be cast.
+        The columns differ, or a value cannot be cast.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
@@ -166,7 +166,7 @@ def check_same_columns(given: Collection[str], wanted: Collection[str]) -> None:
     Raises
     ------
     SchemaError
-        They differ.
+        The names differ.
     """
     if sorted(given) != sorted(wanted):
         raise SchemaError(
@@ -177,7 +177,7 @@ def check_same_columns(given: Collection[str], wanted: Collection[str]) -> None:
 
 
 def _cast(array: Any, field: pa.Field) -> Any:
-    """The values cast to the type of a field; in several chunks if one cannot hold them."""
+    """Cast the values to the type of a field; use several chunks if one cannot hold them."""
     chunked = isinstance(array, pa.ChunkedArray)
     chunks = array.chunks if chunked else [array]
     cast = [cast_part for chunk in chunks for cast_part in _cast_parts(chunk, field)]
@@ -218,7 +218,7 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
 
 
 def compatible(given: Any, wanted: Any) -> bool:
-    """Whether two types differ only in their physical representation."""
+    """Return whether two types differ only in their physical representation."""
     if given.equals(wanted) or pa.types.is_null(given):
         return True
     if is_json(given) and pa.types.is_large_binary(wanted):
@@ -249,7 +249,7 @@ def compatible(given: Any, wanted: Any) -> bool:
 
 
 def _family(data_type: Any) -> str | None:
-    """The group of types with lossless casts among them; ``None`` if there is none."""
+    """Return the group of types that cast losslessly to each other; ``None`` for other types."""
     types = pa.types
     if is_string(data_type):
         return "text"

@@ -31,19 +31,19 @@ from glaive.io.store import ObjectStore
 from glaive.io.wrapped import NewFiles
 from glaive.process import FILES, Origin, emit
 
-# --- Progress of writes: what is called when a data file is started and finished --------
+# --- Progress of writes: callbacks for each started and finished data file --------------
 
 
 class FragmentWriteProgress(ABC):
-    """Called for each file; derive from it and pass an instance as ``progress``."""
+    """Callbacks for each file. Derive from it and pass an instance as ``progress``."""
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A file is started; of ``LanceFragment.create``, the fragment has its name and the id."""
+        """React to a started file. In ``LanceFragment.create`` the fragment has its name and id."""
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A file is finished; the fragment has it."""
+        """React to a finished file, which the fragment contains."""
 
 
 class NoopFragmentWriteProgress(FragmentWriteProgress):
@@ -57,32 +57,32 @@ class NoopFragmentWriteProgress(FragmentWriteProgress):
 
 
 class NumberedProgress(FragmentWriteProgress):
-    """Tells another one of the only fragment of a write, whose id is known."""
+    """Reports the only fragment of a write, whose id is known, to another callback."""
 
     def __init__(self, inner: FragmentWriteProgress, number: int) -> None:
         self._inner, self._number = inner, number
 
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Tell that the file is started."""
+        """Report that the file is started."""
         self._inner.begin(replace(fragment, id=self._number), **kwargs)
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Tell that the file is finished."""
+        """Report that the file is finished."""
         self._inner.complete(replace(fragment, id=self._number), **kwargs)
 
 
 class FileSystemFragmentWriteProgress(FragmentWriteProgress):
-    """Keeps notes of unfinished files in a folder, so that another process can see them.
+    """Keeps notes of unfinished files in a folder, so that other processes can see them.
 
-    For each file there are ``fragment_<id>.json``, its metadata, and while it is being written
-    ``fragment_<id>.in_progress`` with the id and ``metadata``.
+    Each file has a note ``fragment_<id>.json`` with its metadata. While glaive writes the file, it
+    also has a note ``fragment_<id>.in_progress`` with the id and ``metadata``.
 
     Parameters
     ----------
     base_uri
         The folder: a path, or a URI of an object store.
     metadata
-        Texts that are written into each note, such as the name of the worker.
+        Strings to store in each note, such as the name of the worker.
     """
 
     PROGRESS_EXT: ClassVar[str] = ".in_progress"
@@ -119,27 +119,27 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
 # --- Write a stream of rows into data files of limited size -----------------------------
 
 _PART_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of rows, at least, between two looks at the size of a file: about a page."""
+"""Minimum bytes of rows between two checks of the size of a file: about a page."""
 
 
 class RollingWriter:
-    """Write rows, starting a new file whenever what is written of the current one exceeds a limit.
+    """Writes rows, and starts a new file when the written bytes of the current file exceed a limit.
 
-    Pages that wait in memory do not count, as in pylance: a small limit makes no tiny files.
+    Pages in memory do not count, as in pylance: a small limit makes no tiny files.
     """
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan, self.options = plan, plan.options
         self.fragments: list[Fragment] = []
         self._origin = Origin()
-        self._dictionaries = dict(plan.dictionaries)  # the writer adds those of new columns
+        self._dictionaries = dict(plan.dictionaries)  # the writer adds dictionaries of new columns
         self._location = plan.locations[0]
         self._writer: FileWriter | None = None
         self._name = ""
         self._rows = 0
 
     def write(self, rows: Rows) -> None:
-        """Append rows; may finish the current file and start others."""
+        """Append rows; finish files that are full and start others."""
         start = 0
         while start < rows.num_rows:
             writer = self._writer or self._start_file()
@@ -153,7 +153,7 @@ class RollingWriter:
                     break
 
     def _parts(self, rows: Rows, start: int) -> Iterator[Rows]:
-        """Rows from ``start`` on that fit the current file, in parts of limited size."""
+        """Yield rows from ``start`` on that fit the current file, in parts of limited size."""
         stop = min(rows.num_rows, start + self._max_rows - self._rows)
         budget = max(self.options.max_bytes_per_file, _PART_BYTES)
         step = stop - start
@@ -192,7 +192,7 @@ class RollingWriter:
         return writer
 
     def _begun(self, progress: object) -> FragmentMetadata:
-        """The fragment of a started file, which is named where the fragment has an id."""
+        """Return the fragment of a started file; the file has a name if the fragment has an id."""
         begun = FragmentMetadata(0, [], None)  # type: ignore[arg-type]  # not known, as in pylance
         if isinstance(progress, NumberedProgress):
             version = map(int, self.plan.version.split("."))
@@ -209,7 +209,7 @@ class RollingWriter:
         return self._rows >= self._max_rows or writer.position >= self.options.max_bytes_per_file
 
     def close(self) -> None:
-        """Finish the current file, if there is one."""
+        """Finish the current file, if any."""
         if self._writer is None:
             return
         written = self._writer.finish()
@@ -221,7 +221,7 @@ class RollingWriter:
             self.options.progress.complete(FragmentMetadata.of(fragment))
 
     def discard(self) -> None:
-        """Remove all written files; in a fork of the process that writes, none."""
+        """Remove all written files; remove none in a fork of the writing process."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
@@ -230,9 +230,9 @@ class RollingWriter:
 
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bool = True) -> None:
-    """Remove files that no version refers to, if that is possible.
+    """Remove files that no version refers to, if possible.
 
-    Behind links, only files of this run (``own``).
+    In symlinked folders, remove only files of this run (``own``).
     """
     files = [file for fragment in fragments for file in fragment.files]
     for location in plan.locations:
@@ -243,9 +243,9 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bo
 
 
 def blob_files(store: ObjectStore, data_files: Iterable[str]) -> list[str]:
-    """Paths of the files of blobs beside data files; none if they cannot be listed.
+    """Return paths of the blob files that belong to data files; empty if listing fails.
 
-    No writer makes a folder that is a link: it leads to one of somebody else, or of another file.
+    Symlinked folders are skipped: no writer makes them, so they hold files of something else.
     """
     folders = map(blob_folder, data_files)
     try:
@@ -271,14 +271,14 @@ def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
 def write_fragments(
     plan: WritePlan, rows: Iterable[Rows], *, keep_dictionaries: bool = False
 ) -> list[Fragment]:
-    """Write rows into as many files as needed; one fragment each, without an id yet.
+    """Write rows into as many files as needed; return one fragment per file, without id.
 
     Parameters
     ----------
     plan
         Columns, locations, limits and encodings.
     rows
-        Tables or batches whose columns match those of the plan by name, in any order.
+        Tables or batches with the columns of the plan, matched by name, in any order.
     keep_dictionaries
         Whether strings may be dictionary-encoded, as from
         :meth:`glaive.scan.query.Query.tables`.
@@ -286,12 +286,12 @@ def write_fragments(
     Raises
     ------
     SchemaError
-        A batch has other columns, or values that cannot be cast. Only this function compares the
-        columns of each batch with the plan; the plan checks the schema of the input as a whole.
+        A batch has other columns, or values that cannot be cast. The plan checks the schema of
+        the input as a whole. Only this function compares each batch with the plan.
 
     Notes
     -----
-    On failure the files written so far are removed, if possible; no version refers to them.
+    On failure glaive removes the files written so far, if possible; no version refers to them.
     """
     writer = FragmentWriter(plan, keep_dictionaries=keep_dictionaries)
     try:
@@ -304,10 +304,9 @@ def write_fragments(
 
 
 class FragmentWriter:
-    """Writes rows as they come; for those who write several streams at a time.
+    """Writes rows as they come, for callers that write several streams at a time.
 
-    Parameters and errors are those of :func:`write_fragments`; after an error call
-    :meth:`discard`.
+    :func:`write_fragments` explains parameters and errors. After an error call :meth:`discard`.
     """
 
     __slots__ = ("_arrow", "_keep_dictionaries", "_plan", "_roll")
@@ -325,7 +324,7 @@ class FragmentWriter:
             self._roll.write(fitted)
 
     def finish(self) -> list[Fragment]:
-        """Finish the last file; one fragment for each, without an id yet."""
+        """Finish the last file; return one fragment per file, without id."""
         self._roll.close()
         return self._roll.fragments
 
@@ -335,10 +334,10 @@ class FragmentWriter:
 
 
 def _check_members(rows: Rows, schema: LanceSchema) -> None:
-    """Refuse nulls in non-nullable members of structs and items of lists, except below a null.
+    """Refuse nulls in non-nullable struct members and list items, except within a null.
 
-    File writers check top-level columns, as they count their nulls anyway. The rows have the
-    columns of ``schema``, in its order.
+    File writers check top-level columns, as they count nulls anyway. The rows have the columns of
+    ``schema``, in its order.
     """
     for at in _strict_columns(schema):
         field, column = schema.fields[at], rows.column(at)
@@ -348,7 +347,7 @@ def _check_members(rows: Rows, schema: LanceSchema) -> None:
 
 @lru_cache(maxsize=64)  # repeated appends have the same schema
 def _strict_columns(schema: LanceSchema) -> tuple[int, ...]:
-    """Columns with a non-nullable member or item."""
+    """Return columns with a non-nullable member or item."""
     return tuple(at for at, field in enumerate(schema.fields) if _is_strict(field))
 
 
@@ -368,7 +367,7 @@ def _check(array: Any, field: Field, path: str) -> None:
         array = array.drop_null() if array.null_count else array
         parts = [array.field(child.name) for child in field.children]
     else:
-        if pa.types.is_map(array.type):  # Arrow does not flatten these
+        if pa.types.is_map(array.type):  # Arrow cannot flatten maps
             array = _listed(array, field.children[0])
         parts = [array.flatten()]
     for child, part in zip(field.children, parts, strict=True):
@@ -382,7 +381,7 @@ def _check(array: Any, field: Field, path: str) -> None:
 
 
 def _listed(array: Any, entries: Field) -> Any:
-    """A map as lists of its entries; a cast would refuse nulls itself."""
+    """Return a map as lists of its entries; a cast would refuse nulls itself."""
     names = [child.name for child in entries.children]
     pairs = pa.StructArray.from_arrays([array.keys, array.items], names)
     kind = pa.list_(pairs.type)

@@ -1,9 +1,9 @@
-"""Plan a write: everything that is decided before the first row is written.
+"""Plan a write: make all decisions before the first row is written.
 
 ``write_dataset``, ``write_fragments``, ``LanceFragment.create``, Spark, updates, merges,
 compaction and new columns all call :func:`plan_write`, so they make the same checks.
-:func:`glaive.dataset.writing.fragments.write_fragments` executes a plan, here or in other
-processes, and :func:`glaive.dataset.writing.rows.commit_plan` commits the result.
+:func:`glaive.dataset.writing.fragments.write_fragments` executes a plan, here or in another
+process. :func:`glaive.dataset.writing.rows.commit_plan` commits the result.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class DatasetBasePath:
     name
         An optional name, for users.
     is_dataset_root
-        Whether it is organised like a dataset, with data files below ``data``; otherwise files
-        are directly below it, such as blobs.
+        Whether it is laid out like a dataset, with data files below ``data``. Otherwise files,
+        such as blobs, are directly below it.
     id
-        Identity, by which files refer to it; 0 lets the commit choose.
+        Id by which files refer to it; 0 lets the commit choose.
     """
 
     path: str
@@ -98,7 +98,7 @@ class DatasetBasePath:
             f"{path}{self.name}".encode()
 
     def __repr__(self) -> str:
-        path = GlaiveError.without_secrets(self.path)  # that of a stranger's dataset, too
+        path = GlaiveError.without_secrets(self.path)  # untrusted datasets may have secrets
         rest = f"name={self.name!r}, is_dataset_root={self.is_dataset_root}, id={self.id}"
         return f"DatasetBasePath(path={path!r}, {rest})"
 
@@ -108,7 +108,7 @@ class DatasetBasePath:
         Raises
         ------
         OptionError
-            The path has a password or a key, which all who read the dataset would see.
+            The path has a password or a key, which all readers of the dataset would see.
         """
         if GlaiveError.without_secrets(self.path) != self.path:
             raise OptionError(
@@ -121,12 +121,12 @@ class DatasetBasePath:
 
 
 def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
-    """The messages of new bases; those without an id get the lowest free ids.
+    """Return the messages of new bases; bases without an id get the lowest free ids.
 
     Raises
     ------
     OptionError
-        Two have the same id.
+        Two bases have the same id.
     """
     bases = tuple(bases)
     taken: set[int] = set()
@@ -139,7 +139,7 @@ def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]
 
 
 def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
-    """The base paths of a version, by id."""
+    """Return the base paths of a version, by id."""
     return {
         base.id: DatasetBasePath(
             base.path, base.name if base.HasField("name") else None, base.is_dataset_root, base.id
@@ -149,7 +149,7 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
 
 
 def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
-    """Bases for URIs of blobs, by id: those that are no dataset roots."""
+    """Return bases for URIs of blobs, by id: bases that are not dataset roots."""
     return {base.id: base.path for base in bases if not base.is_dataset_root}
 
 
@@ -157,7 +157,7 @@ def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
 class DataLocation:
     """A location of data files, and its base path id; ``None`` for the dataset's root.
 
-    ``is_root`` specifies whether data files are below ``data`` there.
+    ``is_root`` says whether data files are below ``data`` there.
     """
 
     store: ObjectStore
@@ -165,16 +165,16 @@ class DataLocation:
     is_root: bool = True
 
     def path_of(self, name: str) -> str:
-        """Path of a data file."""
+        """Return the path of a data file."""
         return data_file_path(name) if self.is_root else name
 
 
 _PLACES_BEGIN: Final = ("~", "./", "../")
-"""Beginnings of paths that are not absolute, and of no name."""
+"""Prefixes of relative paths; a name never starts with them."""
 
 
 def _is_place(target: str) -> bool:
-    """Whether a caller who gives this means a place, and not what a dataset calls another one."""
+    """Return whether a target is a path or URI, rather than a name that a dataset chose."""
     begins = target.startswith(_PLACES_BEGIN)
     return begins or ":/" in target or Path(target).is_absolute()
 
@@ -193,18 +193,18 @@ def find_locations(
     bases
         Base paths of the dataset.
     targets
-        Names or paths of some of them; the URI of the dataset means its root. What is written as a
-        path, such as ``/x``, ``~/x`` and ``./x``, or as a URI is no name: who made the dataset
-        chose the names.
+        Names or paths of some of them; the URI of the dataset means its root. A path, such as
+        ``/x``, ``~/x`` and ``./x``, or a URI is never taken for a name: the creator of the
+        dataset chose the names.
     everywhere
         Use the dataset's root and all base paths.
 
     Raises
     ------
     OptionError
-        There is no such base path.
+        The base path does not exist.
     AccessError
-        The caller has not allowed it.
+        The caller has not allowed access to the base path.
     """
     chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
     for target in targets:
@@ -253,29 +253,28 @@ _COUNT: Final = integer(1)
 
 COMPRESSION: Final = one_of("automatic", "balanced")
 DEFAULT_MAX_BYTES_PER_FILE: Final = 90 * 1024**3
-"""Bytes of a data file at most, unless ``max_bytes_per_file`` says otherwise."""
+"""Maximum bytes of a data file, unless ``max_bytes_per_file`` is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """Validated options of a write.
 
-    Options that are not listed here are documented in
-    :class:`glaive.dataset.keywords.WriteKeywords`.
+    :class:`glaive.dataset.keywords.WriteKeywords` explains the options that are not listed here.
 
     Parameters
     ----------
     mode
-        ``create`` fails if there is a dataset; ``append`` and ``overwrite`` create one if there
-        is none.
+        ``create`` raises if the dataset exists; ``append`` and ``overwrite`` create a missing
+        dataset.
     expected_version
-        The version that an overwrite replaces; a newer one is a conflict.
+        The version that an overwrite replaces; a newer version is a conflict.
     full_files
-        Number of files with ``max_rows_per_file`` rows; later files have one row less.
-        Default: all.
+        Number of files with ``max_rows_per_file`` rows; each later file has one row less.
+        Default: all files.
     compression
-        ``balanced``: the encoding option of this name for all columns without others, in formats
-        that have it. What is written on Spark has it, unless these options say ``automatic``.
+        ``balanced`` sets the encoding option of this name for all columns without options, if the
+        format has it. Spark writes use it unless these options say ``automatic``.
     auto_cleanup
         Value of ``auto_cleanup_options``.
     blobs
@@ -321,18 +320,18 @@ class WriteOptions:
         string_map("transaction_properties", self.transaction_properties)
 
     def page_bytes(self, columns: int) -> int | None:
-        """Maximum bytes of values per page, given the number of columns; ``None`` if unset."""
+        """Return the maximum bytes of values per page for so many columns; ``None`` if unset."""
         share = None if self.data_cache_bytes is None else self.data_cache_bytes // max(1, columns)
         limits = [limit for limit in (self.max_page_bytes, share) if limit is not None]
         return max(1, min(limits)) if limits else None
 
     def cleanup_config(self) -> dict[str, str]:
-        """Entries of the table's configuration for ``auto_cleanup``.
+        """Return entries of the table's configuration for ``auto_cleanup``.
 
         Raises
         ------
         OptionError
-            It has other keys, or values that are no integers.
+            A key is unknown, or a value is not an integer.
         """
         if not isinstance(self.auto_cleanup or {}, Mapping):
             raise OptionError(f"auto_cleanup_options: expected a dict, found {self.auto_cleanup!r}")
@@ -362,7 +361,7 @@ class WriteOptions:
 class WritePlan:
     """How to write rows to data files and commit them. Made by :func:`plan_write`.
 
-    Can be pickled; the pickle is small because it omits ``base``.
+    Can be pickled. The pickle is small because it omits ``base``.
 
     Parameters
     ----------
@@ -375,11 +374,11 @@ class WritePlan:
     version
         Format version of the files, such as ``2.2``.
     read_version
-        Version of the dataset that this was planned for; 0 to create it.
+        Version of the dataset that the write was planned for; 0 to create the dataset.
     identity
-        What that version is recognised by; None to create the dataset.
+        Identity of that version; None to create the dataset.
     base
-        Manifest of that version, which saves the commit a request.
+        Manifest of that version, which saves a request at the commit.
     new_bases
         Base paths of a new dataset.
     locations
@@ -387,9 +386,9 @@ class WritePlan:
     blobs
         How blob values are stored, with the base paths of the dataset.
     dictionaries
-        Dictionary values by field id, if all files of the dataset must share them.
+        Dictionary values by field id, if all files of the dataset must share dictionaries.
     checksums
-        Whether files get checksums, by the configuration of the dataset; None if it says nothing.
+        Whether files get checksums, by the configuration of the dataset; None if not configured.
     """
 
     store: ObjectStore = field(repr=False)
@@ -412,11 +411,11 @@ class WritePlan:
 
     @property
     def encoding_options(self) -> GivenOptions | None:
-        """Encoding options of columns, with what is preferred where none are given."""
+        """Encoding options of columns, with preferred options for columns without any."""
         given, compression = self.options.encoding_options, self.options.compression
         if compression == "automatic" or isinstance(self.profile, LegacyProfile):
             return given
-        # Imported here: few writes have options, and the format 0.1 has none.
+        # Imported here: few writes have options, and format 0.1 has none.
         from glaive.file.v2.writer import EVERY
 
         return {EVERY: {"compression": compression}, **(given or {})}
@@ -437,16 +436,16 @@ def plan_write(
     options: WriteOptions,
     base: Manifest | None = None,
 ) -> WritePlan:
-    """Read the manifest, if there is one, and plan a write.
+    """Read the manifest, if the dataset exists, and plan a write.
 
     Parameters
     ----------
     store
         Root of the dataset.
     columns
-        Schema of the rows; appends match it by name with the columns of the dataset. A
-        :class:`LanceSchema` has field ids already: for existing columns that are rewritten, or
-        new columns of existing fragments.
+        Schema of the rows. Appends match it by name with the columns of the dataset. A
+        :class:`LanceSchema` has field ids already: of existing columns to rewrite, or of new
+        columns of existing fragments.
     options
         Options of the caller.
     base
@@ -455,20 +454,20 @@ def plan_write(
     Raises
     ------
     DatasetExistsError
-        Mode ``create``, and there is a dataset already.
+        A dataset exists, and the mode is ``create``.
     SchemaError
-        The columns do not match the dataset, are invalid, or the format does not support their
-        types.
+        The columns do not match the dataset or are invalid, or the format does not support a
+        type.
     OptionError, ColumnNotFoundError
-        There is no such format or base path, or encoding options are invalid.
+        The format or base path does not exist, or encoding options are invalid.
     UnsupportedFeatureError
         The dataset uses a feature that this writer does not support.
     CommitConflictError
-        It is to replace an expected version, and there is a newer one.
+        The dataset has a newer version than ``expected_version``.
 
     Notes
     -----
-    Two requests without ``base``. No data file is read, except for datasets of format 0.1 with
+    Makes two requests without ``base``. Reads no data file, unless the dataset has format 0.1 and
     dictionary columns.
     """
     if base is None:
@@ -508,7 +507,7 @@ def plan_write(
 
 
 def exists_already(where: str, version: int) -> DatasetExistsError:
-    """The error of mode ``create`` if there is a dataset."""
+    """Return the error of mode ``create`` for an existing dataset."""
     return DatasetExistsError(
         f"Dataset already exists: {where} is a dataset already (version {version}). Use "
         "mode='append' or mode='overwrite', or choose another location."
@@ -516,7 +515,7 @@ def exists_already(where: str, version: int) -> DatasetExistsError:
 
 
 def _check_expected(store: ObjectStore, base: Manifest | None, options: WriteOptions) -> None:
-    """Refuse to replace another version than the one that the rows were made from."""
+    """Raise if the version to replace is not the version that the rows were made from."""
     found = 0 if base is None else base.version
     if options.expected_version not in (None, found):
         raise CommitConflictError(
@@ -527,7 +526,7 @@ def _check_expected(store: ObjectStore, base: Manifest | None, options: WriteOpt
 
 
 def _check_base(store: ObjectStore, base: Manifest, options: WriteOptions) -> None:
-    """Refuse options that do not allow an existing dataset."""
+    """Refuse options that require a new dataset."""
     if options.mode == "create":
         raise exists_already(store.uri, base.version)
     if options.initial_bases:
@@ -546,7 +545,7 @@ def _with_ids(
     base: Manifest | None,
     profile: Profile,
 ) -> LanceSchema:
-    """The columns with their existing or future field ids."""
+    """Return the columns with their existing or future field ids."""
     if isinstance(columns, LanceSchema):
         return columns
     check_schema(columns)
@@ -561,25 +560,25 @@ def _with_ids(
 
 
 def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
-    """Store and path of an external blob to be copied into the dataset."""
+    """Return store and path of an external blob to copy into the dataset."""
     policy = allow_copies(access_of(store))
     return open_external(store, uri, policy, subject="the URI of a blob to be copied")
 
 
-# --- Rows that were written to data files but not committed, readable like a version ----
+# --- Rows in data files that are not committed yet, readable like a version -------------
 
 
 def staged_rows(
     plan: WritePlan, fragments: Sequence[Fragment], bases: Sequence[table_pb2.BasePath] = ()
 ) -> Views:
-    """The rows of uncommitted fragments, as a version with these rows only; nothing is written.
+    """Return uncommitted fragments as a version with these rows only; write nothing.
 
     Parameters
     ----------
     plan
-        The plan by which they were written.
+        The plan that wrote the fragments.
     bases
-        Base paths of the dataset, where files may be.
+        Base paths of the dataset, which may hold files.
     """
     context = BuildContext(1, CommitOptions(storage_version=plan.profile.version))
     operation = Overwrite(fragments=tuple(fragments), schema=plan.schema, base_paths=tuple(bases))

@@ -1,4 +1,4 @@
-"""The implementation of ``write_dataset`` and ``LanceDataset.insert``."""
+"""Implement ``write_dataset`` and ``LanceDataset.insert``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def write_options(
 def add_bases(
     dataset: OpenedVersion, bases: Sequence[DatasetBasePath], properties: Mapping[str, str] | None
 ) -> OpenedVersion:
-    """Commit new base paths, assigning missing ids; returns a version with access to them."""
+    """Commit new base paths, assign missing ids; return a version with access to them."""
     for base in bases:
         if not isinstance(base, DatasetBasePath):
             raise OptionError(f"new_bases: expected glaive.DatasetBasePath objects, found {base!r}")
@@ -103,7 +103,7 @@ def open_to_write(
     allow_external_blobs: bool | Sequence[str] | None = None,
     **guards: Any,
 ) -> ObjectStore:
-    """The root of a dataset to write to; an opened dataset keeps its permissions.
+    """Open the root of a dataset to write to; an opened dataset keeps its permissions.
 
     ``guards`` replace its commit lock and manifest store.
 
@@ -123,9 +123,9 @@ def open_to_write(
 def allowing(
     store: ObjectStore, bases: Sequence[DatasetBasePath], options: Mapping[str, str] | None = None
 ) -> ObjectStore:
-    """The root of a dataset with permission to access these base paths.
+    """Return the root of a dataset with permission to access these base paths.
 
-    ``options`` are their storage options; those in the bucket of the root use its options.
+    ``options`` are their storage options. Base paths in the bucket of the root use its options.
     """
     access = access_of(store).naming(store, [base.path for base in bases], options)
     return guarded(store, access=access)
@@ -134,7 +134,7 @@ def allowing(
 # --- Commit the fragments of a write plan as one version --------------------------------
 
 _READERS: Final = 16
-"""Threads that look for files."""
+"""Threads that check whether files exist."""
 
 
 def commit_plan(
@@ -145,23 +145,23 @@ def commit_plan(
     Parameters
     ----------
     once
-        A transaction property that identifies this commit: if a version has the same value, it
-        is returned, and no new version is made.
+        Key of a transaction property that identifies this commit. If a version has the same
+        value, return that version and make none.
 
     Raises
     ------
     DatasetExistsError
-        ``create``, but another writer created the dataset first.
+        The mode is ``create``, but another writer created the dataset first.
     SchemaError
-        ``append`` to a missing dataset that another writer created concurrently, whose schema
-        the rows do not match. If they match, they are appended to it.
+        The mode is ``append``, and another writer created the missing dataset with a schema that
+        the rows do not match. Rows that match are appended to it.
     CommitConflictError
-        The same, and the rows match, but their files use other field ids; or another writer
-        made a conflicting change; or somebody removed the folder in which there was no dataset
-        yet, with files of these rows.
+        The rows match that dataset, but their files use other field ids. Or another writer
+        committed a conflicting change. Or somebody removed the folder of a new dataset, with
+        files of these rows.
     """
     fragments = FragmentList.of(fragments)
-    # There is no version by which another dataset in this place is recognised.
+    # No version identifies a dataset that replaced the folder.
     if plan.identity is None and (missing := _removed(plan, fragments)):
         done = _made(plan, once)
         if done is not None:
@@ -170,7 +170,7 @@ def commit_plan(
     try:
         return _commit(plan, fragments, once)
     except DatasetExistsError as error:
-        # An earlier attempt of this commit may have switched to the other writer's dataset.
+        # An earlier attempt may have committed into the other writer's dataset.
         done = _made(plan, once)
         if done is not None:
             return done
@@ -188,7 +188,7 @@ def commit_plan(
 
 
 def _made(plan: WritePlan, once: str | None) -> Manifest | None:
-    """The version that an earlier attempt of a commit made; ``None`` if there is none."""
+    """Return the version that an earlier attempt of a commit made; ``None`` if none was made."""
     if once is None:
         return None
     with suppress(DatasetNotFoundError):
@@ -197,9 +197,9 @@ def _made(plan: WritePlan, once: str | None) -> Manifest | None:
 
 
 def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False) -> list[str]:
-    """Files of new rows that are not there any more, as far as is seen without a request.
+    """Return missing files of new rows, as far as glaive can see without a request.
 
-    With ``asks``, there is one for each file.
+    With ``asks``, make one request per file.
     """
     store = plan.store
     if not store.is_local and not asks:
@@ -228,7 +228,7 @@ def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
 
 
 def _created_meanwhile(plan: WritePlan) -> WritePlan:
-    """The plan for the dataset that another writer created; the written files must match it."""
+    """Return a plan for the dataset that another writer created; written files must match it."""
     base = open_latest(plan.store)
     where = plan.store.uri
     schema = match_schema(plan.schema.to_arrow(), base.schema, where=where)
@@ -273,15 +273,15 @@ def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manif
 
 
 def version_read(plan: WritePlan) -> Manifest | None:
-    """The version that a plan was made for, also where the plan came from another process.
+    """Return the version that a plan was made for, even if another process made the plan.
 
-    ``None`` if there was none, or if it was cleaned up since. One request, or none where the plan
-    was made.
+    Returns ``None`` if the plan creates a dataset, or if the version was cleaned up. Makes one
+    request, or none in the process that made the plan.
 
     Raises
     ------
     CommitConflictError
-        Another dataset is there: its columns may have the same field ids.
+        Another dataset has replaced this one: its columns may have the same field ids.
     """
     if plan.base is not None or plan.identity is None:
         return plan.base
@@ -304,7 +304,7 @@ _PLACE = (
     "base_store_params",
     "allow_external_blobs",
 )
-"""Options of ``write_rows`` for the target; :class:`WriteKeywords` are those for the files."""
+"""Options of ``write_rows`` for the target; :class:`WriteKeywords` has the options for files."""
 
 
 def insert_rows(
@@ -333,7 +333,7 @@ def write_rows(
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     allow_external_blobs: bool | Sequence[str] | None = None,
 ) -> OpenedVersion:
-    """Write rows as a new version; parameters and errors are those of ``write_dataset``.
+    """Write rows as a new version; ``write_dataset`` explains parameters and errors.
 
     ``wanted`` has the mode and all options for the files.
     """
@@ -370,7 +370,7 @@ def write_rows(
     manifest = commit_plan(plan, written)
     unsaid = access_of(store).external is None
     if unsaid and wanted.blobs.outside_bases and not plan.appends:
-        # The caller has just allowed all of its references.
+        # The caller has allowed all external blobs of the rows.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)
     if opened is not None:

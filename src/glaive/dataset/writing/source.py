@@ -1,7 +1,7 @@
-"""Rows from any input: tables, readers, data frames, dictionaries, datasets.
+"""Read rows from any input: tables, readers, data frames, dictionaries, datasets.
 
-Every input becomes a schema and a stream of tables or record batches. Streams are not collected,
-except rows as mappings without a schema, whose types all of them decide.
+Every input becomes a schema and a stream of tables or record batches. glaive does not collect
+streams. Exception: rows given as mappings without a schema, as all rows decide their types.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from glaive.arrow.validation import check_schema, in_own_memory, refuse_half_cha
 from glaive.errors import GlaiveError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.expr.coerce import is_list, is_number, is_string, plain
 
-# --- Pydantic models as rows: their Arrow schema, and rows out of instances. Pydantic 2 -
+# --- Pydantic models as rows: their Arrow schema, and tables of instances (Pydantic 2) --
 
 _PLAIN: dict[Any, Any] = {
     bool: pa.bool_(),
@@ -36,39 +36,39 @@ _PLAIN: dict[Any, Any] = {
 
 
 class FixedSizeListMixin(ABC):
-    """What types of vectors say of themselves; see :func:`glaive.pydantic.Vector`."""
+    """Base class of types of vectors; see :func:`glaive.pydantic.Vector`."""
 
     @staticmethod
     @abstractmethod
     def dim() -> int:
-        """Numbers in a vector."""
+        """Return the number of values in a vector."""
 
     @staticmethod
     @abstractmethod
     def value_arrow_type() -> pa.DataType:
-        """Arrow type of a number."""
+        """Return the Arrow type of a value."""
 
 
 def is_model(value: object) -> bool:
-    """Whether this is an instance of a pydantic model; imports nothing."""
+    """Return whether a value is an instance of a pydantic model; import nothing."""
     return any(str(base.__module__).startswith("pydantic.") for base in type(value).__mro__) and (
         hasattr(value, "model_dump")
     )
 
 
 def model_to_dict(obj: Any) -> dict[str, Any]:
-    """The fields of an instance as a dictionary."""
+    """Return the fields of an instance as a dictionary."""
     made: dict[str, Any] = obj.model_dump() if hasattr(obj, "model_dump") else obj.dict()
     return made
 
 
 def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa.Table:
-    """Instances of a model as a table.
+    """Convert instances of a model to a table.
 
     Raises
     ------
     OptionError
-        One is of another class.
+        An instance has another class.
     SchemaError
         A value does not fit the schema.
     """
@@ -89,27 +89,28 @@ def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa
 
 
 def pydantic_to_schema(model: Any) -> pa.Schema:
-    """Arrow schema of a pydantic model.
+    """Return the Arrow schema of a pydantic model.
 
-    Numbers, texts, bytes, dates, times (``Field(json_schema_extra={"tz": …})`` for a time zone),
-    lists, nested models, enumerations (of texts: as dictionaries), ``Vector`` and ``MultiVector``.
+    Supports numbers, strings, bytes, dates, times, lists, nested models, enumerations, ``Vector``
+    and ``MultiVector``. ``Field(json_schema_extra={"tz": …})`` sets a time zone. Enumerations of
+    strings become dictionaries.
 
     Raises
     ------
     SchemaError
-        It is no model, or a field has a type without counterpart in Arrow.
+        The argument is not a model, or Arrow has no type for a field.
     """
     return pa.schema(_fields(model, ()))
 
 
 def get_extras(field: Any, key: str) -> Any:
-    """An entry of ``json_schema_extra`` of a field; None if there is none."""
+    """Return an entry of ``json_schema_extra`` of a field; None if it is missing."""
     extras = getattr(field, "json_schema_extra", None)
     return extras.get(key) if isinstance(extras, dict) else None
 
 
 def is_nullable(field: Any) -> bool:
-    """Whether a field may be None: ``Optional``, or a nullable vector."""
+    """Return whether a field may be None: ``Optional``, or a nullable vector."""
     annotation = field.annotation
     if type(None) in _members(annotation):
         return True
@@ -155,7 +156,7 @@ def _type(annotation: Any, field: Any, name: str, seen: tuple[Any, ...]) -> Any:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; the annotation itself if it is none."""
+    """Return the alternatives of a union; another annotation is its only alternative."""
     if get_origin(annotation) in (Union, types.UnionType):
         return get_args(annotation)
     return (annotation,)
@@ -173,7 +174,7 @@ def _enumeration(kind: type[Enum]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value without enumerations. Row by row: the rows are Python objects."""
+    """Replace enumerations in a value. Row by row: the rows are Python objects."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
@@ -181,13 +182,13 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
-# --- Members of structs that Arrow leaves out of values that become those of another type
+# --- Members of structs that a cast to another type would leave out ---------------------
 
 
 def lost_member(given: Any, wanted: Any) -> str | None:
-    """A member of structs, at any depth, that is not in the type to cast to: a cast leaves it out.
+    """Return the path of a struct member, at any depth, that the type to cast to lacks; or None.
 
-    Returns its path, or None.
+    A cast leaves such members out.
     """
     if isinstance(given, pa.BaseExtensionType):
         return lost_member(given.storage_type, wanted)
@@ -212,13 +213,13 @@ def lost_member(given: Any, wanted: Any) -> str | None:
     return None
 
 
-# --- Types whose values Arrow makes those of another type without a word, though these say less
-# A time becomes its day, a double the nearest float, a number ``true``, the text ``007`` a 7. Who
-# names the type to store asks for that; who gives rows whose types differ does not.
+# --- Casts that lose information, but that Arrow makes without an error ------------------
+# A time becomes its day, a double the nearest float, a number ``true``, the string ``007`` a 7.
+# You ask for such a cast if you name the type to store, but not if the types of rows differ.
 
 
 def lost_values(given: Any, wanted: Any) -> str | None:
-    """What values of one type would lose as those of another, though a cast is no error; or None.
+    """Describe information that a cast between types loses without an error; or None.
 
     Parameters
     ----------
@@ -237,7 +238,7 @@ def lost_values(given: Any, wanted: Any) -> str | None:
 
 
 def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
-    """The first part of a type that Arrow changes without a word, and what it changes it to."""
+    """Return the first part of a type that a cast changes without an error, and its new type."""
     given, wanted = plain(given), plain(wanted)
     types = pa.types
     parts: list[tuple[Any, Any]] = []
@@ -254,11 +255,11 @@ def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
 
 
 def _changes(given: Any, wanted: Any) -> bool:
-    """Whether a cast of values that are not nested may change them, and is no error then."""
+    """Return whether a cast of values that are not nested may change them without an error."""
     types = pa.types
     if types.is_boolean(wanted):
         return is_number(given) or is_string(given)
-    if is_string(given):  # is parsed
+    if is_string(given):  # the cast parses strings
         return is_number(wanted) or types.is_temporal(wanted)
     if is_number(given) and is_number(wanted):
         return _rounds(given, wanted)
@@ -272,7 +273,7 @@ def _changes(given: Any, wanted: Any) -> bool:
 
 
 def _rounds(given: Any, wanted: Any) -> bool:
-    """Whether numbers are rounded; those that are out of range, or lose a fraction, are errors."""
+    """Return whether a cast rounds numbers; out of range and lost fractions are errors."""
     types = pa.types
     if types.is_decimal(wanted):
         return types.is_floating(given)
@@ -284,7 +285,7 @@ def _rounds(given: Any, wanted: Any) -> bool:
 
 
 def _kind(data_type: Any) -> str:
-    """What kind of time it is."""
+    """Return the kind of a type of times."""
     kinds = ("timestamp", "date", "time", "duration")
     return next((kind for kind in kinds if getattr(pa.types, f"is_{kind}")(data_type)), "")
 
@@ -295,14 +296,14 @@ Rows = pa.RecordBatch | pa.Table
 _GIVEN: Final = "data to write"
 
 _INDEX: Final = "__index_level_"
-"""How names begin that columns with the index of a frame have, if that has none."""
+"""Prefix of columns that hold the levels of a frame's index without names."""
 
 _MAPPINGS: Final = 8192
-"""Rows given as mappings that become a table at a time."""
+"""Rows given as mappings that become one table."""
 
 
 def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
-    """The rows as record batches only."""
+    """Yield the rows as record batches only."""
     for item in rows:
         if isinstance(item, pa.Table):
             yield from item.to_batches()
@@ -311,22 +312,22 @@ def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
 
 
 def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Rows]]:
-    """Schema and rows of ``data``.
+    """Return the schema and the rows of ``data``.
 
     Parameters
     ----------
     data
-        Table, record batch, record batch reader, pandas or polars frame, any object with an
-        Arrow stream, a pyarrow dataset or scanner, a Hugging Face dataset, a mapping of columns,
-        or an iterable of record batches, of frames, of mappings or pydantic models (rows).
+        A table, record batch or reader, a pandas or polars frame, any object with an Arrow
+        stream, a pyarrow dataset or scanner, a Hugging Face dataset, or a mapping of columns. Or
+        an iterable of record batches, frames, mappings or pydantic models (rows).
     schema
         Names and types for mappings and rows without types, and for an empty iterable.
 
     Raises
     ------
     OptionError
-        It is no source of rows, or has no schema; a text has half of a surrogate pair. The latter
-        is found where its row is made, which may be later.
+        The data is not a source of rows, or has no schema. Or a string has half of a surrogate
+        pair, which is found when its row is converted.
     SchemaError
         A type is nested too deeply, or a name is not UTF-8.
     """
@@ -337,7 +338,7 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
 
 
 def _may_be_filled_again(data: object) -> bool:
-    """Whether rows come one after the other from code that may use their memory for the next."""
+    """Return whether rows come from code that may reuse their memory for the next rows."""
     if isinstance(data, pa.RecordBatchReader):
         return True
     held = isinstance(data, Sequence | Mapping | pa.Table | pa.RecordBatch) or _is_frame(data)
@@ -372,7 +373,7 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
 
 
 def _as_vectors(values: Any) -> Any:
-    """A matrix of NumPy or torch as fixed-size lists, masked numbers as nulls; others as given."""
+    """Convert a NumPy or torch matrix to fixed-size lists, with nulls for masked numbers."""
     if getattr(values, "ndim", None) != 2:
         return values
     numbers = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
@@ -383,12 +384,12 @@ def _as_vectors(values: Any) -> Any:
 
 
 def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
-    """Rows of objects that can stream Arrow batches."""
+    """Return rows of objects that can stream Arrow batches."""
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
         data = data.collect()
     if type(data).__module__.startswith("polars.") and hasattr(data, "to_arrow"):
         refuse_objects(data)
-        data = data.to_arrow()  # texts as large strings, where its stream has views
+        data = data.to_arrow()  # strings as large strings; the stream would have views
     if hasattr(data, "to_reader"):  # a pyarrow or glaive scanner
         data = data.to_reader()
     elif not hasattr(data, "__arrow_c_stream__") and hasattr(data, "scanner"):
@@ -407,7 +408,7 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
 
 
 def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
-    """Rows of an iterable of batches, or of mappings."""
+    """Return rows of an iterable of batches or mappings."""
     typed = schema is not None
     rest = iter(data)
     first = next(rest, None)
@@ -435,12 +436,12 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
 
 
 def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
-    """The rows, if none of their values is changed to fit the types of the first ones.
+    """Yield the rows, if a cast to the types of the first rows loses no information.
 
     Raises
     ------
     SchemaError
-        One would be.
+        A cast would lose information.
     """
     for position, item in enumerate(rows):
         if not item.schema.equals(schema):
@@ -456,7 +457,7 @@ def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
 
 
 def _hugging_face(data: Any) -> tuple[pa.Schema, Iterator[Rows]]:
-    """Rows of a Hugging Face dataset with the types of its features."""
+    """Return rows of a Hugging Face dataset with the types of its features."""
     kind = type(data).__name__
     features = getattr(data, "features", None)
     if kind.endswith("DatasetDict"):
@@ -477,7 +478,7 @@ def _hugging_face(data: Any) -> tuple[pa.Schema, Iterator[Rows]]:
 
 
 def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[Rows]]:
-    """Rows of an iterable of frames, or of other objects with an Arrow stream."""
+    """Return rows of an iterable of frames, or of other objects with an Arrow stream."""
     if not _is_frame(first):
         raise OptionError(
             "data to write: expected record batches, mappings, models or data frames, found "
@@ -500,7 +501,7 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
 
 
 def _as_first(frame: Any, schema: pa.Schema) -> pa.Table:
-    """A frame of pandas in its own types, with the levels of its index that the first one has."""
+    """Convert a pandas frame with its own types, and the index levels of the first frame."""
     kept = any(name.startswith(_INDEX) for name in schema.names)
     table = pa.Table.from_pandas(frame, preserve_index=True if kept else None)
     names = table.schema.names
@@ -516,7 +517,7 @@ def _is_frame(item: object) -> bool:
 
 
 def refuse_objects(frame: Any) -> None:
-    """Refuse columns of polars that are objects: to Arrow they are addresses."""
+    """Refuse polars columns of Python objects: Arrow would see their addresses."""
     for column in frame.get_columns() if hasattr(frame, "get_columns") else [frame]:
         if f"{column.dtype}" == "Object":
             raise SchemaError(
@@ -527,12 +528,12 @@ def refuse_objects(frame: Any) -> None:
 
 @contextmanager
 def _converting() -> Iterator[None]:
-    """Name what Arrow makes of a caller's values where it ends in an error that is of no use.
+    """Convert unhelpful errors of Arrow for values of the caller.
 
     Raises
     ------
     OptionError
-        A number is too large, a column is missing, or Arrow has no such values.
+        A number is too large, a column is missing, or Arrow has no type for the values.
     """
     try:
         yield
@@ -556,7 +557,7 @@ def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of unknown types: all of them are needed to know those."""
+    """Make a table of rows of unknown types; all rows decide the types."""
     names = dict.fromkeys(chain.from_iterable(rows))  # of all rows, in order of appearance
     columns = {name: [row.get(name) for row in rows] for name in names}
     with _converting():
@@ -573,14 +574,14 @@ def _checked(first: Rows, rest: Iterator[Any]) -> Iterator[Rows]:
         yield item
 
 
-# --- Tables with a column of vectors, out of what Python programs hold vectors in -------
+# --- Tables with a column of vectors, from Python objects that hold vectors -------------
 
 
 def vec_to_table(
     data: Mapping[Any, Any] | Sequence[Any] | np.ndarray[Any, Any],
     names: str | Sequence[str] | None = None,
     ndim: int | None = None,
-    check_ndim: bool = True,  # pylance's own takes it by position
+    check_ndim: bool = True,  # by position, as in pylance
 ) -> pa.Table:
     """Make a table of vectors, as fixed-size lists of ``float``.
 
@@ -589,19 +590,19 @@ def vec_to_table(
     data
         Vectors, or a mapping from ids to vectors.
     names
-        Of the column, by default ``vector``; of a mapping the names of two, ``id`` and
+        Name of the column; default: ``vector``. For a mapping two names; default: ``id`` and
         ``vector``.
     ndim
-        Numbers in a vector; default: those of the first one.
+        Number of values in a vector; default: the length of the first vector.
     check_ndim
-        Whether to look at the length of each vector; else only their sum has to fit.
+        Whether to check the length of each vector; otherwise only their sum must fit.
 
     Raises
     ------
     OptionError
-        Vectors are of several lengths, there is none, or there are other names than columns.
+        Vectors differ in length, the data is empty, or the number of names is wrong.
     UnsupportedFeatureError
-        The data is of another type.
+        The data has another type.
     """
     keys = list(data) if isinstance(data, Mapping) else None
     vectors = list(data.values()) if isinstance(data, Mapping) else data
