@@ -1,4 +1,4 @@
-"""Base tokenizers: how a text is cut into tokens, before any filter.
+"""Base tokenizers: cut texts into tokens, before any filter.
 
 Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 """
@@ -37,13 +37,13 @@ class Pieces(NamedTuple):
     Parameters
     ----------
     data
-        The memory that the tokens lie in: that of the texts, or other memory.
+        Memory with the bytes of the tokens: the texts, or other memory.
     starts, sizes
-        First byte of each token, and how many it has.
+        First byte and number of bytes of each token.
     counts
-        Tokens of each text.
+        Number of tokens of each text.
     positions
-        Position of each token in its text; None: they count up from 0.
+        Position of each token in its text; None: 0, 1, 2, ….
     """
 
     data: pa.Buffer
@@ -56,8 +56,8 @@ class Pieces(NamedTuple):
 class BaseTokenizer(ABC):
     """Cuts texts into tokens. Immutable.
 
-    Adding one is adding a class here that is decorated with :func:`base_tokenizer`, and its name
-    to ``BASE_TOKENIZERS`` in ``text_format.py``.
+    To add a tokenizer, add a class here with the decorator :func:`base_tokenizer`, and its name to
+    ``BASE_TOKENIZERS`` in ``text_format.py``.
     """
 
     def __init__(self, params: TextParams) -> None:
@@ -65,12 +65,12 @@ class BaseTokenizer(ABC):
 
     @abstractmethod
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Cut ``count`` texts of UTF-8.
+        """Cut ``count`` UTF-8 texts.
 
         Raises
         ------
         SchemaError
-            Offsets descend, or leave the data.
+            Offsets descend, or exceed the data.
         """
 
 
@@ -80,7 +80,7 @@ T = TypeVar("T", bound=type[BaseTokenizer])
 
 
 def base_tokenizer(name: str) -> Callable[[T], T]:
-    """Class decorator: register a tokenizer under a name, which has no slash."""
+    """Register a tokenizer class under a name without a slash (class decorator)."""
 
     def register(cls: T) -> T:
         if _REGISTERED.setdefault(name, cls) is not cls:
@@ -96,9 +96,9 @@ def base_tokenizer_of(params: TextParams) -> BaseTokenizer:
     Raises
     ------
     OptionError
-        There is none of this name.
+        The name is unknown.
     MissingDependencyError
-        The package that it needs is not installed.
+        A required package is not installed.
     """
     known = _REGISTERED.get(params.base_tokenizer.partition("/")[0])
     if known is None:
@@ -109,8 +109,8 @@ def base_tokenizer_of(params: TextParams) -> BaseTokenizer:
     return known(params)
 
 
-# --- Capital and small letters, one by one, as of Unicode 17 ----------------------------
-# Python's own tables may be of an older version, and ``str.lower`` looks at neighbours.
+# --- Upper and lower case of single letters, as in Unicode 17 ---------------------------
+# Python's own tables may be older, and ``str.lower`` depends on neighbouring letters.
 #
 # Specification: "Filters" in ``docs/format/text-indices.md``.
 
@@ -120,7 +120,7 @@ _LATER: Final = {
     **{capital: capital + 0x20 for capital in range(0x10D50, 0x10D66)},
     **{capital: capital + 0x1B for capital in range(0x16EA0, 0x16EB9)},
 }  # fmt: skip
-"""Small letters of capitals of Unicode 15 to 17."""
+"""Lower-case letters for the upper-case letters of Unicode 15 to 17."""
 
 _LOWER: Final = {ord("\N{GREEK CAPITAL LETTER SIGMA}"): 0x3C3, **_LATER}
 
@@ -134,24 +134,24 @@ _NO_LONGER_SMALL: Final = 0x295
 
 
 def lower_case(token: str) -> str:
-    """The token in small letters, each letter by itself."""
+    """Return the token in lower case, each letter by itself."""
     return token.lower() if token.isascii() else token.translate(_LOWER).lower()
 
 
 @cache
 def is_capital(character: str) -> bool:
-    """Whether a character has the property Uppercase."""
+    """Return whether a character has the property Uppercase."""
     return character.isupper() or ord(character) in _LATER
 
 
 @cache
 def is_small(character: str) -> bool:
-    """Whether a character has the property Lowercase."""
+    """Return whether a character has the property Lowercase."""
     number = ord(character)
     return number != _NO_LONGER_SMALL and (character.islower() or number in _LATER_SMALL)
 
 
-# --- Sets of characters that are parts of tokens ----------------------------------------
+# --- Sets of characters of tokens -------------------------------------------------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 _SPACES: Final = b"\t\n\f\r "
@@ -159,13 +159,13 @@ _SPACES: Final = b"\t\n\f\r "
 
 @cache
 def alphanumeric() -> UInt8s:
-    """Letters, numbers and vowel signs, as a bitmap."""
+    """Return a bitmap of letters, numbers and vowel signs."""
     return _frozen(alphanumeric_ranges())
 
 
 @cache
 def alphanumeric_and(more: str) -> UInt8s:
-    """The same and some characters of ASCII, as a bitmap."""
+    """Return a bitmap of :func:`alphanumeric` characters and some ASCII characters."""
     single = np.array([(ord(character), ord(character) + 1) for character in more], np.int64)
     characters: UInt8s = alphanumeric() | character_set(single)
     characters.flags.writeable = False
@@ -174,19 +174,19 @@ def alphanumeric_and(more: str) -> UInt8s:
 
 @cache
 def all_characters() -> UInt8s:
-    """All characters, as a bitmap."""
+    """Return a bitmap of all characters."""
     return _frozen(np.array([(0, CHARACTERS)], np.int64))
 
 
 def is_alphanumeric(character: str) -> bool:
-    """Whether a character is one of :func:`alphanumeric`."""
+    """Return whether a character is in :func:`alphanumeric`."""
     number = ord(character)
     return bool(alphanumeric()[number >> 3] >> (number & 7) & 1)
 
 
 @cache
 def not_space() -> UInt8s:
-    """All characters but the white space of ASCII, as a bitmap."""
+    """Return a bitmap of all characters except ASCII white space."""
     bounds = [-1, *sorted(_SPACES), CHARACTERS]
     ranges = [(before + 1, after) for before, after in pairwise(bounds)]
     return _frozen(np.array(ranges, np.int64))
@@ -199,8 +199,9 @@ def _frozen(ranges: Int64s) -> UInt8s:
 
 
 # --- Cut runs of characters into tokens, each distinct run once -------------------------
-# For tokenizers whose rules are too many for a kernel: a text is cut into runs by one, and Python
-# only sees each distinct run of a batch.
+#
+# For tokenizers with too many rules for a kernel: a kernel cuts texts into runs, and Python code
+# cuts each distinct run of a batch.
 #
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
@@ -211,11 +212,11 @@ class RunPieces(NamedTuple):
     Parameters
     ----------
     bounds
-        First character of each token, and that after its last.
+        First character of each token, and the character after its last.
     positions
-        Of each token; the first position of the run is 0.
+        Position of each token; the first position of the run is 0.
     advance
-        Positions of the run.
+        Number of positions of the run.
     """
 
     bounds: Sequence[tuple[int, int]]
@@ -226,14 +227,14 @@ class RunPieces(NamedTuple):
 def split_runs(
     strings: Strings, count: int, characters: UInt8s, split: Callable[[str], RunPieces]
 ) -> Pieces:
-    """Cut ``count`` texts into runs of some characters, and these into tokens.
+    """Cut ``count`` texts into runs of some characters, and runs into tokens.
 
     Parameters
     ----------
     split
-        Cuts a run.
+        Function that cuts a run.
 
-    Cost: that of :func:`find_tokens`, and one call of ``split`` per distinct run.
+    Cost: the cost of :func:`find_tokens`, and a call of ``split`` per distinct run.
     """
     runs = find_tokens(strings, count, characters)
     distinct = Vocabulary()
@@ -242,7 +243,7 @@ def split_runs(
     sizes = table.counts[numbers]
     chosen = spread(table.begins[numbers], sizes)
     starts = np.repeat(runs.starts, sizes) + table.offsets[chosen]
-    # Positions go on from run to run, and start again with each text.
+    # Positions continue from run to run, and begin again at 0 in each text.
     advances = np.cumsum(table.advances[numbers]) - table.advances[numbers]
     first_runs = np.cumsum(runs.counts) - runs.counts
     of_text = np.append(advances, 0)[np.minimum(first_runs, len(advances))]
@@ -260,7 +261,7 @@ def split_runs(
 
 
 class _Table(NamedTuple):
-    """The tokens of all distinct runs, one run after the other."""
+    """Tokens of all distinct runs, run by run."""
 
     begins: Int64s
     counts: Int64s
@@ -275,7 +276,7 @@ class _Table(NamedTuple):
         positions: list[int] = []
         counts, advances = [], []
         for run in runs:
-            # What cannot be decoded stands for itself, so that bytes can be counted.
+            # Keep bytes that cannot be decoded, so that positions in bytes can be computed.
             text = run.decode(errors="surrogateescape")
             pieces = split(text)
             bounds += pieces.bounds if len(text) == len(run) else _in_bytes(text, pieces.bounds)
@@ -295,13 +296,13 @@ class _Table(NamedTuple):
 
 
 def _in_bytes(text: str, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same bounds in bytes of UTF-8."""
+    """Convert bounds in characters to bounds in UTF-8 bytes."""
     sizes = [len(character.encode(errors="surrogateescape")) for character in text]
     ends = [0, *np.cumsum(sizes).tolist()]
     return [(ends[start], ends[stop]) for start, stop in bounds]
 
 
-# --- ``code``: identifiers of programs and, if asked for, their parts; operators, if asked for
+# --- ``code``: identifiers of programs; optionally their parts and operators ------------
 # Specification: "Code" in ``docs/format/text-indices.md``.
 
 _SIGNS: Final = "!%&*+-/:<=>?^|~"
@@ -310,7 +311,7 @@ _LONG_OPERATORS: Final = (
     "&&", "&=", "**", "*=", "++", "+=", "--", "-=", "->", "//", "/=", "::", ":=", "<-", "<<", "<=",
     "==", "=>", ">=", ">>", "??", "^=", "|=", "|>", "||", "~=",
 )  # fmt: skip
-"""The longest first, so that they are found before their parts."""
+"""Ordered by length, the longest first, so that regular expressions prefer long operators."""
 
 _SIGN: Final = f"[{re.escape(_SIGNS)}]"
 _PARTS: Final = re.compile(
@@ -321,14 +322,14 @@ _DIGITS: Final = frozenset("0123456789")
 
 @base_tokenizer("code")
 class Code(BaseTokenizer):
-    """Runs of letters, numbers and underscores; with operators, these too."""
+    """Runs of letters, numbers and underscores, and optionally operators."""
 
     def __init__(self, params: TextParams) -> None:
         super().__init__(params)
         self._characters = alphanumeric_and("_" + (_SIGNS if params.index_operators else ""))
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Find runs with a kernel, and cut each distinct one."""
+        """Find runs with a kernel, and cut each distinct run."""
         return split_runs(strings, count, self._characters, self._cut)
 
     def _cut(self, run: str) -> RunPieces:
@@ -348,7 +349,7 @@ class Code(BaseTokenizer):
         return RunPieces(bounds, positions, position)
 
     def _parts(self, run: str, start: int, stop: int) -> list[tuple[int, int]]:
-        """Bounds of the parts of an identifier."""
+        """Return bounds of the parts of an identifier."""
         if not self.params.split_identifiers or run[start] in _SIGNS:
             return []
         edges = [start, stop]
@@ -367,25 +368,25 @@ class Code(BaseTokenizer):
         return [(first, last) for first, last in pairwise(edges) if run[first] != "_"]
 
 
-# --- ``icu`` and ``icu/split``: words as Unicode and its dictionaries of languages find them
+# --- ``icu`` and ``icu/split``: words by the rules and dictionaries of Unicode ----------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 _COLONS: Final = re.compile("[:\ufe55\uff1a]")
-"""ICU joins the words around them, the reference does not."""
+"""ICU joins the words around colons; Lance does not."""
 
 _HANGUL: Final = re.compile("[\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff]")
 _JOINING: Final = re.compile(
     "[^\\W\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u2189\u2460-\u249b\u2776-\u2793\u3200-\u33ff"
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 )
-"""Letters of scripts whose words have spaces between them, decimal digits and underscores."""
+"""Letters of scripts with spaces between words, decimal digits, and underscores."""
 _IGNORED: Final = re.compile("[\u00ad\u0300-\u036f\u200d]+$")
-"""Marks and format characters at the end of a segment, which belong to the letter before."""
+"""Marks and format characters at the end of a segment; they belong to the letter before."""
 
 
 @base_tokenizer("icu")
 class Icu(BaseTokenizer):
-    """Segments with a letter or a number; with ``/split`` their runs of letters and numbers.
+    """Segments with a letter or a number; with ``/split``, their runs of letters and numbers.
 
     Raises
     ------
@@ -405,7 +406,7 @@ class Icu(BaseTokenizer):
         self._breaker: Any = WordBreaker
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Cut texts at white space, and each distinct run by ICU."""
+        """Cut texts at white space, and each distinct run with ICU."""
         return split_runs(strings, count, not_space(), self._cut)
 
     def _cut(self, run: str) -> RunPieces:
@@ -423,9 +424,9 @@ class Icu(BaseTokenizer):
 
 
 def _joined(segments: Iterable[str]) -> Iterator[str]:
-    """Segments, of which those of Hangul are joined with letters and numbers beside them.
+    """Join segments of Hangul with adjacent letters and numbers.
 
-    ICU breaks there because it looks Korean up in a dictionary, the reference does not.
+    ICU uses a dictionary for Korean and breaks there; Lance does not.
     """
     before = ""
     for segment in segments:
@@ -441,7 +442,7 @@ def _joined(segments: Iterable[str]) -> Iterator[str]:
 
 
 def _between(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
-    """What stands between the characters of a pattern."""
+    """Return the bounds of the text between matches of a pattern."""
     edges = [0]
     for found in pattern.finditer(text):
         edges += found.span()
@@ -450,7 +451,7 @@ def _between(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 def _words(segment: str, at: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """Runs of letters and numbers of a part of a segment that begins at ``at``."""
+    """Return runs of letters and numbers in a part of a segment that begins at ``at``."""
     bounds: list[tuple[int, int]] = []
     begin = -1
     for place in range(start, stop + 1):
@@ -463,15 +464,15 @@ def _words(segment: str, at: int, start: int, stop: int) -> list[tuple[int, int]
     return bounds
 
 
-# --- ``jieba``: Chinese words by a dictionary, and the words in them --------------------
+# --- ``jieba``: Chinese words of a dictionary, and the words within them ----------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 
 @base_tokenizer("jieba")
 class Jieba(BaseTokenizer):
-    """Words of the dictionary of the package jieba; positions are those of their first character.
+    """Words of a dictionary of the package jieba; the position of a word is its first character.
 
-    ``jieba/NAME`` has the dictionary of that folder below ``LANCE_LANGUAGE_MODEL_HOME``.
+    ``jieba/NAME`` uses the dictionary of the folder NAME below ``LANCE_LANGUAGE_MODEL_HOME``.
 
     Raises
     ------
@@ -499,19 +500,19 @@ class Jieba(BaseTokenizer):
 
 @cache
 def dictionary(name: str = "default", home: str | None = None) -> Any:
-    """Words and how often each occurs: takes about a second, once per process.
+    """Load words and their frequencies; takes about a second, once per process.
 
-    jieba itself would read what it kept in ``/tmp/jieba.cache``, whoever wrote it, by ``marshal``,
-    which trusts what it reads.
+    jieba itself would load ``/tmp/jieba.cache`` with ``marshal``, which is unsafe: any user may
+    have written that file.
 
     Parameters
     ----------
     name
-        Of a folder with ``dict.txt``, or with a ``config.json`` that names a dictionary (``main``)
-        and files of the user's words (``users``), by paths from that folder. The default is the
-        dictionary of the package where this folder is missing.
+        Folder with ``dict.txt``, or with ``config.json``. The latter names a dictionary (``main``)
+        and files of user words (``users``), relative to the folder. Without a folder, ``default``
+        is the dictionary of the package.
     home
-        The folder of language models; ``lance/language_models`` among the user's data by default.
+        Folder of language models; default: ``lance/language_models`` in the user's data folder.
     """
     try:
         import jieba
@@ -523,7 +524,7 @@ def dictionary(name: str = "default", home: str | None = None) -> Any:
     made: Any = jieba.Tokenizer()
     data = Path(home) if home else Path.home() / ".local/share/lance/language_models"
     folder = data / "jieba" / name
-    # A name comes from an index, which may be a stranger's: it stays below the folder of models.
+    # An untrusted index may choose the name: it must stay below the folder of models.
     if not folder.is_dir() or name in ("", ".", "..") or Path(name).name != name:
         if name != "default":
             raise OptionError(
@@ -557,11 +558,11 @@ class Simple(BaseTokenizer):
     """Runs of letters and numbers."""
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Find them; one step of a kernel per character."""
+        """Find tokens with a kernel; one step per character."""
         return Pieces(strings.data, *find_tokens(strings, count, alphanumeric()))
 
 
-# --- ``whitespace``: words are what stands between white space of ASCII -----------------
+# --- ``whitespace``: words are separated by ASCII white space ---------------------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 
@@ -570,7 +571,7 @@ class Whitespace(BaseTokenizer):
     """Runs of characters other than white space."""
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Find them; one step of a kernel per character."""
+        """Find tokens with a kernel; one step per character."""
         return Pieces(strings.data, *find_tokens(strings, count, not_space()))
 
 
@@ -580,24 +581,24 @@ class Whitespace(BaseTokenizer):
 
 @base_tokenizer("raw")
 class Raw(BaseTokenizer):
-    """The whole text, even an empty one."""
+    """The whole text, even if empty."""
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """One token each."""
+        """Return each text as one token."""
         check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
         ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1].astype(np.int64)
         sizes = np.diff(ends).astype(np.uint32)
         return Pieces(strings.data, ends[:-1], sizes, np.ones(count, np.int64))
 
 
-# --- ``ngram``: every few neighbouring characters of a text, white space included -------
+# --- ``ngram``: all short runs of adjacent characters, including white space ------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 _FEW_LENGTHS = 64
-"""Lengths of n-grams that a text of any size may have."""
+"""Number of n-gram lengths that is allowed for texts of any size."""
 
 _MOST_TOKENS = 1 << 22
-"""Tokens of texts that are cut together, if there are more lengths."""
+"""Maximum tokens of texts cut together, if there are more lengths."""
 
 
 @base_tokenizer("ngram")
@@ -605,7 +606,7 @@ class NGram(BaseTokenizer):
     """All n-grams of some lengths, all at position 0."""
 
     def split(self, strings: Strings, count: int) -> Pieces:
-        """Those that begin at each character, the shortest first. Takes 20 bytes for each."""
+        """Return the n-grams of each character, the shortest first; memory: 20 bytes per n-gram."""
         check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
         ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1].astype(np.int64)
         first, last = int(ends[0]), int(ends[-1])
@@ -619,14 +620,14 @@ class NGram(BaseTokenizer):
         if self.params.prefix_only:
             at = bounds[:-1][np.diff(bounds) > 0]
             text = text[at]
-        # N-grams that begin at each character: as many as there are characters up to the end.
+        # Number of n-grams of each character: limited by the characters up to the end.
         most = max(longest - shortest + 1, 0)
         here = np.clip(bounds[text + 1] - at - shortest + 1, 0, most)
         self._check(int(here.sum()), int(here.max(initial=0)), len(at))
         owner = np.repeat(np.arange(len(at)), here)
         before = np.cumsum(here) - here
         stops = at[owner] + shortest + np.arange(len(owner)) - before[owner]
-        # The end of a text is the start of what follows it, or the end of all.
+        # A text ends where the next text begins, or at the end of the data.
         edges = np.append(begins, last)[stops]
         edges = np.minimum(edges, ends[text[owner] + 1])
         starts = begins[at[owner]]
@@ -635,13 +636,13 @@ class NGram(BaseTokenizer):
         return Pieces(strings.data, starts, sizes, counts, np.zeros(len(starts), np.uint32))
 
     def _longest(self) -> int:
-        """Characters of the longest n-gram that is no token too long: each has a byte or more."""
+        """Return the length of the longest n-gram that may have few enough bytes."""
         limit = self.params.max_token_length
         longest = self.params.max_ngram_length
         return longest if limit is None else min(longest, limit - 1)
 
     def _check(self, tokens: int, lengths: int, characters: int) -> None:
-        """Refuse lengths of a stranger's index by which texts have the square of their bytes."""
+        """Raise if an untrusted index asks for n-grams whose number is quadratic in the text."""
         if lengths > _FEW_LENGTHS and tokens > _MOST_TOKENS:
             raise UnsupportedFeatureError(
                 f"min_ngram_length={self.params.min_ngram_length} and "

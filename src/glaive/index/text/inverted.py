@@ -41,7 +41,7 @@ _IGNORED = "deleted_fragments"
 _OLD_TOKENS, _OLD_POSTINGS = "tokens.lance", "invert.lance"
 
 MERGE_MEMORY = 1 << 30
-"""Bytes that a merge may hold if no source says so."""
+"""Bytes of memory for a merge without a source."""
 
 
 @index_kind
@@ -54,7 +54,7 @@ class Inverted(IndexKind):
     markers: ClassVar[tuple[str, ...]] = (METADATA, _OLD_POSTINGS)
 
     def open(self, segment: Segment) -> OpenedInverted:
-        """Read the parameters; partitions are opened when they are searched."""
+        """Read the parameters; searches open partitions when they need them."""
         from glaive.index.text.opened import OpenedInverted, OpenedPartition
 
         file = _described(segment)
@@ -66,7 +66,7 @@ class Inverted(IndexKind):
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:
             raise UnsupportedFeatureError(f"{file.path}: a layout that is not known")
-        _ignores_any(file, None)  # For damage: no version with this segment has these fragments.
+        _ignores_any(file, None)  # checks the bitmaps for damage
         params = TextParams.from_json(file.metadata.get("params", "{}"), file.path)
         partitions = [OpenedPartition(segment, number, layout) for number in _partitions(file)]
         return OpenedInverted(segment, params, partitions)
@@ -88,7 +88,8 @@ class Inverted(IndexKind):
         if layout is None or not known or "partitions" not in file.metadata:
             return None
         if _ignores_any(file, address_map.rewritten):
-            # Documents are ignored by fragment: relocated ones would be found again.
+            # The index ignores documents by fragment: documents moved to others would be found
+            # again.
             return None
         out.copy(segment, METADATA)
         for number in _partitions(file):
@@ -98,7 +99,7 @@ class Inverted(IndexKind):
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
-        """Tokenize the texts of a source and write the lists of their tokens."""
+        """Tokenize the texts of a source, and write the posting lists."""
         from glaive.index.text.partition import build_partitions, write_metadata
 
         form = form_of(source, parameters)
@@ -106,14 +107,14 @@ class Inverted(IndexKind):
         return form.built()
 
     def check_mergeable(self, segment: Segment) -> None:
-        """Raise an error for a segment by pylance up to 0.27, as pylance builds it again."""
+        """Raise for a segment by pylance up to 0.27, which pylance builds again, too."""
         if _is_old(_described(segment)):
             raise UnsupportedFeatureError(f"{segment.where}: of pylance up to 0.27, build it again")
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
-        """Join the partitions of segments as far as memory allows, and those of a source."""
+        """Join partitions of segments, and of a source, as far as memory allows."""
         from glaive.index.text.partition import (
             check_column,
             collect_partitions,
@@ -143,15 +144,15 @@ class Inverted(IndexKind):
         return form.built()
 
     def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
-        """How texts became tokens."""
+        """Return the tokenizer parameters."""
         return details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The parameters that the segment was built with."""
+        """Return the parameters that built the segment."""
         return read_format(segment).options()
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """How texts became tokens; tokens and documents of all partitions."""
+        """Return tokenizer parameters, and the numbers of tokens and documents."""
         from glaive.index.text.partition import partition_files
 
         file = _described(segment)
@@ -166,19 +167,19 @@ class Inverted(IndexKind):
         }
 
     def is_outdated(self, entry: table_pb2.IndexMetadata) -> bool:
-        """Whether its details are empty, as before pylance 1.0. pylance compares them."""
+        """Return whether the details are empty, as before pylance 1.0; pylance compares details."""
         return not entry.index_details.value
 
 
 def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
-    """The format that users ask for, for the column of a source.
+    """Return the format for the options of a user and the column of a source.
 
     Raises
     ------
     OptionError
         A parameter is wrong.
     UnsupportedFeatureError
-        The column has no texts.
+        The column does not hold texts.
     """
     from glaive.index.text.partition import check_column
 
@@ -189,12 +190,12 @@ def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
 
 
 def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
-    """How a segment, or the part of one with metadata of this name, was built.
+    """Read the format of a segment, or of the part of a segment with metadata of this name.
 
     Raises
     ------
     CorruptFileError, DataFileMissingError
-        Its metadata is damaged or absent.
+        The metadata is damaged or missing.
     """
     from glaive.index.text.partition import partition_files
 
@@ -210,12 +211,12 @@ def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
 def stored_partitions(
     segment: Segment, form: TextFormat, name: str = METADATA
 ) -> Iterator[StoredPartition]:
-    """The partitions of a segment, or of a part of one.
+    """Yield the partitions of a segment, or of a part of a segment.
 
     Raises
     ------
     UnsupportedFeatureError
-        Postings or tokens have an unknown form, or documents are ignored by their fragment.
+        Postings or tokens have an unknown format, or the index ignores documents by fragment.
     """
     from glaive.index.text.partition import StoredPartition
 
@@ -233,7 +234,7 @@ def stored_partitions(
 
 
 def _described(segment: Segment, name: str = METADATA) -> IndexFile:
-    """The file that says how a segment was built: its tokens, where no other is there."""
+    """Open the metadata file of a segment; for old segments, the file of tokens."""
     try:
         return segment.open(name)
     except DataFileMissingError:
@@ -243,12 +244,12 @@ def _described(segment: Segment, name: str = METADATA) -> IndexFile:
 
 
 def _is_old(file: IndexFile) -> bool:
-    """Whether it is the file of tokens of a segment by pylance up to 0.27."""
+    """Return whether a file is the file of tokens of a segment by pylance up to 0.27."""
     return "_token" in file.schema.names
 
 
 def _partitions(file: IndexFile) -> list[int]:
-    """Numbers of the partitions."""
+    """Return the numbers of the partitions."""
     text = file.metadata.get("partitions")
     if text is None:
         raise _corrupt("partitions", "none", file)
@@ -264,9 +265,9 @@ def _partitions(file: IndexFile) -> list[int]:
 
 
 def _ignores_any(file: IndexFile, fragments: Iterable[int] | None) -> bool:
-    """Whether the documents of one of these fragments, or of any (None), are ignored.
+    """Return whether the index ignores documents of these fragments, or for None, of any fragment.
 
-    The bitmaps are not expanded: a few bytes can stand for billions of fragments.
+    Does not expand the bitmaps: a few bytes may encode billions of fragments.
     """
     if _IGNORED not in file.schema.names or not file.num_rows:
         return False
@@ -291,14 +292,14 @@ def _corrupt(name: str, found: str, file: IndexFile) -> CorruptFileError:
     return file.corrupt(f"{name!r} of an index", "integers", found)
 
 
-# --- Parts of a full-text segment that several workers write under one id, and that one merges
+# --- Parts of a segment: several workers write them under one id, and one process merges them
 # Specification: "Parts" in ``docs/format/text-indices.md``.
 
 _PART = re.compile("part_([0-9]{1,20})_metadata.lance", re.ASCII)
 
 
 class StagedSegment(Segment):
-    """The parts of a segment, which are in a folder within its own."""
+    """The parts of a segment, in a folder within the segment."""
 
     __slots__ = ()
 
@@ -311,9 +312,9 @@ class StagedSegment(Segment):
 def build_part(
     source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
 ) -> BuiltSegment:
-    """Write the documents of a source, with numbers of partitions that no other part has.
+    """Write the documents of a source as a part; no other part has the same partition numbers.
 
-    Partitions are numbered from the first row of the first fragment on.
+    Partition numbers begin at the address of the first row of the first fragment.
     """
     from glaive.index.text.partition import build_partitions, write_metadata
 
@@ -325,16 +326,16 @@ def build_part(
 
 
 def merge_parts(parts: StagedSegment, out: SegmentWriter) -> list[str]:
-    """Write one segment with the documents of all parts; paths of the files of the parts.
+    """Write one segment with the documents of all parts; return the paths of the parts' files.
 
     Raises
     ------
     OptionError
-        There is no part, or several have the same rows, which would be found twice.
+        No part exists, or several parts have the same rows, which searches would find twice.
     UnsupportedFeatureError
         Parts were built with different parameters.
     CorruptFileError, DataFileMissingError
-        A file is damaged or absent.
+        A file is damaged or missing.
     """
     from glaive.index.text.partition import merge_partitions, write_metadata
 

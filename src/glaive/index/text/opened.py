@@ -1,4 +1,4 @@
-"""A segment of a full-text index that is ready to be searched.
+"""Search a segment of a full-text index.
 
 Specification: "Searching" in ``docs/format/text-indices.md``.
 """
@@ -41,32 +41,29 @@ from glaive.kernels.text_search import (
 )
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
-# --- The best documents of partitions for the tokens of a query -------------------------
-# Specification: "Searching" in ``docs/format/text-indices.md``.
-
-# --- BM25: the weight of a term in a document, and that of the term in a query ----------
+# --- BM25: weights of a token in a document, and of the token in a query -----------------
 # Specification: "Scores" in ``docs/format/text-indices.md``.
 
 _K1: Final = np.float32(1.2)
 _B: Final = np.float32(0.75)
 _SHORTEST: Final = 1e-12
-"""Documents have more tokens on the average, if any has one: there are fewer than 2^32."""
+"""Lower bound of the mean length of a document with tokens: there are fewer than 2^32 documents."""
 
 
 class TextStatistics(NamedTuple):
-    """Documents of an index, all segments together, and their tokens; deleted ones count, too."""
+    """Documents and tokens of all segments of an index, including deleted documents."""
 
     documents: int
     tokens: int
 
     @property
     def mean_length(self) -> float:
-        """Tokens of a document on the average."""
+        """Mean number of tokens in a document."""
         return float(np.float32(self.tokens) / np.float32(max(1, self.documents)))
 
     @classmethod
     def sum_of(cls, parts: Iterable[TextStatistics]) -> TextStatistics:
-        """Those of several parts, which have no document in common."""
+        """Add up statistics of parts that share no document."""
         documents = tokens = 0
         for part in parts:
             documents += part.documents
@@ -75,13 +72,13 @@ class TextStatistics(NamedTuple):
 
 
 def rarity(documents: int, having: int) -> float:
-    """Inverse document frequency of a term that ``having`` of the documents have."""
-    # Where statistics are damaged, more documents than there are have a term.
+    """Return the inverse document frequency of a token that ``having`` of the documents have."""
+    # In a damaged index, ``having`` may exceed ``documents``.
     return float(np.log1p(max(0.0, documents - having + 0.5) / (having + 0.5)))
 
 
 def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
-    """The denominator of BM25 without the frequency: it grows with the length of the document."""
+    """Return the summand of BM25's denominator that grows with the length of a document."""
     share = lengths.astype(np.float32)
     share *= _K1 * _B / np.float32(max(mean, _SHORTEST))
     share += _K1 * (np.float32(1) - _B)
@@ -89,12 +86,14 @@ def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
 
 
 def weights_of(frequencies: UInt32s, shares: Float32s) -> Float32s:
-    """Weights of a term in documents that have it so often.
+    """Return the weights of a token in documents.
 
     Parameters
     ----------
+    frequencies
+        How often the token occurs in each document.
     shares
-        Of these documents, from :func:`length_shares`.
+        Result of :func:`length_shares` for these documents.
     """
     often = frequencies.astype(np.float32)
     weights: Float32s = often / (often + shares)
@@ -103,13 +102,13 @@ def weights_of(frequencies: UInt32s, shares: Float32s) -> Float32s:
 
 
 def quantized_lengths(lengths: UInt32s) -> UInt32s:
-    """Lengths as their codes of one byte say: their upper four bits, the others 0."""
+    """Round lengths down to their upper four bits, the precision of their one-byte codes."""
     bits = np.maximum(bit_lengths(lengths) - 4, 0).astype(np.uint32)
     return lengths >> bits << bits
 
 
 _MOST_FUZZY: Final = 1_000
-"""Different tokens of a query that those of an index are compared with."""
+"""Maximum distinct query tokens of a fuzzy search: glaive compares each with the index's tokens."""
 
 
 class TokenPositions(NamedTuple):
@@ -118,11 +117,11 @@ class TokenPositions(NamedTuple):
     Parameters
     ----------
     starts
-        ``int64`` of shape ``(documents + 1,)``: where those of each document begin.
+        ``int64`` of shape ``(documents + 1,)``: where the positions of each document begin.
     positions
         ``uint32``.
     most
-        Positions in one document, at most.
+        Largest number of positions in one document.
     """
 
     starts: Int64s
@@ -131,7 +130,7 @@ class TokenPositions(NamedTuple):
 
     @classmethod
     def of(cls, starts: Int64s, positions: UInt32s) -> Self:
-        """Positions that begin at ``starts``."""
+        """Return positions that begin at ``starts``."""
         return cls(starts, positions, int(np.diff(starts).max(initial=0)))
 
     @property
@@ -145,41 +144,41 @@ class Partition(Protocol):
 
     @property
     def size(self) -> int:
-        """Documents."""
+        """Number of documents."""
 
     @property
     def statistics(self) -> TextStatistics:
-        """Documents and their tokens."""
+        """Statistics of the documents."""
 
     def weighted(self, token: str, mean: float) -> WeightedList:
-        """The documents of a token; none if it is not known."""
+        """Return the documents of a token; an empty list if the token is unknown."""
 
     def count(self, token: str) -> int:
-        """How many documents have a token."""
+        """Return the number of documents with a token."""
 
     def positions(self, token: str) -> TokenPositions:
-        """Positions of a token in each of its documents."""
+        """Return the positions of a token in each of its documents."""
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
-        """Tokens that are at most ``distance`` edits away: the first so many."""
+        """Return the first ``most`` tokens that are at most ``distance`` edits away."""
 
 
 class TermQuery(NamedTuple):
-    """Tokens that documents are searched for.
+    """Tokens to search for.
 
     Parameters
     ----------
     tokens
-        With their positions in the query.
+        Tokens with their positions in the query.
     every
-        Whether documents need to have all of them.
+        Require all tokens.
     phrase
-        Whether they have to follow each other.
+        Require that the tokens follow each other.
     slop
-        Positions that may lie between two tokens of a phrase.
+        Positions allowed between two tokens of a phrase.
     fuzziness, prefix_length, max_expansions
-        Edits between a token of the query and one of a document, characters that have to be
-        equal, and tokens that those of the query stand for, at most and all together.
+        Maximum edits between a query token and a document token; leading characters that must be
+        equal. ``max_expansions`` limits the document tokens for all query tokens together.
     """
 
     tokens: tuple[tuple[str, int], ...]
@@ -192,18 +191,18 @@ class TermQuery(NamedTuple):
 
 
 class SearchedPartition(NamedTuple):
-    """A partition, and which of its documents may be found.
+    """A partition, and the documents to search in it.
 
     Parameters
     ----------
     partition
-        That is searched.
+        The partition.
     rows
-        Numbers of the rows of its documents, by which equal scores are ordered.
+        Row number of each document; documents with equal scores are ordered by it.
     allowed
-        ``uint8`` for each document, 0: it is not found; None: all are.
+        ``uint8`` for each document, 0 to exclude it; None: search all.
     ascending
-        Whether rows ascend; not where some moved since the index was built.
+        Rows ascend. False if rows moved since the index was built.
     """
 
     partition: Partition
@@ -213,14 +212,14 @@ class SearchedPartition(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Rows that were found, and their scores."""
+    """Rows found, and their scores."""
 
     rows: RowNumbers
     scores: Float32s
 
     @classmethod
     def joined(cls, parts: Sequence[Hits]) -> Hits:
-        """All rows of several."""
+        """Concatenate several results."""
         if len(parts) == 1:
             return parts[0]
         rows = [np.zeros(0, np.uint64), *(part.rows for part in parts)]
@@ -228,7 +227,7 @@ class Hits(NamedTuple):
         return Hits(np.concatenate(rows), np.concatenate(scores))
 
     def best(self, most: int | None) -> Hits:
-        """The best first, of equal ones the lower row; so many of them."""
+        """Return the ``most`` best rows, the best first; equal scores are ordered by row."""
         order = np.lexsort((self.rows, -self.scores))[:most]
         return Hits(self.rows[order], self.scores[order])
 
@@ -238,22 +237,22 @@ def search_terms(
     query: TermQuery,
     statistics: TextStatistics,
     most: int | None,
-    beside: Sequence[Partition] = (),
+    others: Sequence[Partition] = (),
 ) -> Hits:
-    """The best rows, in no order; more than ``most`` where there are several partitions.
+    """Return the best rows, unordered; with several partitions more than ``most``.
 
     Parameters
     ----------
     statistics
-        Of all documents that scores compare with.
+        Statistics of all documents that scores compare with.
     most
-        Rows wanted; None: all that match.
-    beside
-        Partitions that are not searched, but whose documents scores compare with.
+        Rows wanted; None: all matches.
+    others
+        Other partitions whose documents scores compare with; they are not searched.
 
     Notes
     -----
-    A request for each token and partition whose posting list is not kept.
+    glaive sends a request for each token and partition whose posting list is not cached.
     """
     mean = statistics.mean_length
     groups = [_groups(query, [one.partition for one in searched])] * len(searched)
@@ -263,7 +262,7 @@ def search_terms(
         token: rarity(
             statistics.documents,
             sum(len(one.documents) for one in lists[token])
-            + sum(partition.count(token) for partition in beside),
+            + sum(partition.count(token) for partition in others),
         )
         for token in tokens
     }
@@ -278,7 +277,7 @@ def search_terms(
             together = np.concatenate([part.scores for part in parts])
             if len(together) >= most:
                 worst = np.partition(together, len(together) - most)[len(together) - most]
-                # Rows of later partitions with an equal score may come before.
+                # A row of a later partition with an equal score may come first.
                 floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
     return Hits.joined(parts)
 
@@ -288,7 +287,7 @@ def _at_most(most: int | None, one: SearchedPartition) -> int:
 
 
 def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]]:
-    """Tokens of which a document needs one, for each place in the query."""
+    """Return groups of tokens: a document needs one token of each group."""
     if query.phrase or not (query.fuzziness or query.every):
         return [[token] for token, _ in query.tokens]
     if not query.fuzziness:
@@ -318,23 +317,23 @@ def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]
 
 
 def _by_rows(found: Found, one: SearchedPartition) -> Found:
-    """The best documents first, of equal ones that of the lower row."""
+    """Order documents by score, the best first, then by row."""
     order = np.lexsort((one.rows[found.documents], -found.scores))
     return Found(found.documents[order], found.scores[order])
 
 
 class _Terms:
-    """The tokens of a query in one partition, with their lists."""
+    """Tokens of a query in one partition, with their posting lists."""
 
     def __init__(
         self, query: TermQuery, groups: list[list[str]], lists: dict[str, WeightedList]
     ) -> None:
         self._query, self._groups, self._lists = query, groups, lists
-        # A token that is there twice counts twice.
+        # A repeated token counts several times.
         self._counts = Counter(token for group in groups for token in group)
 
     def best(self, rare: dict[str, float], one: SearchedPartition, search: Search) -> Found:
-        """The best documents of the partition; of equal ones those of the lowest rows."""
+        """Return the best documents of the partition; equal scores are ordered by row."""
         most = search.most
         if one.ascending or not 0 < most < search.limit:
             return self.find(rare, one.partition, search)
@@ -347,7 +346,7 @@ class _Terms:
         return Found(found.documents[:most], found.scores[:most])
 
     def find(self, rare: dict[str, float], partition: Partition, search: Search) -> Found:
-        """The best documents of the partition; of equal ones the lowest numbers."""
+        """Return the best documents of the partition; equal scores are ordered by document."""
         query = self._query
         present = [token for token in self._counts if len(self._lists[token].documents)]
         factors = np.array([rare[token] * self._counts[token] for token in present], np.float32)
@@ -380,7 +379,7 @@ class _Terms:
     def _summed(
         self, lists: list[WeightedList], factors: Float32s, present: list[str], search: Search
     ) -> Found:
-        """All documents that have one token of each group; the best, if fewer are wanted."""
+        """Score all documents that have a token of each group, and return the best."""
         scores = np.zeros(search.limit, np.float64)
         for one, factor in zip(lists, factors, strict=True):
             scores[one.documents] += np.float64(factor) * one.weights
@@ -401,7 +400,7 @@ class _Terms:
         return Found(documents[order], rounded[order])
 
 
-# --- A partition of a full-text index, of which searches read what they need ------------
+# --- A partition of a full-text index: searches read what they need ---------------------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 _POSTING, _LENGTH = "_posting", "_length"
@@ -415,11 +414,11 @@ class Documents(NamedTuple):
     Parameters
     ----------
     rows
-        Number of the row of each.
+        Row number of each document.
     lengths
-        Its tokens, as far as scores know.
+        Tokens of each document, with the precision that scores use.
     statistics
-        Of all of them.
+        Statistics of all documents.
     """
 
     rows: RowNumbers
@@ -428,14 +427,14 @@ class Documents(NamedTuple):
 
 
 class _TokenTable:
-    """Tokens in ascending order with their numbers."""
+    """Tokens in ascending order, and their numbers."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self.nbytes = tokens.strings.nbytes + tokens.numbers.nbytes
 
     def find(self, token: bytes) -> int | None:
-        """The number of a token."""
+        """Return the number of a token."""
         low, high = 0, len(self._tokens.strings)
         while low < high:
             middle = (low + high) // 2
@@ -450,42 +449,42 @@ class _TokenTable:
 
 
 class OpenedPartition:
-    """One partition. What is read of it is kept by the session. Safe to share between threads.
+    """One partition. The session caches what is read. Safe to share between threads.
 
     Parameters
     ----------
     segment
-        That it belongs to.
+        Segment of the partition.
     number
-        Of the partition; None in a segment by pylance up to 0.27.
+        Number of the partition; None for a segment by pylance up to 0.27.
     layout
-        Of its posting lists.
+        Layout of the posting lists.
     """
 
     def __init__(self, segment: Segment, number: int | None, layout: PostingLayout) -> None:
         self._segment, self._layout = segment, layout
         self.number = number
 
-    # ------------------------------------------------------------------ what it holds
+    # ------------------------------------------------------------------ content
 
     @property
     def documents(self) -> Documents:
-        """Rows and lengths of the documents; two columns are read whole."""
+        """Rows and lengths of the documents; the first access reads two whole columns."""
         known: Documents = self._kept("documents", self._read_documents)
         return known
 
     @property
     def size(self) -> int:
-        """Documents."""
+        """Number of documents."""
         return len(self.documents.rows)
 
     @property
     def statistics(self) -> TextStatistics:
-        """Documents and their tokens."""
+        """Statistics of the documents."""
         return self.documents.statistics
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
-        """Tokens that are at most ``distance`` edits away: the first so many."""
+        """Return the first ``most`` tokens that are at most ``distance`` edits away."""
         strings: Any = self._kept("strings", self._read_strings)
         places = near_tokens(strings, token, distance, prefix_length, most)
         return [strings[place].as_py() for place in places.tolist()]
@@ -493,16 +492,16 @@ class OpenedPartition:
     # ------------------------------------------------------------------ posting lists
 
     def weighted(self, token: str, mean: float) -> WeightedList:
-        """The documents of a token, with weights; none if the partition does not know it.
+        """Return the documents of a token with weights; an empty list if the token is unknown.
 
         Parameters
         ----------
         mean
-            Tokens of a document on the average, of the whole index.
+            Mean number of tokens in a document of the whole index.
 
         Notes
         -----
-        One request, if the list is not kept.
+        One request, unless the list is cached.
         """
 
         def load() -> tuple[WeightedList, int]:
@@ -513,7 +512,7 @@ class OpenedPartition:
         return known
 
     def _weights(self, token: str, mean: float) -> tuple[UInt32s, Float32s]:
-        """Read the documents of a token and their weights: one request."""
+        """Read the documents of a token and their weights; one request."""
         place = self._find(token)
         if place is None:
             return _NO_DOCUMENTS, _NO_WEIGHTS
@@ -528,19 +527,19 @@ class OpenedPartition:
         return lengths
 
     def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
-        """The documents that have a token, and how often. One request."""
+        """Return the documents with a token, and how often it occurs; one request."""
         place = self._find(token)
         if place is None:
             return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
         return self._read_list(place)
 
     def count(self, token: str) -> int:
-        """How many documents have a token."""
+        """Return the number of documents with a token."""
         place = self._find(token)
         return 0 if place is None else int(self._kept("lengths", self._read_lengths)[place])
 
     def positions(self, token: str) -> TokenPositions:
-        """Positions of a token in each of its documents.
+        """Return the positions of a token in each of its documents.
 
         Raises
         ------
@@ -551,7 +550,7 @@ class OpenedPartition:
         return known
 
     def _positions(self, token: str) -> TokenPositions:
-        """Read them: two requests."""
+        """Read the positions of a token; two requests."""
         place = self._find(token)
         if place is None:
             return TokenPositions.of(np.zeros(1, np.int64), np.zeros(0, np.uint32))
@@ -559,7 +558,7 @@ class OpenedPartition:
         return TokenPositions.of(*self._read_positions(place, frequencies))
 
     def check_positions(self) -> None:
-        """Raise ``OptionError`` if there are documents, but no positions of their tokens."""
+        """Raise ``OptionError`` if the index has documents, but no positions of their tokens."""
         if self.size and not position_columns(self._lists):
             raise OptionError(
                 f"{self._segment.where}: position is not found but required for phrase queries: "
@@ -570,7 +569,7 @@ class OpenedPartition:
     # ------------------------------------------------------------------ reading
 
     def _kept(self, key: Hashable, load: Any) -> Any:
-        """What is kept under a key, else what ``load`` returns, an object with ``nbytes``."""
+        """Return the cached value of a key; otherwise cache the result of ``load``."""
 
         def sized() -> tuple[Any, int]:
             value = load()
@@ -608,7 +607,7 @@ class OpenedPartition:
         return length_shares(self.documents.lengths, mean)
 
     def _find(self, token: str) -> int | None:
-        """The row of a token among the lists."""
+        """Return the row of a token among the posting lists."""
         tokens: Fst | _TokenTable = self._kept("tokens", self._read_tokens)
         place = tokens.find(token.encode())
         if place is not None and place >= self._list_count:
@@ -632,7 +631,7 @@ class OpenedPartition:
         return tokens.strings.cast(pa.large_string())
 
     def _read_list(self, place: int) -> tuple[UInt32s, UInt32s]:
-        """Documents and frequencies of a list."""
+        """Read documents and frequencies of a list."""
         file = self._lists
         length = int(self._kept("lengths", self._read_lengths)[place])
         rows = file.read([_POSTING], place, place + 1)
@@ -654,16 +653,16 @@ class OpenedPartition:
 
 
 _NBYTES = 1 << 14
-"""Bytes of an opened segment: all else is kept by the session, one by one."""
+"""Bytes of an opened segment; the session caches everything else separately."""
 
 _MOST_TEXTS = 256
 
 _GUESS = 1000
-"""Rows with all words of a text: only reading the lists would tell."""
+"""Assumed number of rows with all tokens of a text: only reading the lists would tell."""
 
 
 class TokenizedTexts:
-    """Tokens of the texts of queries; the last few are remembered."""
+    """Tokens of query texts; caches the last few."""
 
     def __init__(self, params: TextParams) -> None:
         self._params = params
@@ -671,33 +670,33 @@ class TokenizedTexts:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Makes tokens as those of the index were made."""
+        """Tokenizer with the parameters of the index."""
         return Tokenizer.of(self._params)
 
     def tokens(self, text: str) -> tuple[tuple[str, int], ...]:
-        """The tokens of a text with their positions."""
+        """Return the tokens of a text with their positions."""
         known = self._known.get(text)
         if known is None:
             known = tuple(self.tokenizer.tokens(text))
             self._known[text] = known
             if len(self._known) > _MOST_TEXTS:
-                # Another thread may just have done so.
+                # Another thread may have removed it already.
                 self._known.pop(next(iter(self._known)), None)
         return known
 
 
 class OpenedInverted(ScalarIndex):
-    """A segment: its parameters and partitions. Safe to share between threads.
+    """A segment with its parameters and partitions. Safe to share between threads.
 
-    ``texts`` makes tokens of queries as those of the index were made; ``fuzzy_texts`` cuts
-    them at what is neither letter nor digit, and leaves them so, to be looked for with edits.
+    ``texts`` tokenizes queries like the index. ``fuzzy_texts``, for searches with edits, cuts
+    queries into runs of letters and digits and applies no filter.
 
     Parameters
     ----------
     segment
-        What is searched.
+        The segment.
     params
-        How its texts became tokens.
+        Parameters of its tokenizer.
     partitions
         Its partitions.
     """
@@ -718,21 +717,21 @@ class OpenedInverted(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory; what searches read is kept by the session."""
+        """Bytes of memory; the session counts what searches read."""
         return _NBYTES
 
     @property
     def statistics(self) -> TextStatistics:
-        """Documents and their tokens, of all partitions."""
+        """Statistics of the documents of all partitions."""
         return TextStatistics.sum_of(partition.statistics for partition in self.partitions)
 
     def check_positions(self) -> None:
-        """Raise ``OptionError`` if documents have no positions: no phrase can be searched."""
+        """Raise ``OptionError`` if documents have no positions, which phrase searches need."""
         for partition in self.partitions:
             partition.check_positions()
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it can find the rows that have all tokens of a text, and maybe more."""
+        """Return whether the index can find the rows with all tokens of a text (and maybe more)."""
         return (
             isinstance(query, HasTokens)
             and self.params.base_tokenizer == "simple"
@@ -741,11 +740,11 @@ class OpenedInverted(ScalarIndex):
         )
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows that a search is going to find, about: a guess."""
+        """Return a guess of the number of rows that a search finds."""
         return _GUESS
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Rows that have all tokens of the text, as the index made them."""
+        """Return the rows with all tokens of the text, as the index tokenizes it."""
         if not isinstance(query, HasTokens):
             raise UnsupportedFeatureError(f"{self._where}: cannot answer {query}")
         tokens = self.texts.tokens(query.text)
@@ -754,30 +753,30 @@ class OpenedInverted(ScalarIndex):
             for partition in self.partitions
         ]
         found = search_terms(searched, TermQuery(tokens, every=True), self.statistics, None)
-        # Tokens of the index are in small letters, and some words are left out.
+        # The index lower-cases tokens and drops some words: rows are candidates.
         return Candidates(RowSet.of(np.sort(found.rows)), None, exact=False)
 
 
-# --- Documents in memory: texts of rows that no index knows -----------------------------
+# --- Documents in memory: texts of rows that the index does not contain -----------------
 
 
 class TextsInMemory:
-    """Texts as documents, as far as a query asks for their tokens.
+    """Texts as documents, restricted to the tokens of a query.
 
     Parameters
     ----------
     batches
-        Pairs of an array of texts and the numbers of their rows.
+        Pairs of an array of texts and their row numbers.
     tokenizer
-        Makes their tokens.
+        Tokenizes the texts.
     wanted
-        The tokens of the query.
+        Tokens of the query.
     with_empty
-        Whether texts without tokens are documents.
+        Count texts without tokens as documents.
 
     Notes
     -----
-    Memory is 20 bytes per row, and 16 for each place where a token of the query is.
+    Memory: 20 bytes per row, and 16 per occurrence of a query token.
     """
 
     def __init__(
@@ -811,22 +810,22 @@ class TextsInMemory:
 
     @property
     def size(self) -> int:
-        """Documents, those without tokens included."""
+        """Number of documents, including documents without tokens."""
         return len(self.rows)
 
     @property
     def ascending(self) -> bool:
-        """Whether rows ascend. Fragments may not, and a row of several texts has several places."""
+        """Whether rows ascend: fragments may be unordered, and a row may have several texts."""
         return bool((self.rows[1:] > self.rows[:-1]).all())
 
     @property
     def statistics(self) -> TextStatistics:
-        """Documents and their tokens."""
+        """Statistics of the documents."""
         documents = self.size if self._with_empty else int((self._lengths > 0).sum())
         return TextStatistics(documents, int(self._lengths.sum()))
 
     def weighted(self, token: str, mean: float) -> WeightedList:
-        """The documents of a token, with weights."""
+        """Return the documents of a token, with weights."""
         at, _ = self._places[token]
         documents, counts = np.unique(at, return_counts=True)
         shares = length_shares(self._lengths[documents], mean)
@@ -839,23 +838,23 @@ class TextsInMemory:
         return self._lengths
 
     def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
-        """The documents that have a token, and how often."""
+        """Return the documents with a token, and how often it occurs."""
         documents, counts = np.unique(self._places[token][0], return_counts=True)
         return documents.astype(np.uint32), counts.astype(np.uint32)
 
     def count(self, token: str) -> int:
-        """How many documents have a token."""
+        """Return the number of documents with a token."""
         return len(np.unique(self._places[token][0]))
 
     def positions(self, token: str) -> TokenPositions:
-        """Positions of a token in each of its documents."""
+        """Return the positions of a token in each of its documents."""
         at, positions = self._places[token]
         _, counts = np.unique(at, return_counts=True)
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         return TokenPositions.of(starts, positions)
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
-        """The token itself: texts that no index knows are searched for nothing else."""
+        """Return the token itself: fuzzy searches expand tokens by the index only."""
         return [token]
 
 

@@ -1,6 +1,6 @@
-"""Rebuild one partition of a full-text index without deleted documents.
+"""Write, read, merge and rebuild the partitions of a full-text index.
 
-Specification: "Documents" in ``docs/format/text-indices.md``.
+Specification: "Files", "Merging" and "Building" in ``docs/format/text-indices.md``.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ from glaive.types import Int64s, UInt32s
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 _BATCH = 1 << 17
-"""Postings that are encoded at a time, about."""
+"""Approximate number of postings to encode at a time."""
 
 
 class PartitionContent(NamedTuple):
-    """What is to be written.
+    """Content of a partition in memory.
 
     Parameters
     ----------
     tokens
-        ``large_binary``, ascending; the number of a token is its place.
+        ``large_binary``, ascending; the number of a token is its index.
     rows
         Row of each document.
     elements
-        Which element of its row's list each document is; None if documents are rows.
+        Index of each document in the list of its row; None if documents are rows.
     lengths
-        Tokens of each document.
+        Number of tokens of each document.
     lists
-        Documents of each token; positions where they are stored.
+        Documents of each token, and their positions if the index stores positions.
     """
 
     tokens: pa.Array
@@ -80,19 +80,19 @@ class PartitionContent(NamedTuple):
 
     @property
     def postings(self) -> int:
-        """Postings of all lists."""
+        """Number of postings of all lists."""
         return len(self.lists.documents)
 
     @property
     def positions(self) -> int:
-        """Positions of all lists."""
+        """Number of positions of all lists."""
         return 0 if self.lists.positions is None else len(self.lists.positions)
 
 
 def partition_files(number: int | None) -> tuple[str, str, str]:
-    """Names of the files of a partition: of its documents, tokens and postings.
+    """Return the names of a partition's files: documents, tokens and postings.
 
-    ``None`` stands for the partition of a segment by pylance up to 0.27.
+    ``None`` is the partition of a segment by pylance up to 0.27.
     """
     begin = "" if number is None else f"part_{number}_"
     return f"{begin}docs.lance", f"{begin}tokens.lance", f"{begin}invert.lance"
@@ -106,10 +106,10 @@ def write_partition(
     layout: PostingLayout,
     numbers: Int64s | None = None,
 ) -> None:
-    """Write the three files of a partition with their ``schemas``.
+    """Write the three files of a partition, with their ``schemas``.
 
-    ``numbers`` number the lists of tokens, by default by place.
-    Cost: memory for the encoded form of a hundred thousand postings at a time, beside the content.
+    ``numbers`` are the list numbers of the tokens; default: their order.
+    Cost: memory for the content, and for about a hundred thousand encoded postings at a time.
     """
     documents, tokens, postings = partition_files(number)
     lengths = content.lengths
@@ -128,14 +128,14 @@ def write_partition(
 
 
 def _total(lengths: Int64s) -> dict[str, str]:
-    """The metadata of files of documents."""
+    """Return the metadata of the file of documents."""
     return {"total_tokens": str(int(lengths.sum()))}
 
 
 def _posting_tables(
     lists: Inversion, lengths: DocumentLengths, schema: pa.Schema, layout: PostingLayout
 ) -> Iterator[pa.Table]:
-    """The posting lists, some at a time."""
+    """Encode posting lists; yield some at a time."""
     occurrences_before = 0
     for first, last in batches(lists.starts, _BATCH):
         begin, end = int(lists.starts[first]), int(lists.starts[last])
@@ -158,31 +158,31 @@ def _posting_tables(
         yield schema.empty_table()
 
 
-# --- Read a partition whole: its documents, tokens and posting lists --------------------
+# --- Read a whole partition: documents, tokens and posting lists ------------------------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 _READ_BATCH = 1 << 19
-"""Postings that are decoded at a time, about."""
+"""Approximate number of postings to decode at a time."""
 
 
 class StoredPartition:
-    """A partition of a segment.
+    """A stored partition of a segment.
 
     Parameters
     ----------
     segment
-        Has the files.
+        Segment with the files.
     number
-        Of the partition in the segment.
+        Number of the partition in the segment.
     layout
-        Of its posting lists.
+        Layout of the posting lists.
 
     Raises
     ------
     UnsupportedFeatureError
-        A file has a column that is not known.
+        A file has an unknown column.
     CorruptFileError, DataFileMissingError
-        A file is damaged or absent.
+        A file is damaged or missing.
     """
 
     def __init__(self, segment: Segment, number: int, layout: PostingLayout) -> None:
@@ -198,7 +198,7 @@ class StoredPartition:
 
     @cached_property
     def lengths(self) -> Int64s:
-        """Tokens of each document."""
+        """Number of tokens of each document."""
         file = self._documents
         return numbers_of(file, file.read(["_num_tokens"]), "_num_tokens", pa.uint32())
 
@@ -208,21 +208,21 @@ class StoredPartition:
 
     @property
     def documents(self) -> int:
-        """Documents."""
+        """Number of documents."""
         return len(self.lengths)
 
     @property
     def postings(self) -> int:
-        """Postings of all lists."""
+        """Number of postings of all lists."""
         return int(self._starts[-1])
 
     @property
     def positions(self) -> int:
-        """Positions of all lists."""
+        """Number of positions of all lists."""
         return int(self.lengths.sum()) if position_columns(self._postings) else 0
 
     def rows(self) -> RowSet:
-        """Rows of the documents.
+        """Return the rows of the documents.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class StoredPartition:
         return RowSet.of(numbers_of(self._documents, rows, "_rowid", pa.uint64()).view(np.uint64))
 
     def document_rows(self) -> pa.Table:
-        """The columns of documents, without nulls."""
+        """Read the columns of the file of documents; raise if a value is null."""
         file = self._documents
         types: dict[str, pa.DataType] = {"_rowid": pa.uint64(), "_num_tokens": pa.uint32()}
         if self.by_element:
@@ -245,7 +245,7 @@ class StoredPartition:
         return rows
 
     def content(self) -> PartitionContent:
-        """All of it, decoded; lists are in the order of their tokens.
+        """Decode the whole partition; order the lists by token.
 
         Raises
         ------
@@ -261,11 +261,11 @@ class StoredPartition:
         )
 
     def tokens(self) -> Tokens:
-        """Its tokens with the numbers of their lists."""
+        """Read the tokens with the numbers of their lists."""
         return read_tokens(self._tokens, len(self._starts) - 1)
 
     def lists(self) -> Inversion:
-        """The lists in the order in which they are stored."""
+        """Decode the lists in stored order."""
         file, layout, starts = self._postings, self._layout, self._starts
         documents = np.empty(self.postings, np.uint32)
         frequencies = np.empty(self.postings, np.uint32)
@@ -286,7 +286,7 @@ class StoredPartition:
 
 
 def reordered(lists: Inversion, order: Int64s) -> Inversion:
-    """Lists in another order; themselves, if it is theirs."""
+    """Reorder lists; return the same object if the order does not change."""
     if (order == np.arange(len(order))).all():
         return lists
     sizes = np.diff(lists.starts)[order]
@@ -303,7 +303,7 @@ def reordered(lists: Inversion, order: Int64s) -> Inversion:
 
 
 def _taken(items: UInt32s, begins: Int64s, sizes: Int64s) -> UInt32s:
-    """Ranges of items, one after the other; where they are is made for some at a time."""
+    """Concatenate ranges of items; computes indices for some ranges at a time to save memory."""
     bounds = np.concatenate(([0], np.cumsum(sizes)))
     taken = np.empty(int(bounds[-1]), np.uint32)
     for first, last in batches(bounds, _READ_BATCH):
@@ -312,16 +312,16 @@ def _taken(items: UInt32s, begins: Int64s, sizes: Int64s) -> UInt32s:
     return taken
 
 
-# --- Merge partitions: one vocabulary, documents one after the other, lists joined ------
+# --- Merge partitions: join vocabularies, append documents, join lists ------------------
 # Specification: "Merging" in ``docs/format/text-indices.md``.
 
 _BYTES_PER_POSTING = 32
-"""Held for a posting: document and frequency, twice, and where it goes."""
+"""Memory for merging a posting: document and frequency, twice, and the target index."""
 
 _BYTES_PER_POSITION = 16
 
 _AT_ONCE = 1 << 19
-"""Postings or positions, or those of a list, whose places are made at a time."""
+"""Number of postings or positions whose target indices are computed at a time."""
 
 
 def merge_partitions(
@@ -331,15 +331,15 @@ def merge_partitions(
     memory_limit: int,
     out: SegmentWriter,
 ) -> list[int]:
-    """Write partitions again, as few as half of the limit of memory allows; their numbers.
+    """Write partitions again, in as few as half the memory limit allows; return their numbers.
 
     Parameters
     ----------
     stored
-        Their documents stay in this order, before those of ``added``. Those that are large by
-        themselves are copied.
+        Partitions whose documents come first, in this order. A partition that exceeds the limit
+        alone is copied.
     added
-        Partitions that are not stored yet.
+        Partitions in memory.
     """
     limit = memory_limit // 2
     numbers: list[int] = []
@@ -366,7 +366,7 @@ def _write(
     form: TextFormat,
     out: SegmentWriter,
 ) -> None:
-    """Write one partition, if there is something to write, and add its number."""
+    """Write one partition and append its number; do nothing without content."""
     number = len(numbers)
     if len(stored) == 1 and not added:
         for old, new in zip(stored[0].names, partition_files(number), strict=True):
@@ -381,7 +381,7 @@ def _write(
 
 
 def _groups(stored: Iterable[StoredPartition], limit: int) -> Iterator[list[StoredPartition]]:
-    """Neighbouring partitions that fit into memory together, or one."""
+    """Group adjacent partitions that fit into memory together; a large partition is alone."""
     group: list[StoredPartition] = []
     held = 0
     for partition in stored:
@@ -396,12 +396,12 @@ def _groups(stored: Iterable[StoredPartition], limit: int) -> Iterator[list[Stor
 
 
 def _held(partition: StoredPartition | PartitionContent) -> int:
-    """Bytes of memory that merging a partition takes, about."""
+    """Estimate the bytes of memory for merging a partition."""
     return _BYTES_PER_POSTING * partition.postings + _BYTES_PER_POSITION * partition.positions
 
 
 def merge_contents(contents: Sequence[PartitionContent]) -> PartitionContent:
-    """One partition of several; documents are numbered one partition after the other."""
+    """Merge several partitions into one, and number documents partition by partition."""
     tokens, numbers = _vocabulary([content.tokens for content in contents])
     sizes = np.zeros(len(tokens), np.int64)
     position_sizes = np.zeros(len(tokens), np.int64)
@@ -436,7 +436,7 @@ def merge_contents(contents: Sequence[PartitionContent]) -> PartitionContent:
 
 
 def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
-    """The distinct tokens of all, ascending; and for each part the numbers of its tokens."""
+    """Return the distinct tokens of all parts, ascending, and for each part their numbers."""
     encoded: Any = dictionary_encoded(pa.concat_arrays(parts))
     order = pc.sort_indices(encoded.dictionary)
     rank = np.empty(len(order), np.int64)
@@ -447,9 +447,9 @@ def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
 
 
 def _places(ends: Int64s, of: Int64s, starts: Int64s) -> Iterator[tuple[slice, Int64s]]:
-    """Where items of lists go that are appended to others, some items at a time.
+    """Yield ranges of list items, and where to append them, some items at a time.
 
-    Moves the ends of these.
+    Advances ``ends``, the append positions.
     """
     for first, last in batches(starts, _AT_ONCE):
         sizes = np.diff(starts[first : last + 1])
@@ -465,12 +465,12 @@ def remap_partition(
     address_map: AddressMap,
     out: SegmentWriter,
 ) -> None:
-    """Write a partition again without deleted documents.
+    """Write a partition without deleted documents.
 
     Raises
     ------
     UnsupportedFeatureError
-        A file has a column that is not known.
+        A file has an unknown column.
     CorruptFileError
         A file is damaged.
     """
@@ -479,7 +479,7 @@ def remap_partition(
     documents = partition.document_rows()
     moved, kept = address_map.apply(as_numpy(documents["_rowid"]))
     if kept.all():
-        # Documents keep their numbers: only the addresses of their rows changed.
+        # No document is deleted: only the addresses of their rows changed.
         at = documents.schema.get_field_index("_rowid")
         documents = documents.set_column(at, documents.schema.field(at), pa.array(moved))
         out.write(partition.names[0], documents, metadata=_total(partition.lengths))
@@ -505,10 +505,7 @@ def remap_partition(
     write_partition(out, number, content, schemas, layout, names.numbers)
 
 
-# --- Build partitions of documents within a limit of memory -----------------------------
-# Specification: "Building" in ``docs/format/text-indices.md``.
-
-# --- The documents of a batch of rows: their texts, and where they come from ------------
+# --- Collect the documents of a batch of rows: texts, rows and list elements ------------
 # Specification: "Documents" in ``docs/format/text-indices.md``.
 
 _JSON = b"lance.json"
@@ -516,16 +513,16 @@ _EXTENSION = b"ARROW:extension:name"
 
 
 class CollectedDocuments(NamedTuple):
-    """Texts to be indexed.
+    """Texts to index.
 
     Parameters
     ----------
     texts
-        Of each document; a null has no tokens.
+        Text of each document; a null has no tokens.
     rows
         Row of each document.
     elements
-        Which element of its row's list it is; None if documents are rows.
+        Index of each document in the list of its row; None if documents are rows.
     """
 
     texts: pa.Array
@@ -534,14 +531,15 @@ class CollectedDocuments(NamedTuple):
 
 
 def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
-    """Check that a column can be indexed; whether it holds JSON.
+    """Check that a column can be indexed; return whether it holds JSON.
 
     Raises
     ------
     OptionError
-        Its values are not texts or lists of them, or not lists where elements are documents.
+        Values are not texts or lists of texts, or documents are list elements but values are not
+        lists.
     UnsupportedFeatureError
-        It holds lists of lists.
+        Values are lists of lists.
     """
     kind: Any = field.type
     is_json = (field.metadata or {}).get(_EXTENSION, b"").lower() in (_JSON, b"arrow.json")
@@ -554,7 +552,7 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
             f"document_granularity: column {field.name!r} of type {kind} has no list elements"
         )
     value = kind.value_type if _is_list(kind) else kind
-    # A stranger's schema may call numbers, or anything, JSON.
+    # An untrusted schema may declare any type as JSON.
     is_document = is_json and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
     if not (_is_text(value) or is_document):
         raise OptionError(
@@ -565,10 +563,10 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
 
 
 def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
-    """The documents of some rows: the texts of a list are joined by a space, or one each.
+    """Return the documents of some rows: list elements, or the texts of a list joined by spaces.
 
-    Of lists, those that are null and nulls in them are empty texts, as pylance has it: they have
-    no tokens, but for the tokenizer ``raw``.
+    As in pylance, a null list or a null element is an empty text. An empty text has no tokens,
+    except for the tokenizer ``raw``.
     """
     values: Any = batch.values
     if not _is_list(values.type):
@@ -589,7 +587,7 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
 
 
 def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
-    """The texts of each row joined by a space, from the first on that is not empty."""
+    """Join the texts of each row by spaces, starting at the first text that is not empty."""
     sizes: Any = pc.binary_length(texts).to_numpy()
     if not sizes.all():
         ends = np.cumsum(sizes)
@@ -613,28 +611,28 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-# --- Tokens of documents, collected until they are a partition --------------------------
+# --- Collect tokens of documents until they fill a partition ----------------------------
 # Specification: "Building" in ``docs/format/text-indices.md``.
 
 _BYTES_PER_TOKEN = 20
-"""Held for a token of a text: its number, twice while parts are joined; document, frequency."""
+"""Memory for a token: its number (twice while parts are joined), document and frequency."""
 
 _BYTES_PER_COLLECTED_POSITION = 12
 _BYTES_PER_DISTINCT = 100
-"""Held for a distinct token, beside its text: places, counts, the trie."""
+"""Memory for a distinct token in addition to its text: indices, counts, trie."""
 
 _BYTES_PER_DOCUMENT = 48
 
 
 class Collector:
-    """Collects the tokens of documents.
+    """Collects the tokens of documents, for one partition.
 
     Parameters
     ----------
     tokenizer
-        Makes tokens of texts.
+        Tokenizes texts.
     form
-        Whether positions are kept, and documents without tokens.
+        Whether to keep positions and documents without tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, form: TextFormat) -> None:
@@ -649,17 +647,17 @@ class Collector:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that making the partition will need, about."""
+        """Estimated bytes of memory to make the partition."""
         distinct = self._numbers.count * _BYTES_PER_DISTINCT
         return self._bytes + distinct + self._numbers.nbytes
 
     @property
     def documents(self) -> int:
-        """Documents so far."""
+        """Number of documents."""
         return sum(map(len, self._rows))
 
     def add(self, documents: CollectedDocuments) -> None:
-        """Add documents; those without tokens are left out, unless they are list elements."""
+        """Add documents; skip documents without tokens, unless documents are list elements."""
         found = self._numbers.number(documents.texts)
         lengths, rows = found.counts, documents.rows
         if documents.elements is not None:
@@ -676,7 +674,7 @@ class Collector:
         self._bytes += _BYTES_PER_TOKEN * len(found.numbers) + _BYTES_PER_DOCUMENT * len(rows)
 
     def content(self) -> PartitionContent:
-        """The partition; the collector is of no use afterwards."""
+        """Return the partition; the collector must not be used afterwards."""
         names = self._numbers.strings
         order = pc.sort_indices(names)
         rank = np.empty(len(names), np.uint32)
@@ -701,16 +699,16 @@ def _joined_texts(parts: list[Any], dtype: Any) -> Any:
 _IGNORED = "deleted_fragments"
 
 _TEXT_BYTES = 4 << 20
-"""Bytes of text that are tokenized at a time, at most, or one document."""
+"""Maximum bytes of text to tokenize at a time, unless one document is larger."""
 
 _TEXTS_OF_MEMORY = 32
-"""Tokens of a text take several times its memory: so many such texts make up the limit."""
+"""Memory limit divided by the text to tokenize at a time: tokens need more memory than text."""
 
 
 def build_partitions(
     source: IndexSource, form: TextFormat, out: SegmentWriter, first: int = 0
 ) -> list[int]:
-    """Write partitions with the rows of a source; their numbers, from ``first`` on."""
+    """Write partitions with the rows of a source; return their numbers, beginning at ``first``."""
     numbers: list[int] = []
     for content in collect_partitions(source, form):
         numbers.append(first + len(numbers))
@@ -719,10 +717,10 @@ def build_partitions(
 
 
 def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[PartitionContent]:
-    """The rows of a source as partitions.
+    """Yield the rows of a source as partitions.
 
-    There is one, unless that would need more than half the memory that the source allows, and
-    none without documents.
+    A new partition begins when the tokens take half the memory limit. A source without documents
+    yields nothing.
     """
     tokenizer = Tokenizer.of(form.params)
     collector = Collector(tokenizer, form)
@@ -738,14 +736,14 @@ def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[Partit
 def write_metadata(
     out: SegmentWriter, form: TextFormat, partitions: list[int], name: str = METADATA
 ) -> None:
-    """Write how the index was made; last, because an index without it is none."""
+    """Write the metadata of an index; the last file, because readers look for it."""
     schema = pa.schema([pa.field(_IGNORED, pa.binary(), nullable=False)])
     ignored = pa.table([pa.array([BitMap().serialize()], pa.binary())], schema=schema)
     out.write(name, ignored, metadata=form.metadata(partitions))
 
 
 def _parts(source: IndexSource) -> Iterator[ValueBatch]:
-    """The rows of a source, little text at a time."""
+    """Yield the rows of a source with little text at a time."""
     limit = max(1024, min(_TEXT_BYTES, source.memory_limit // _TEXTS_OF_MEMORY))
     for batch in source.batches():
         count = len(batch.values)
@@ -755,17 +753,17 @@ def _parts(source: IndexSource) -> Iterator[ValueBatch]:
             yield ValueBatch(batch.values.slice(start, stop - start), batch.rows[start:stop])
 
 
-# --- Segments of pylance up to 0.27: one partition, whose postings name the rows of documents
+# --- Segments of pylance up to 0.27: one partition, whose postings store rows of documents
 # Specification: "Old segments" in ``docs/format/text-indices.md``.
 
 _POSITION = "_position"
 _COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
 _WITHOUT_PARAMETERS = '{"ascii_folding": false}'
-"""Parameters of pylance 0.16 to 0.19, which stored none."""
+"""Parameters of pylance 0.16 to 0.19, which does not store any."""
 
 
 def legacy_format(segment: Segment, tokens: IndexFile) -> TextFormat:
-    """How the texts of a segment became tokens, and the format in which it is written again."""
+    """Return the format for writing an old segment again, with its tokenizer parameters."""
     params = TextParams.from_json(
         tokens.metadata.get("tokenizer", _WITHOUT_PARAMETERS), tokens.path
     )
@@ -774,7 +772,7 @@ def legacy_format(segment: Segment, tokens: IndexFile) -> TextFormat:
 
 
 class LegacyPartition(OpenedPartition):
-    """The partition of such a segment: documents are numbered in the order of their rows."""
+    """The partition of an old segment; documents are numbered in the order of their rows."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment, None, PostingLayout(128, fixed_tail=True))
@@ -794,7 +792,7 @@ class LegacyPartition(OpenedPartition):
         return Documents(rows[order], lengths[order], statistics)
 
     def count(self, token: str) -> int:
-        """How many documents have a token: of a list, several postings can be of one."""
+        """Return the number of documents with a token; a document may have several postings."""
         found = self._kept(("count", token), lambda: np.int64(len(self.occurrences(token)[0])))
         return int(found)
 
@@ -816,7 +814,7 @@ class LegacyPartition(OpenedPartition):
 def remap_legacy(
     segment: Segment, form: TextFormat, address_map: AddressMap, out: SegmentWriter
 ) -> BuiltSegment:
-    """Write the segment in the format of today, without deleted documents; held in memory."""
+    """Write an old segment in today's format, without deleted documents; works in memory."""
     documents, tokens, postings = map(segment.open, partition_files(None))
     documents.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
     measured, _ = address_map.remap_rows(documents.read([_ROW, "_num_tokens"]), _ROW)
@@ -830,7 +828,7 @@ def remap_legacy(
     postings.check(_rowid=pa.uint64())
     stored, kept = address_map.remap_rows(postings.read(columns), _ROW)
     lists = _inverted(postings, stored, owners[kept], len(starts) - 1, rows)
-    # The length of a list is that of one element; its postings cover all elements.
+    # The stored length covers one list element; postings cover all elements.
     sums = np.bincount(lists.documents, lists.frequencies, len(rows)).astype(np.int64)
     lengths = np.maximum(lengths, sums)
     used = lists.starts[1:] > lists.starts[:-1]
@@ -843,7 +841,7 @@ def remap_legacy(
 
 
 def _starts_of(file: IndexFile) -> Int64s:
-    """Where the postings of each token begin among the rows of a file; and the end of the last."""
+    """Read where the postings of each token begin among the rows of a file, and the end."""
     text = file.metadata.get("offsets", "")
     try:
         stored = np.array([*json.loads(text), file.num_rows])
@@ -859,16 +857,16 @@ def _starts_of(file: IndexFile) -> Int64s:
 def _inverted(
     file: IndexFile, postings: pa.Table, owners: Int64s, lists: int, rows: RowNumbers
 ) -> Inversion:
-    """Postings as lists of ascending documents.
+    """Convert postings to lists of ascending documents.
 
-    Each element of a list of texts has postings of its own: postings of a row are joined.
+    Each element of a list of texts has its own postings: join the postings of a row.
 
     Parameters
     ----------
     owners
-        The list of each posting.
+        List number of each posting.
     lists
-        How many lists there are.
+        Number of lists.
     rows
         Row of each document, ascending.
     """

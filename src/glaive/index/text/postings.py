@@ -1,4 +1,4 @@
-"""Posting lists: the documents of a token with frequencies, in blocks; many lists at a time.
+"""Posting lists: the documents of a token with frequencies, in blocks.
 
 Specification: "Postings" in ``docs/format/text-indices.md``.
 """
@@ -26,24 +26,24 @@ from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, UInt64s,
 # Specification: "Numbers" in ``docs/format/text-indices.md``.
 
 LANE: Final = 32
-"""Integers of a lane."""
+"""Integers of a lane in a block."""
 
 MAX_BITS: Final = 32
 
 
 def bits_of(values: Int64s) -> Int64s:
-    """Bits of the largest integer of each row."""
+    """Return the bits of the largest integer of each row."""
     return bit_lengths(values.max(axis=1, initial=0))
 
 
 def bit_lengths(values: Any) -> Int64s:
-    """Bits of integers from 0 on, below 2^53."""
+    """Return the bits of integers from 0 to 2^53 - 1."""
     lengths: Int64s = np.frexp(values)[1].astype(np.int64)
     return lengths
 
 
 def unpack(data: UInt8s, starts: Int64s, bits: Int64s, lanes: int) -> Int64s:
-    """Unpack blocks that begin at ``starts`` into (blocks, 32 * lanes) integers.
+    """Unpack the blocks that begin at ``starts`` to an array of shape (blocks, 32 * lanes).
 
     All blocks must lie within ``data``.
     """
@@ -81,8 +81,8 @@ def pack(values: Int64s, bits: Int64s, data: UInt8s, starts: Int64s, lanes: int)
             data[starts[blocks][:, None] + np.arange(width * lanes * 4)] = flat
 
 
-# --- Varints: seven bits a byte, lowest first, the upper bit set on all but the last byte
-# (LEB128)
+# --- Varints (LEB128): seven bits per byte, lowest first --------------------------------
+# The upper bit is set on all bytes except the last.
 #
 # Specification: "Numbers" in ``docs/format/text-indices.md``.
 
@@ -91,51 +91,51 @@ MAX_VARINT: Final = 5
 
 
 def varint_sizes(values: Int64s) -> Int64s:
-    """Bytes of the varints of some integers."""
+    """Return the number of bytes of varints."""
     return np.maximum(1, -(-bit_lengths(values) // 7))
 
 
 def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
-    """The bytes of all integers, one after the other, and how many each has."""
+    """Encode integers as adjacent varints; return the bytes, and the size of each varint."""
     sizes = varint_sizes(values)
     starts = np.cumsum(sizes) - sizes
     data = np.zeros(int(sizes.sum()), np.uint8)
     for at in range(int(sizes.max(initial=0))):
         more = sizes > at
-        goes_on = (sizes[more] > at + 1).astype(np.int64) << 7
-        data[starts[more] + at] = ((values[more] >> (7 * at)) & 127) | goes_on
+        continues = (sizes[more] > at + 1).astype(np.int64) << 7
+        data[starts[more] + at] = ((values[more] >> (7 * at)) & 127) | continues
     return data, sizes
 
 
 WINDOW: Final = 1 << 17
-"""Postings, or positions, that are encoded or decoded at a time: each takes some hundred bytes."""
+"""Postings or positions to encode or decode at a time: each takes some hundred bytes."""
 
 _MAX_FREQUENCY = 0xFFFF_FFFF
 """Largest frequency."""
 
 
 class Elements(NamedTuple):
-    """Byte strings one after the other: element i is ``data[offsets[i] : offsets[i + 1]]``."""
+    """Adjacent byte strings: element i is ``data[offsets[i] : offsets[i + 1]]``."""
 
     offsets: Int64s
     data: UInt8s
 
     @classmethod
     def joined(cls, parts: Sequence[Elements]) -> Self:
-        """The elements of several, one after the other."""
+        """Concatenate the elements of several parts."""
         sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
         data = [np.zeros(0, np.uint8), *(part.data for part in parts)]
         return cls(np.cumsum(np.concatenate(sizes)), np.concatenate(data))
 
     def between(self, first: int, last: int) -> Elements:
-        """Those from one number up to before another; no bytes are copied."""
+        """Return elements ``first`` to ``last``, exclusive, without copying bytes."""
         offsets = self.offsets[first : last + 1]
         begin, end = int(offsets[0]), int(offsets[-1])
         return Elements(offsets - begin, self.data[begin:end])
 
 
 class Postings(NamedTuple):
-    """Documents of all lists, one list after the other; list i begins at ``starts[i]``."""
+    """Documents of all lists, list by list; list i begins at ``starts[i]``."""
 
     starts: Int64s
     documents: Int64s | UInt32s
@@ -143,14 +143,14 @@ class Postings(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """How lists are cut: documents and start of each block, and number of blocks per list."""
+    """Blocks of lists: size and start of each block, and number of blocks per list."""
 
     sizes: Int64s
     begins: Int64s
     of_list: Int64s
 
     def windows(self) -> Iterator[tuple[slice, slice]]:
-        """Blocks one after the other, and the postings in them, some at a time."""
+        """Yield slices of adjacent blocks, and of their postings, some at a time."""
         ends = self.begins[-1:] + self.sizes[-1:]
         bounds = np.concatenate((self.begins, ends))
         for first, last in batches(bounds, WINDOW):
@@ -158,7 +158,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(starts: Int64s, block: int) -> Blocks:
-    """Cut lists into blocks of this many documents; the last block of a list may be shorter."""
+    """Cut lists into blocks of ``block`` documents; the last block of a list may be shorter."""
     lengths = np.diff(starts)
     of_list = -(-lengths // block)
     number = spread(np.zeros(len(lengths), np.int64), of_list)
@@ -222,7 +222,7 @@ def _encoded(postings: Postings, blocks: Blocks, best: Float32s, layout: Posting
 
 
 class _Patches(NamedTuple):
-    """Bits of the packed lower parts, and the exceptions: bytes of upper parts that do not fit."""
+    """Patched frequencies: bits of the packed low parts, and the bytes of exceptions."""
 
     bits: Int64s
     counts: Int64s
@@ -231,7 +231,7 @@ class _Patches(NamedTuple):
 
 
 def _patched(often: Int64s, widths: Int64s) -> _Patches:
-    """Choose the bits of each block that need the fewest bytes, exceptions included."""
+    """Choose the bits of each block that need the fewest bytes, including exceptions."""
     rows, block = often.shape
     best, cost = widths.copy(), block // 8 * widths
     for bits in range(int(widths.max(initial=0)) - 1, -1, -1):
@@ -254,7 +254,7 @@ def _patched(often: Int64s, widths: Int64s) -> _Patches:
 def _tail_bytes(
     postings: Postings, blocks: Blocks, rest: Int64s, deltas: Int64s, layout: PostingLayout
 ) -> tuple[UInt8s, Int64s]:
-    """Bytes of the last blocks one after the other, and how many each has."""
+    """Encode the last blocks of lists; return adjacent bytes, and the size of each block."""
     sizes = blocks.sizes[rest]
     numbers = np.zeros(2 * int(sizes.sum()), np.int64)
     own = np.cumsum(2 * sizes) - 2 * sizes
@@ -272,16 +272,16 @@ def _tail_bytes(
 
 
 def _bytes(values: NDArray[np.generic], dtype: str) -> UInt8s:
-    """Four bytes of each value."""
+    """Convert each value to four bytes."""
     return values.astype(dtype).view(np.uint8).reshape(-1, 4)
 
 
-# --- Columns of byte strings, and of lists of them, to offsets and bytes, and back ------
+# --- Convert columns of byte strings and lists to offsets and bytes, and back -----------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 
 def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) -> Int64s:
-    """A column of integers without nulls."""
+    """Return a column of integers; raise if a value is null."""
     file.check(**{name: kind})
     if rows[name].null_count:
         raise file.corrupt_column(name, "values", "nulls")
@@ -289,7 +289,7 @@ def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) ->
 
 
 def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
-    """Byte strings of an array."""
+    """Return the byte strings of an array."""
     if array.type != pa.large_binary():
         raise file.corrupt_column(name, "bytes", f"{array.type}")
     if array.null_count:
@@ -303,7 +303,7 @@ def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
 
 
 def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Int64s, Any]:
-    """Where each list of a column begins among all elements; and the elements."""
+    """Return where each list of a column begins among all elements, and the elements."""
     array: Any = one_array(rows[name])
     if not pa.types.is_list(array.type):
         raise file.corrupt_column(name, "lists", f"{array.type}")
@@ -316,14 +316,14 @@ def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Int64s, Any]:
 
 
 def bytes_array(elements: Elements) -> Any:
-    """An array of byte strings."""
+    """Return elements as an Arrow array of byte strings."""
     count = len(elements.offsets) - 1
     buffers = [None, as_buffer(elements.offsets), as_buffer(elements.data)]
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
 def lists_array(starts: Int64s, values: Any, kind: pa.DataType) -> pa.Array:
-    """An array of lists that begin at ``starts``."""
+    """Return an array of lists that begin at ``starts``."""
     if len(starts) and int(starts[-1]) > MAX_OFFSET:
         raise CapacityError.of(int(starts[-1]), f"items of {kind}", where="an index")
     list_type: Any = pa.ListArray
@@ -341,17 +341,17 @@ _GROUP_HEAD = 5
 
 _FEW_POSITIONS: Final = 1 << 20
 _POSITIONS_PER_BYTE: Final = 256
-"""Positions of some lists of a small file, and those per byte of a larger one, at most: as many as
-postings. Positions of a document differ, so that all but its first take a bit at least."""
+"""Maximum positions in a small file, and per byte of a larger file, as for postings. Positions in a
+document differ, so that each position except the first takes at least a bit."""
 
 
 def check_positions(frequencies: Int64s | UInt32s, file: IndexFile) -> None:
-    """Check that a file can hold the positions of documents, before memory is taken for them.
+    """Raise if a file cannot hold the positions of documents, before memory is allocated for them.
 
     Raises
     ------
     CorruptFileError
-        There are more: 128 of them are one byte, which is compressed.
+        The file is too small: 128 positions take at least one byte before compression.
     """
     most = max(_FEW_POSITIONS, _POSITIONS_PER_BYTE * file.size)
     count = int(frequencies.sum(dtype=np.int64))
@@ -361,7 +361,7 @@ def check_positions(frequencies: Int64s | UInt32s, file: IndexFile) -> None:
 
 
 def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
-    """How often a token occurs in the documents of each block."""
+    """Return how often a token occurs in the documents of each block."""
     if not len(blocks.begins):
         return np.zeros(0, np.int64)
     counts: Int64s = np.add.reduceat(frequencies, blocks.begins, dtype=np.int64)
@@ -369,7 +369,7 @@ def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
 
 
 def encode_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:
-    """Encode blocks of so many of the values each."""
+    """Encode blocks of ``counts`` values each."""
     bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return Elements.joined(
         [
@@ -380,7 +380,7 @@ def encode_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:
 
 
 def _encoded_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:
-    """Encode some blocks, or a large one."""
+    """Encode some blocks, or one large block."""
     begins = np.cumsum(counts) - counts
     groups = counts // GROUP
     rest = counts - groups * GROUP
@@ -410,13 +410,13 @@ def _encoded_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:
 
 
 def _groups(values: Int64s | UInt32s, first: Int64s) -> Int64s:
-    """The values of groups that begin at some places."""
+    """Return the values of groups that begin at ``first``."""
     groups: Int64s = values[first[:, None] + np.arange(GROUP)].astype(np.int64)
     return groups
 
 
 def position_steps(positions: UInt32s, frequencies: Int64s | UInt32s) -> UInt32s:
-    """The first position of each document, then the steps from one to the next."""
+    """Return the first position of each document, and steps between positions for the others."""
     steps = np.diff(positions, prepend=np.uint32(0))
     first = np.cumsum(frequencies, dtype=np.int64)
     first -= frequencies
@@ -425,9 +425,10 @@ def position_steps(positions: UInt32s, frequencies: Int64s | UInt32s) -> UInt32s
 
 
 def encode_document_positions(positions: Int64s, frequencies: Int64s) -> tuple[Elements, Int64s]:
-    """The elements of each document of format version 1, and how many each has.
+    """Encode positions in format version 1; return the elements, and their number per document.
 
-    Its number of positions; of each 128 the first, and the packed steps; the others as they are.
+    The first element of a document is its number of positions. An element per 128 positions
+    follows: the first position, and packed steps. The last element holds the remaining positions.
     """
     groups, rest = frequencies // GROUP, frequencies % GROUP
     of_document = 1 + groups + (rest > 0)
@@ -459,12 +460,12 @@ def encode_document_positions(positions: Int64s, frequencies: Int64s) -> tuple[E
 def decode_document_positions(
     elements: Elements, of_document: Int64s, frequencies: Int64s, where: object
 ) -> UInt32s:
-    """What :func:`encode_document_positions` made elements of, document after document.
+    """Decode the elements of :func:`encode_document_positions`, document by document.
 
     Raises
     ------
     CorruptFileError
-        The elements of a document are not those of so many positions.
+        The elements of a document do not match its number of positions.
     """
     groups, rest = frequencies // GROUP, frequencies % GROUP
     sizes = np.diff(elements.offsets)
@@ -497,12 +498,12 @@ def decode_document_positions(
 
 
 def _numbers(data: UInt8s) -> Int64s:
-    """Numbers of four bytes each."""
+    """Convert groups of four bytes to numbers."""
     return np.ascontiguousarray(data).reshape(-1).view("<u4").astype(np.int64)
 
 
 def _words(values: Int64s) -> UInt8s:
-    """Four bytes of each value."""
+    """Convert each value to four bytes."""
     return values.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
@@ -515,12 +516,7 @@ def _check_positions(condition: object, found: str, where: object) -> None:
         raise _corrupt_positions(found, where)
 
 
-# --- Posting lists as columns of a file: blocks, scores, impacts and positions ----------
-# Specification: "Postings" in ``docs/format/text-indices.md``.
-
-# --- Impacts: for each block of documents the best pairs of frequency and length, which bound
-# scores
-#
+# --- Impacts: the best pairs of frequency and length per block, which bound scores ------
 # Specification: "Impacts" in ``docs/format/text-indices.md``.
 
 _GROUP = 32
@@ -532,7 +528,7 @@ _MAX_FREQUENCY_POSTING_COLUMNS = np.int64(0xFFFF_FFFF)
 
 
 class _Pairs(NamedTuple):
-    """Pairs of several sets, one set after the other, frequencies ascending in each."""
+    """Pairs of several sets, set by set, with ascending frequencies in each."""
 
     of: Int64s
     frequencies: Int64s
@@ -540,12 +536,13 @@ class _Pairs(NamedTuple):
 
 
 def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[Elements, Int64s]:
-    """Impacts of each list: of its blocks, then of groups of 32 blocks; and how many it has.
+    """Encode impacts of each list: of blocks, then of groups of 32 blocks; return their number,
+    too.
 
     Parameters
     ----------
     codes
-        Lengths of the documents, as one byte each.
+        Length of each document, as a one-byte code.
     """
     last = postings.documents[blocks.begins + blocks.sizes - 1].astype(np.int64)
     fine = _best_of_blocks(postings, blocks, codes)
@@ -557,7 +554,7 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[E
     coarse = _best(_Pairs(group[fine.of], fine.frequencies, fine.codes))
     ends = np.flatnonzero(np.diff(group, append=-1) != 0) if len(group) else group
     elements = _encode(fine, last), _encode(coarse, last[ends])
-    # In each list, blocks come before groups of blocks.
+    # In each list, blocks come before groups.
     lists = len(groups)
     of_block = np.repeat(np.arange(lists), blocks.of_list)
     of_group = np.repeat(np.arange(lists), groups)
@@ -573,7 +570,7 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[E
 
 
 def _best_of_blocks(postings: Postings, blocks: Blocks, codes: Int64s) -> _Pairs:
-    """The Pareto-optimal pairs of each block."""
+    """Return the Pareto-optimal pairs of each block."""
     parts = [_Pairs(*(np.zeros(0, np.int64) for _ in _Pairs._fields))]
     for some, within in blocks.windows():
         number = np.repeat(np.arange(some.start, some.stop), blocks.sizes[some])
@@ -583,8 +580,8 @@ def _best_of_blocks(postings: Postings, blocks: Blocks, codes: Int64s) -> _Pairs
 
 
 def _best(pairs: _Pairs) -> _Pairs:
-    """The Pareto-optimal pairs of each set: no other pair is as good in both values."""
-    # By set, the most frequent first, then the shortest: as one integer each, which sorts fast.
+    """Return the Pareto-optimal pairs of each set: no other pair is as good in both values."""
+    # Sort by set, descending frequency, then length, as one integer: integers sort fast.
     keys = np.sort(
         pairs.of << 40 | (_MAX_FREQUENCY_POSTING_COLUMNS - pairs.frequencies) << 8 | pairs.codes
     )
@@ -593,7 +590,7 @@ def _best(pairs: _Pairs) -> _Pairs:
         _MAX_FREQUENCY_POSTING_COLUMNS - (keys >> 8 & _MAX_FREQUENCY_POSTING_COLUMNS),
         keys & 255,
     )
-    # Keys of each set are below the keys of the set before, so that the minimum restarts.
+    # Keys of a set are below the keys of the set before, so that the minimum restarts.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
     better[1:] = low[1:] < low[:-1]
@@ -637,16 +634,16 @@ _B = np.float32(0.75)
 def best_scores(
     postings: Postings, blocks: Blocks, lengths: Int64s, total: int
 ) -> tuple[Float32s, Float32s]:
-    """Best score of each block, and of each list.
+    """Return the best score of each block, and of each list.
 
     Parameters
     ----------
     lengths
-        Tokens of each document of the partition.
+        Number of tokens of each document of the partition.
     total
-        Tokens of all documents.
+        Number of tokens of all documents.
     """
-    # In single precision, in this order: equal to pylance's scores to the last bit.
+    # Single precision, in this order, gives pylance's scores to the last bit.
     unit = np.float32(1)
     counts = np.diff(postings.starts)
     half, list_lengths = np.float32(0.5), counts.astype(np.float32)
@@ -670,16 +667,19 @@ def best_scores(
 
 
 def length_codes(lengths: Int64s) -> Int64s:
-    """Lengths of documents in one byte: exact below 8, then three bits after the leading one."""
+    """Encode lengths in a byte: exact below 8, otherwise three bits after the leading bit."""
     shift = np.maximum(bit_lengths(lengths) - 4, 0)
     return np.where(lengths < 8, lengths, ((lengths >> shift) & 7) | ((shift + 1) << 3))
 
+
+# --- Posting lists as columns of a file: blocks, scores, impacts and positions ----------
+# Specification: "Postings" in ``docs/format/text-indices.md``.
 
 _LISTS = pa.list_(pa.large_binary())
 
 
 class DocumentLengths(NamedTuple):
-    """Tokens of each document of a partition, exact and as one byte, and of all."""
+    """Number of tokens of each document of a partition, exact and as a code, and the total."""
 
     tokens: Int64s
     codes: Int64s
@@ -694,7 +694,7 @@ def posting_columns(
     *,
     impacts: bool = True,
 ) -> dict[str, Any]:
-    """All columns except positions."""
+    """Return all columns except positions."""
     by_block, best = best_scores(postings, blocks, lengths.tokens, lengths.total)
     encoded = encode_postings(postings, by_block, layout)
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
@@ -713,7 +713,7 @@ def posting_columns(
 def shared_position_columns(
     positions: UInt32s, blocks: Blocks, frequencies: Int64s | UInt32s
 ) -> dict[str, Any]:
-    """Columns of positions that are one stream for each list."""
+    """Return the columns of positions with one stream per list."""
     steps = position_steps(positions, frequencies)
     encoded = encode_positions(steps, occurrences(blocks, frequencies))
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
@@ -727,7 +727,7 @@ def shared_position_columns(
 
 
 def document_position_columns(positions: Int64s, postings: Postings) -> dict[str, Any]:
-    """The column of positions that are stored for each document by itself."""
+    """Return the column of positions with separate elements per document."""
     frequencies = postings.frequencies.astype(np.int64)
     elements, of_document = encode_document_positions(positions, frequencies)
     begins = np.concatenate([[0], np.cumsum(of_document)])
@@ -735,7 +735,7 @@ def document_position_columns(positions: Int64s, postings: Postings) -> dict[str
     return {"_position": lists_array(postings.starts, documents, pa.list_(_LISTS))}
 
 
-# --- Read posting lists and positions, some lists at a time, checked --------------------
+# --- Read and check posting lists and positions, some lists at a time -------------------
 # Specification: "Postings", "Positions" in ``docs/format/text-indices.md``.
 
 _DOCUMENT_COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT))
@@ -743,14 +743,14 @@ _POSTING_COLUMNS: Final = frozenset(("_posting", "_length", "_max_score", "_impa
 
 _FEW_POSTINGS: Final = 1 << 20
 _POSTINGS_PER_BYTE: Final = 256
-"""Postings of a small file, and those for each byte of others, at most: before compression a
-document of a list takes a bit at least."""
+"""Maximum postings in a small file, and per byte of a larger file: before compression, a document
+of a list takes at least a bit."""
 
 
 def unknown_columns(
     documents: IndexFile, tokens: IndexFile, postings: IndexFile
 ) -> dict[str, list[str]]:
-    """Columns of the files of a partition that such files do not have, by the path of the file."""
+    """Return the unknown columns in the files of a partition, by the path of the file."""
     known = (
         (documents, _DOCUMENT_COLUMNS),
         (tokens, token_columns(tokens)),
@@ -761,12 +761,12 @@ def unknown_columns(
 
 
 def check_posting_columns(file: IndexFile) -> None:
-    """Check the types of the columns of postings that are there.
+    """Check the types of the columns of postings.
 
     Raises
     ------
     CorruptFileError
-        A column is of another type.
+        A column has a wrong type.
     """
     file.check(_max_score=pa.float32(), _length=pa.uint32())
     file.check_lists(_posting=pa.large_binary())
@@ -778,12 +778,13 @@ def check_posting_columns(file: IndexFile) -> None:
 
 
 def list_starts(file: IndexFile, documents: int) -> Int64s:
-    """Where the postings of each list begin among all; and the end of the last.
+    """Read where the postings of each list begin, and the end.
 
     Raises
     ------
     CorruptFileError
-        A list has more postings than there are documents, or all have more than the file can hold.
+        A list has more postings than documents exist, or all lists have more than the file can
+        hold.
     """
     lengths = numbers_of(file, file.read(["_length"]), "_length", pa.uint32())
     most = max(_FEW_POSTINGS, _POSTINGS_PER_BYTE * file.size)
@@ -795,19 +796,19 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
 def read_postings(
     file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, documents: int
 ) -> tuple[UInt32s, UInt32s]:
-    """Documents and frequencies of some rows of a file. Memory: eight bytes for each posting.
+    """Decode documents and frequencies of some rows of a file; memory: eight bytes per posting.
 
     Parameters
     ----------
     starts
-        Where each list begins among these; and the end of the last.
+        Where each list begins among these postings, and the end.
     documents
-        Of the partition.
+        Number of documents of the partition.
 
     Raises
     ------
     CorruptFileError
-        A list has other blocks than its length says, or a document that does not exist.
+        The blocks of a list do not match its length, or a document does not exist.
     """
     of_list, array = lists_of(rows, "_posting", file)
     elements = elements_of(array, "_posting", file)
@@ -824,7 +825,7 @@ SHARED_POSITIONS: Final = ("_compressed_position", "_position_block_offset")
 
 
 def position_columns(file: IndexFile) -> tuple[str, ...]:
-    """The columns of positions that a file has, if any."""
+    """Return the columns of positions in a file; empty without positions."""
     names = frozenset(file.schema.names)
     known = (OWN_POSITIONS, SHARED_POSITIONS)
     return next((columns for columns in known if not names.isdisjoint(columns)), ())
@@ -833,17 +834,17 @@ def position_columns(file: IndexFile) -> tuple[str, ...]:
 def read_positions(
     file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, frequencies: UInt32s
 ) -> tuple[Int64s, UInt32s]:
-    """Where the positions of each document of some rows begin, with the end; and the positions.
+    """Decode positions; return where the positions of each document begin with the end, and them.
 
     Parameters
     ----------
     starts, frequencies
-        Those of the postings of these rows.
+        Starts and frequencies of the postings of these rows.
 
     Raises
     ------
     CorruptFileError
-        A list has another number of positions, or all have more than the file can hold.
+        A list has a wrong number of positions, or all lists have more than the file can hold.
     """
     check_positions(frequencies, file)
     if position_columns(file) == OWN_POSITIONS:
@@ -866,7 +867,7 @@ def read_positions(
 def _own_positions(
     file: IndexFile, rows: pa.Table, starts: Int64s, frequencies: Int64s
 ) -> tuple[Int64s, UInt32s]:
-    """The same of format version 1, with elements for each document."""
+    """Decode positions of format version 1, with elements per document."""
     (column,) = OWN_POSITIONS
     found, documents = lists_of(rows, column, file)
     if (found != starts).any():
@@ -878,5 +879,5 @@ def _own_positions(
 
 
 def wrong_lists(file: IndexFile, column: str) -> CorruptFileError:
-    """The error for a column that does not match the lengths of the lists."""
+    """Return an error for a column that does not match the lengths of the lists."""
     return file.corrupt_column(column, "values that match the lengths of the lists", "others")

@@ -1,4 +1,4 @@
-"""How an index is written: its parameters, and the versions and codecs that follow from them.
+"""Format of a full-text index: its parameters, versions and codecs.
 
 Specification: "Files", "Details" in ``docs/format/text-indices.md``.
 """
@@ -20,7 +20,7 @@ from glaive.index.protocol import BuiltSegment
 from glaive.index.segment import IndexFile
 from glaive.options import SWITCH, Kind, UnfitError, integer, kinds_of, one_of, option
 
-# --- How the texts of an index become tokens, and how its postings are stored: what users choose
+# --- Parameters that users choose: tokenizers, filters, and storage of postings ---------
 # Specification: "Parameters" in ``docs/format/text-indices.md``.
 
 LANGUAGES: Final = (
@@ -28,19 +28,19 @@ LANGUAGES: Final = (
     "Italian", "Norwegian", "Portuguese", "Romanian", "Russian", "Spanish", "Swedish", "Tamil",
     "Turkish",
 )  # fmt: skip
-"""Languages that have stems."""
+"""Languages with stemmers."""
 
 BASE_TOKENIZERS: Final = ("simple", "whitespace", "raw", "ngram", "icu", "icu/split", "code")
-"""Names of tokenizers, besides those with a dictionary."""
+"""Names of tokenizers without a dictionary."""
 
 DICTIONARY_TOKENIZERS: Final = ("jieba", "lindera")
-"""Names, or their parts before a slash, of tokenizers with a dictionary."""
+"""Names of tokenizers with a dictionary; the part before a slash."""
 
 _CODE_FLAGS: Final = (
     "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
 )  # fmt: skip
 _NULLABLE: Final = ("max_token_length", "custom_stop_words")
-"""Options that can be None: for others that stands for the default."""
+"""Options for which None is a value; for other options, None is the default."""
 
 
 def _base_of(given: Any) -> str:
@@ -48,7 +48,7 @@ def _base_of(given: Any) -> str:
     if isinstance(given, str) and (given in known or given.partition("/")[0] in known[-2:]):
         return given
     names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
-    # In a file it may be half of a surrogate pair, with which no message is printed.
+    # A file may hold half of a surrogate pair, which cannot be printed.
     shown = repr(str(given))[1:-1]
     raise UnfitError(
         f"unknown base tokenizer {shown}: expected one of {names}, found {given!r:.80}"
@@ -67,30 +67,30 @@ _COUNT: Final = integer(0, 2**32 - 1)
 
 @dataclass(frozen=True, slots=True)
 class TextParams:
-    """Parameters of an index, by the names and in the order in which they are stored.
+    """Parameters of an index, with the names and in the order of the stored JSON.
 
     Parameters
     ----------
     lance_tokenizer
         ``"text"``, or ``"json"`` for columns of JSON.
     base_tokenizer
-        How a text is cut into tokens.
+        Tokenizer that cuts texts.
     language
-        Of stems and stop words.
+        Language of stemmer and stop words.
     with_position
-        Whether positions are stored, which phrases need.
+        Store positions, which phrase queries need.
     max_token_length
-        Tokens of so many bytes of UTF-8, or more, are dropped; None: none are.
+        Drop tokens of this many UTF-8 bytes or more; None: keep all.
     lower_case, stem, remove_stop_words, ascii_folding
-        What is done to tokens.
+        Filters of tokens.
     custom_stop_words
-        Words that are removed instead of those of the language.
+        Stop words to use instead of the language's.
     min_ngram_length, max_ngram_length, prefix_only
-        Characters of n-grams, and whether only those at the start of a text count.
+        Characters of n-grams, and whether to index only n-grams at the start of a text.
     block_size
         Documents of a posting block: 128 or 256.
     split_identifiers, split_on_numerics, preserve_original, index_operators
-        Of the tokenizer of program code.
+        Options of the tokenizer ``code``.
     """
 
     lance_tokenizer: str = option(one_of("text", "json"), "text")
@@ -113,21 +113,21 @@ class TextParams:
     index_operators: bool = option(SWITCH, default=False)
 
     CODE_FLAGS: ClassVar[tuple[str, ...]] = _CODE_FLAGS
-    """Parameters of the tokenizer of program code."""
+    """Parameters of the tokenizer ``code``."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The parameters that users ask for; what they leave out has the tokenizer's default.
+        """Parse the options of a user; a missing option has the default of the tokenizer.
 
         Parameters
         ----------
         options
-            ``analyzer`` (``"text"`` or ``"code"``) and the parameters, but for ``lance_tokenizer``.
+            ``analyzer`` (``"text"`` or ``"code"``), and any parameters except ``lance_tokenizer``.
 
         Raises
         ------
         OptionError
-            An option does not exist, has a value that it cannot have, or does not fit another.
+            An option is unknown, has a wrong value, or does not fit another option.
         """
         known = sorted(_KINDS.keys() - {"lance_tokenizer"})
         for name in options:
@@ -152,12 +152,12 @@ class TextParams:
         return params.changed({**kept, "base_tokenizer": base})
 
     def changed(self, given: Mapping[str, Any]) -> Self:
-        """The same with some values, which may have any type.
+        """Return a copy with some values, given in any type.
 
         Raises
         ------
         OptionError
-            One cannot be, or does not fit another.
+            A value is wrong, or does not fit another value.
         """
         values: dict[str, Any] = {
             name: None if value is None and name in _NULLABLE else _KINDS[name].check(name, value)
@@ -173,17 +173,17 @@ class TextParams:
 
     @property
     def tokenizing(self) -> Self:
-        """The same without what does not change tokens: how postings are stored."""
+        """The parameters that affect tokens; storage of postings has its defaults."""
         return replace(self, with_position=False, block_size=128)
 
     @classmethod
     def from_json(cls, text: str, where: object) -> Self:
-        """The parameters that an index stores; missing ones have their defaults.
+        """Parse the parameters that an index stores; missing parameters have their defaults.
 
         Raises
         ------
         CorruptFileError
-            It is not JSON, or not of such parameters.
+            The text is not JSON, or not a valid set of parameters.
         """
         try:
             stored = json.loads(text)
@@ -197,7 +197,7 @@ class TextParams:
             raise _corrupt(str(error), where) from error
 
     def to_json(self) -> str:
-        """As the index stores them."""
+        """Return the parameters as an index stores them."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
@@ -206,7 +206,7 @@ _KINDS: Final = kinds_of(TextParams)
 
 
 def _base_tokenizer(analyzer: object, given: Mapping[str, Any]) -> Any:
-    """The tokenizer that options name, or that of their analyzer."""
+    """Return the tokenizer that options name, or the default of their analyzer."""
     if analyzer not in (None, "text", "code"):
         raise OptionError(f"analyzer {analyzer!r} is not known; there are 'text' and 'code'")
     base = given.get("base_tokenizer")
@@ -222,21 +222,21 @@ def _corrupt(found: str, where: object) -> CorruptFileError:
     return CorruptFileError("metadata 'params'", expected=expected, found=found, where=where)
 
 
-# --- How the postings of a full-text index are encoded, from the metadata of its files --
+# --- Encoding of the postings, from the metadata of files -------------------------------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
 _SIZES = (128, 256)
 
 
 class PostingLayout(NamedTuple):
-    """How postings are encoded.
+    """Encoding of postings.
 
     Parameters
     ----------
     block
         Documents of a full block: 128 or 256.
     fixed_tail
-        Whether the last, shorter block has 32 bits per integer (instead of varints).
+        The last, shorter block of a list stores 32 bits per integer instead of varints.
     """
 
     block: int
@@ -254,7 +254,7 @@ class PostingLayout(NamedTuple):
 
 
 def read_posting_layout(file: IndexFile) -> PostingLayout | None:
-    """The layout of the postings; ``None`` if it is not supported.
+    """Read the layout of postings from a file; ``None`` if glaive does not support it.
 
     Raises
     ------
@@ -291,26 +291,26 @@ _SHARED_POSITIONS: Final = {
 }
 _LISTS: Final = pa.list_(pa.large_binary())
 ELEMENT: Final = "_doc_index_0"
-"""Column of documents: which element of its row's list a document is."""
+"""Column of documents: index of a document in the list of its row."""
 
 TOKEN_SETS: Final = ("fst", "arrow")
-"""How token sets are stored."""
+"""Storage formats of token sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """What the files of an index look like.
+    """Format of the files of an index.
 
     Parameters
     ----------
     params
-        Of tokens and postings.
+        Parameters of tokens and postings.
     version
         Format version: 1, 2 or 3.
     granularity
-        What a document is: ``"row"``, or ``"list_element"``.
+        What a document is: ``"row"`` or ``"list_element"``.
     token_set
-        How tokens are stored: ``"fst"`` or ``"arrow"``.
+        Storage of tokens: ``"fst"`` or ``"arrow"``.
     """
 
     params: TextParams
@@ -320,19 +320,19 @@ class TextFormat:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The format that users ask for.
+        """Return the format for the options of a user.
 
         Parameters
         ----------
         options
-            Those of :meth:`TextParams.of`, ``format_version`` (1, 2, 3, ``"v1"``, …) and
+            Options of :meth:`TextParams.of`, and ``format_version`` (1, 2, 3, ``"v1"``, …) and
             ``document_granularity`` (``"row"``, ``"list_element"``, or pylance's value).
-            ``num_workers`` is accepted and means nothing here.
+            ``num_workers`` is checked and ignored.
 
         Raises
         ------
         OptionError
-            An option does not exist, has a value that it cannot have, or does not fit another.
+            An option is unknown, has a wrong value, or does not fit another option.
         """
         given = dict(options)
         workers = given.pop("num_workers", None)
@@ -356,7 +356,7 @@ class TextFormat:
 
     @classmethod
     def read(cls, file: IndexFile, documents: IndexFile | None) -> Self:
-        """The format of an index, from ``metadata.lance`` and the documents of a partition.
+        """Read the format of an index from ``metadata.lance`` and the documents of a partition.
 
         Raises
         ------
@@ -376,16 +376,16 @@ class TextFormat:
 
     @property
     def layout(self) -> PostingLayout:
-        """How postings are encoded."""
+        """Encoding of postings."""
         return PostingLayout(self.params.block_size, fixed_tail=self.version == 1)
 
     @property
     def shares_positions(self) -> bool:
-        """Whether the positions of a list are one stream; else there is one per document."""
+        """Whether the positions of a list are one stream, instead of a stream per document."""
         return self.version > 1
 
     def options(self) -> dict[str, Any]:
-        """Options with which an index like this one is built."""
+        """Return options that build an index like this one."""
         names = [name for name in TextParams.__slots__ if name != "lance_tokenizer"]
         options = {name: getattr(self.params, name) for name in names}
         if self.params.base_tokenizer != "code":
@@ -396,7 +396,7 @@ class TextFormat:
         }  # fmt: skip
 
     def postings_metadata(self) -> dict[str, str]:
-        """Metadata of files of postings."""
+        """Return the metadata of files of postings."""
         metadata = {
             "format_version": str(self.version),
             "posting_block_size": str(self.params.block_size),
@@ -408,7 +408,7 @@ class TextFormat:
         return metadata
 
     def metadata(self, partitions: Sequence[int]) -> dict[str, str]:
-        """Metadata of ``metadata.lance``."""
+        """Return the metadata of ``metadata.lance``."""
         return {
             "params": self.params.to_json(),
             "partitions": json.dumps(list(partitions), separators=(",", ":")),
@@ -418,14 +418,14 @@ class TextFormat:
         }
 
     def document_schema(self) -> pa.Schema:
-        """Columns of files of documents."""
+        """Return the columns of files of documents."""
         fields = [_present("_rowid", pa.uint64()), _present("_num_tokens", pa.uint32())]
         if self.by_element:
             fields.append(_present(ELEMENT, pa.uint32()))
         return pa.schema(fields)
 
     def token_schema(self) -> pa.Schema:
-        """Columns of files of tokens."""
+        """Return the columns of files of tokens."""
         if self.token_set == TOKEN_SETS[1]:
             return pa.schema([_present("_token", pa.string()), _present("_token_id", pa.uint32())])
         return pa.schema(
@@ -437,7 +437,7 @@ class TextFormat:
         )
 
     def posting_schema(self) -> pa.Schema:
-        """Columns of files of postings."""
+        """Return the columns of files of postings."""
         fields = [
             _present("_posting", _LISTS),
             _present("_max_score", pa.float32()),
@@ -453,11 +453,11 @@ class TextFormat:
         return pa.schema(fields, metadata)
 
     def schemas(self) -> tuple[pa.Schema, pa.Schema, pa.Schema]:
-        """Columns of the files of documents, tokens and postings."""
+        """Return the columns of the files of documents, tokens and postings."""
         return self.document_schema(), self.token_schema(), self.posting_schema()
 
     def built(self) -> BuiltSegment:
-        """What the entry of the segment says."""
+        """Return the result of a build, for the entry of the segment."""
         params = self.params
         details = inverted_pb2.InvertedIndexDetails(
             document_granularity=_GRANULARITIES.index(self.granularity),
@@ -476,7 +476,7 @@ class TextFormat:
 
 
 def details_by_name(content: bytes, where: object) -> dict[str, Any]:
-    """What a details message says, by the names of parameters; the defaults for old entries.
+    """Decode a details message by parameter names; return the defaults for old entries.
 
     Raises
     ------

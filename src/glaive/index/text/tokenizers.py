@@ -1,4 +1,4 @@
-"""Texts to tokens: the base tokenizer, the filters, and numbers of distinct tokens.
+"""Turn texts into tokens: base tokenizer, filters, and numbers of distinct tokens.
 
 Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 """
@@ -36,22 +36,21 @@ from glaive.kernels.hashing import Vocabulary
 from glaive.kernels.strings import Strings
 from glaive.types import Int64s, UInt32s, as_array
 
-# --- Words of each language that are too frequent to be worth an index entry ------------
-# They lie in the folder ``words``, one file per language, separated by white space.
+# --- Stop words: words that are too frequent to index -----------------------------------
+# The folder ``words`` has a file per language, with words separated by white space.
 #
 # Specification: "Filters" in ``docs/format/text-indices.md``.
 
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """The stop words of a language of ``LANGUAGES``, in small letters."""
+    """Return the stop words of a language of ``LANGUAGES``, in lower case."""
     file = files("glaive.index.text") / "words" / f"{language.lower()}.txt"
     return frozenset(file.read_text("utf-8").split())
 
 
-# --- What is done to tokens: each distinct one once -------------------------------------
-# Dropped if too long, lower-cased, stemmed, dropped if a stop word, folded to ASCII: in this
-# order.
+# --- Filter tokens, each distinct token once --------------------------------------------
+# Drop if too long, lower-case, stem, drop if a stop word, fold to ASCII: in this order.
 #
 # Specification: "Filters" in ``docs/format/text-indices.md``.
 
@@ -68,11 +67,11 @@ _OUTLINED: Final = {
     **{chr(0x1CCD6 + at): chr(ord("A") + at) for at in range(26)},
     **{chr(0x1CCF0 + at): chr(ord("0") + at) for at in range(10)},
 }
-"""Letters and digits of Unicode 16 and 17 that decompose into those of ASCII."""
+"""Letters and digits of Unicode 16 and 17 that decompose into ASCII."""
 
 
 class _Folded(dict[int, str]):
-    """What stands for a character in ASCII, or itself: for ``str.translate``."""
+    """ASCII replacement of each character, or the character itself, for ``str.translate``."""
 
     def __missing__(self, number: int) -> str:
         character = chr(number)
@@ -86,22 +85,22 @@ _FOLDED: Final = _Folded()
 
 
 def fold(token: str) -> str:
-    """The token with characters of ASCII where its own decompose into such."""
+    """Replace characters that decompose into ASCII."""
     return token if token.isascii() else token.translate(_FOLDED)
 
 
 class TokenFilters:
-    """The filters of an index.
+    """The token filters of an index.
 
     Parameters
     ----------
     params
-        Which, and with which words.
+        Choice of filters, and their words.
 
     Raises
     ------
     MissingDependencyError
-        Tokens are to be stemmed, and PyStemmer is not installed.
+        Stemming is on, and PyStemmer is not installed.
     """
 
     def __init__(self, params: TextParams) -> None:
@@ -118,12 +117,12 @@ class TokenFilters:
             _stemmer(params.language.lower())
 
     def apply(self, tokens: Any) -> Any:
-        """What becomes of each token; null: it is dropped.
+        """Filter tokens; a null in the result is a dropped token.
 
         Parameters
         ----------
         tokens
-            ``large_binary`` without nulls, UTF-8 as far as it is not damaged.
+            ``large_binary`` without nulls; UTF-8 unless damaged.
 
         Returns
         -------
@@ -136,13 +135,13 @@ class TokenFilters:
             sizes: Any = pc.binary_length(tokens)
             limit: Any = scalar(self._max_bytes, pa.int64())
             long = pc.greater_equal(sizes, limit)
-            # They are dropped in the end: until then they are empty, and cost nothing.
+            # Long tokens are dropped at the end; until then they are empty, and cost nothing.
             tokens = pc.if_else(long, scalar(b"", pa.large_binary()), tokens)
         words = _decoded(tokens)
         if self._lower_case:
             words = _mapped(lower_case, pc.ascii_lower(words))
         if self._language is not None:
-            # Stemmers are not safe to share between threads.
+            # Stemmers are not thread-safe: make one per call.
             words = constants(_stemmer(self._language)(words.to_pylist()), pa.large_string())
         stopped = None
         if self._stop_words is not None and len(self._stop_words):
@@ -156,7 +155,7 @@ class TokenFilters:
 
 
 def _decoded(tokens: Any) -> Any:
-    """Tokens as text; damaged ones with characters that stand for what cannot be decoded."""
+    """Decode tokens; replace bytes that are not UTF-8."""
     try:
         return tokens.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -165,7 +164,7 @@ def _decoded(tokens: Any) -> Any:
 
 
 def _mapped(change: Callable[[str], str], words: Any) -> Any:
-    """Words of which those with characters beyond ASCII are changed."""
+    """Apply a function to the words with characters beyond ASCII."""
     wide = pc.invert(pc.string_is_ascii(words))
     changed = [change(word) for word in words.filter(wide).to_pylist()]
     if not changed:
@@ -181,13 +180,13 @@ def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
             "stemming needs PyStemmer: pip install 'PyStemmer>=3.1', or set stem=False"
         ) from error
     stem: Any = Stemmer(language)
-    # Tokens are distinct: a cache of them is only in the way.
+    # Tokens are distinct: a cache would only cost time.
     stem.maxCacheSize = 0
     stems: Callable[[list[str]], list[str]] = stem.stemWords
     return stems
 
 
-# --- Distinct tokens of many texts, numbered: Python sees each of them once -------------
+# --- Number the distinct tokens of many texts: Python handles each token once -----------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 
@@ -199,11 +198,11 @@ class TokenChain:
 
     @classmethod
     def of(cls, params: TextParams) -> Self:
-        """The chain of an index; raises what :meth:`Tokenizer.of` raises."""
+        """Return the chain of an index; raises as :meth:`Tokenizer.of` does."""
         return cls(base_tokenizer_of(params), TokenFilters(params))
 
     def split(self, texts: Any) -> Pieces:
-        """The tokens of an array of texts before the filters; nulls have none."""
+        """Cut an array of texts into tokens, before filters; a null has no tokens."""
         present = texts.drop_null() if texts.null_count else texts
         block = block_from_array(present)
         if not isinstance(block, Variable):
@@ -218,21 +217,21 @@ class TokenChain:
         return pieces._replace(counts=counts)
 
     def filter(self, tokens: Any) -> Any:
-        """What the filters make of distinct tokens; null: they are dropped."""
+        """Filter distinct tokens; a null in the result is a dropped token."""
         return self._filters.apply(tokens)
 
 
 class NumberedTokens(NamedTuple):
-    """Tokens of texts, by number.
+    """Tokens of texts, as numbers.
 
     Parameters
     ----------
     numbers
-        Number of each token, one text after the other.
+        Number of each token, text by text.
     positions
-        Its position in its text.
+        Position of each token in its text.
     counts
-        Tokens of each text.
+        Number of tokens of each text.
     """
 
     numbers: UInt32s
@@ -241,12 +240,12 @@ class NumberedTokens(NamedTuple):
 
 
 class TokenNumbers:
-    """Distinct tokens, numbered as they appear. Not safe to share between threads.
+    """Distinct tokens, numbered by first occurrence. Not safe to share between threads.
 
     Parameters
     ----------
     chain
-        Makes the tokens.
+        Tokenizes texts.
     """
 
     def __init__(self, chain: TokenChain) -> None:
@@ -254,22 +253,22 @@ class TokenNumbers:
         self._pieces = Vocabulary()
         self._tokens = Vocabulary()
         self._of_piece = np.zeros(0, np.int32)
-        """Number of the token that a piece becomes; -1: it is dropped."""
+        """Number of the token of each piece; -1: dropped."""
 
     @property
     def strings(self) -> Any:
-        """The tokens by number, as ``large_binary``; a copy."""
+        """Tokens by number, as ``large_binary``; a copy."""
         return self._tokens.strings()
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens by number; a copy."""
+        """Tokens by number; a copy."""
         tokens: list[str] = self.strings.cast(pa.large_string()).to_pylist()
         return tokens
 
     @property
     def count(self) -> int:
-        """Distinct tokens."""
+        """Number of distinct tokens."""
         return len(self._tokens)
 
     @property
@@ -278,15 +277,14 @@ class TokenNumbers:
         return self._pieces.nbytes + self._tokens.nbytes + int(self._of_piece.nbytes)
 
     def number(self, texts: Any) -> NumberedTokens:
-        """Tokenize an array of texts; nulls have no tokens.
+        """Tokenize an array of texts; a null has no tokens.
 
-        Cost: some steps of kernels per character and token, one of Python per token that no
-        text before had.
+        Cost: some kernel steps per character and token, and a Python step per new token.
 
         Raises
         ------
         SchemaError
-            It is not an array of texts.
+            The array does not hold texts.
         """
         pieces = self._chain.split(texts)
         of_text = self._pieces.number(pieces.data, pieces.starts, pieces.sizes)
@@ -316,27 +314,27 @@ class TokenNumbers:
         self._of_piece[known:][kept] = self._number_tokens(tokens.drop_null())
 
     def _number_tokens(self, tokens: Any) -> UInt32s:
-        """Numbers of tokens, which are texts; new ones get the next."""
+        """Return the numbers of tokens, given as strings; add new tokens."""
         block: Any = block_from_array(tokens)
         ends = as_array(block.offsets, np.int64)[: len(tokens) + 1]
         return self._tokens.number(block.data, ends[:-1], np.diff(ends).astype(np.uint32))
 
 
-# --- The values in JSON documents, with their paths, row by row -------------------------
+# --- Values of JSON documents, with their paths, row by row -----------------------------
 # Specification: "JSON columns" in ``docs/format/text-indices.md``.
 
 
 class JsonValue(NamedTuple):
-    """A value that has no members.
+    """A JSON value without members.
 
     Parameters
     ----------
     path
-        Names of the members that lead to it, joined by dots.
+        Names of the members that lead to the value, joined by dots.
     kind
         ``"str"``, ``"number"``, ``"bool"`` or ``"null"``.
     text
-        The string, or the value as JSON has it.
+        The string, or the value as JSON.
     """
 
     path: str
@@ -345,12 +343,12 @@ class JsonValue(NamedTuple):
 
 
 class JsonBudget:
-    """Characters that paths of some documents may take: values and tokens repeat them.
+    """Limit of the characters of paths, which values and tokens repeat.
 
     Parameters
     ----------
     stored
-        Bytes of the documents.
+        Total bytes of the documents.
     """
 
     __slots__ = ("_left", "_most", "_stored")
@@ -360,12 +358,12 @@ class JsonBudget:
         self._left = self._most = max(settings.max_decoded_bytes_per_page, USUAL_RATIO * stored)
 
     def take(self, characters: int) -> None:
-        """Take some of them.
+        """Use up some characters.
 
         Raises
         ------
         LimitError
-            There are not so many left.
+            The limit is exceeded.
         """
         self._left -= characters
         if self._left < 0:
@@ -377,20 +375,20 @@ class JsonBudget:
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as written in the document."""
 
     __slots__ = ()
 
 
 def json_values(documents: Iterable[str], budget: JsonBudget) -> Iterator[list[JsonValue]]:
-    """The values of each document, in its order; items of arrays have the path of the array.
+    """Yield the values of each document in order; items of an array have the path of the array.
 
     Raises
     ------
     CorruptFileError
-        A document is no JSON, or nested too deeply.
+        A document is not JSON, or nested too deeply.
     LimitError
-        Paths take more than the budget.
+        The paths exceed the budget.
     """
     for text in documents:
         try:
@@ -431,7 +429,7 @@ def _no_document(text: str, expected: str) -> CorruptFileError:
     )
 
 
-# --- Tokens of JSON: ``path,type,value``, strings cut and filtered like texts -----------
+# --- Tokens of JSON: ``path,type,value``; strings are cut and filtered like texts -------
 # Documents are read row by row.
 #
 # Specification: "JSON columns" in ``docs/format/text-indices.md``.
@@ -440,12 +438,12 @@ _KINDS = ("str", "number", "bool", "null")
 
 
 def split_query(text: str) -> tuple[str, str, str]:
-    """Path, type and value of a query of a JSON column.
+    """Split a query of a JSON column into path, type and value.
 
     Raises
     ------
     OptionError
-        It has another form, or names no type.
+        The query has another form, or the type is unknown.
     """
     for kind in _KINDS:
         path, found, value = text.partition(f",{kind},")
@@ -458,21 +456,21 @@ def split_query(text: str) -> tuple[str, str, str]:
 
 
 class JsonNumbers(TokenNumbers):
-    """Distinct tokens of JSON documents, numbered as they appear."""
+    """Distinct tokens of JSON documents, numbered by first occurrence."""
 
     def __init__(self, chain: TokenChain) -> None:
         super().__init__(chain)
         self._words = TokenNumbers(chain)
 
     def number(self, texts: Any) -> NumberedTokens:
-        """Tokenize an array of JSONB; nulls have no tokens.
+        """Tokenize an array of JSONB; a null has no tokens.
 
         Raises
         ------
         CorruptFileError
-            A value is not JSONB, or no JSON.
+            A value is not JSONB, or not JSON.
         LimitError
-            Paths of long names are repeated by many values or tokens.
+            Many values or tokens repeat long paths.
         """
         present: Any = texts.drop_null()
         if pa.types.is_binary(present.type) or pa.types.is_large_binary(present.type):
@@ -503,26 +501,26 @@ class JsonNumbers(TokenNumbers):
 
 
 class Tokenizer:
-    """Makes tokens of texts, as the parameters of an index say. Safe to share between threads."""
+    """Tokenizes texts with the parameters of an index. Safe to share between threads."""
 
     def __init__(self, chain: TokenChain, *, is_json: bool) -> None:
         self._chain, self._is_json = chain, is_json
 
     @classmethod
     def of(cls, params: TextParams) -> Self:
-        """The tokenizer of an index.
+        """Return the tokenizer of an index.
 
         Raises
         ------
         OptionError
-            It is not supported.
+            The tokenizer is not supported.
         MissingDependencyError
-            A package that it needs is not installed.
+            A required package is not installed.
         """
         return cls(TokenChain.of(params), is_json=params.lance_tokenizer == "json")
 
     def tokens(self, text: str) -> list[tuple[str, int]]:
-        """The tokens of a query with their positions; dropped tokens leave gaps.
+        """Return the tokens of a query with their positions; a dropped token leaves a gap.
 
         Raises
         ------
@@ -538,9 +536,9 @@ class Tokenizer:
         return [(f"{path},{kind},{token}", position) for token, position in self._words(value)]
 
     def numbers(self) -> TokenNumbers:
-        """Numbers for the tokens of many texts: a step of Python per distinct token only.
+        """Return an object that tokenizes many texts, with a Python step per distinct token only.
 
-        Of a JSON column: for its documents, some steps per value.
+        For a JSON column, it takes some Python steps per value of a document.
         """
         if not self._is_json:
             return TokenNumbers(self._chain)
@@ -557,7 +555,7 @@ class Tokenizer:
         return [(named[number], position) for number, position in pairs]
 
 
-# --- The tokens of a query, without an index: what its options make of a text -----------
+# --- Tokenize a query without an index --------------------------------------------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 
@@ -568,9 +566,9 @@ class FtsToken:
     Parameters
     ----------
     text
-        After all filters.
+        Text of the token after all filters.
     position
-        Tokens since the first one; those that were dropped count.
+        Number of tokens after the first token, including dropped tokens.
     """
 
     text: str
@@ -597,25 +595,25 @@ def tokenize(  # noqa: PLR0913  # the options of pylance's
     preserve_original: bool | None = None,
     index_operators: bool | None = None,
 ) -> list[FtsToken]:
-    """The tokens that a query has for an index with these options.
+    """Return the tokens of a query for an index with these options.
 
     Parameters
     ----------
     query
-        The text.
+        Text to tokenize.
     max_token_length
-        None: any.
+        Drop tokens of this many bytes or more; None: keep all.
     analyzer, base_tokenizer, language, lower_case, stem, remove_stop_words, custom_stop_words
-        As for ``create_scalar_index(..., "INVERTED")``. None is the default.
+        As for ``create_scalar_index(..., "INVERTED")``; None: the default.
     ascii_folding, min_ngram_length, max_ngram_length, prefix_only
-        The same.
+        As for ``create_scalar_index``.
     split_identifiers, split_on_numerics, preserve_original, index_operators
-        The same.
+        As for ``create_scalar_index``.
 
     Raises
     ------
     OptionError
-        An option has a wrong value, or does not fit another.
+        An option has a wrong value, or does not fit another option.
     MissingDependencyError
         The tokenizer needs a package that is not installed.
     """

@@ -33,7 +33,7 @@ INDEX: Final = 256
 COMMON: Final[UInt8s] = np.frombuffer(
     b"\0te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG", np.uint8
 )
-"""Frequent bytes: their positions, from 1 on, are their codes of six bits."""
+"""Frequent bytes: the index of a byte, from 1 on, is its 6-bit code."""
 
 
 def _codes() -> Int64s:
@@ -43,10 +43,10 @@ def _codes() -> Int64s:
 
 
 CODE_OF: Final = _codes()
-"""Code of each byte; 0: none."""
+"""Code of each byte; 0: no code."""
 
 
-# --- Look up one token in an FST: a step per letter, and no token is decoded ------------
+# --- Look up one token in an FST: a step per letter, without decoding other tokens ------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 _LETTERS = COMMON.tolist()
@@ -54,19 +54,19 @@ _WIDEST = 8
 
 
 class Fst:
-    """The bytes of an FST, of which head and foot are checked.
+    """Bytes of an FST, with checked header and footer.
 
     Parameters
     ----------
     data
         All bytes.
     where
-        The file, for errors.
+        Path, for errors.
 
     Raises
     ------
     CorruptFileError
-        It is too short, of another version, or its root is outside.
+        The FST is too short, has another version, or its root is outside of the bytes.
     """
 
     __slots__ = ("_data", "count", "nbytes", "root", "where")
@@ -81,12 +81,12 @@ class Fst:
         self._check(self.root == 0 or HEADER <= self.root < foot, f"root at {self.root}")
 
     def find(self, token: bytes) -> int | None:
-        """The number of a token; ``None`` if it is not in the set.
+        """Return the number of a token; ``None`` if it is not in the set.
 
         Raises
         ------
         CorruptFileError
-            A node on the way leads outside.
+            A node leads outside of the bytes.
         """
         address, total = self.root, 0
         for letter in token:
@@ -115,7 +115,7 @@ class Fst:
         return letter, self._target(start, step), output
 
     def _step(self, address: int, letter: int) -> tuple[int, int] | None:
-        """Where a letter leads from a node, and what that adds."""
+        """Follow the transition of a letter; return its target and output."""
         if address == 0:
             return None
         found = self.single(address)
@@ -129,7 +129,7 @@ class Fst:
         letters = sizes - (INDEX if count > MANY else 0)
         start = letters - count * (1 + deep + wide) - (wide if data[address] & 64 else 0)
         self._check(start >= HEADER, "nodes before the first")
-        # The first transition is the nearest to the end, in each of the three lists.
+        # Each of the three lists is stored backwards, with the first transition at the end.
         place = bytes(data[letters - count : letters]).rfind(letter)
         if place < 0:
             return None
@@ -139,7 +139,7 @@ class Fst:
         return self._target(start, self._number(steps, deep)), self._number(sums, wide)
 
     def _end(self, address: int) -> tuple[bool, int]:
-        """Whether a token ends at a node, and what that adds."""
+        """Return whether a token ends at a node, and its final output."""
         if address == 0:
             return True, 0
         state = self._data[address]
@@ -152,7 +152,7 @@ class Fst:
         return True, self._number(start, wide)
 
     def _shape(self, address: int) -> tuple[int, int]:
-        """Transitions of a node with any number of them, and where their sizes are."""
+        """Return the number of transitions of a branching node, and where their sizes are."""
         low = self._data[address] & 63
         if low:
             return low, address - 1
@@ -166,7 +166,7 @@ class Fst:
         return deep, wide
 
     def _target(self, first: int, step: int) -> int:
-        """Transitions only lead backwards, so that each way ends."""
+        """Return the target of a transition; transitions only lead backwards, so that paths end."""
         if step == 0:
             return 0
         self._check(HEADER <= first - step < first, "transitions that lead outside")
@@ -187,18 +187,17 @@ class Fst:
 
 _FEW_NODES, _NODES_PER_BYTE = 1 << 22, 64
 _FEW_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
-"""Nodes that are visited and letters of all tokens, at most, or as many for each byte. Nodes are
-shared, so that a few of them can stand for a million tokens of any length."""
+"""Maximum nodes visited and letters of all tokens, in total or per byte. Nodes are shared, so that
+a few nodes may encode a million tokens of any length."""
 
 
 _FEW_AT_ONCE, _LEVEL_NODES = 32, 256
-"""Nodes of a level that are read one by one, where each has one transition; and nodes that the time
-of a level is worth else. A few bytes may be a token of a million letters, which are as many levels.
-"""
+"""Nodes of a level to read one by one if each has one transition, and the cost of a level, counted
+in nodes. A few bytes may encode a token of a million letters, with as many levels."""
 
 
 class _Nodes(NamedTuple):
-    """Decoded nodes: whether tokens end there, and their transitions."""
+    """Decoded nodes: whether tokens end at them, and their transitions."""
 
     final: Flags
     output: Int64s
@@ -209,16 +208,16 @@ class _Nodes(NamedTuple):
 
 
 def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int64s]:
-    """Tokens and their numbers, unordered.
+    """Return all tokens and their numbers, unordered.
 
     Raises
     ------
     CorruptFileError
-        The FST is damaged, or does not have ``count`` tokens.
+        The FST is damaged, or the number of its tokens is not ``count``.
     """
     fst, content = Fst(data, where), as_array(data)
     _check(fst.count == count, f"{fst.count}", where)
-    # Of each visited node: its parent, and the letter of the transition from there.
+    # For each visited node: its parent, and the letter of the transition from the parent.
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([fst.root], np.int64), np.zeros(1, np.int64)
     seen, depth, spent = 0, 0, 0
@@ -242,7 +241,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
         depths.append(np.full(int(nodes.final.sum()), depth))
         seen += len(addresses)
         owner = np.repeat(np.arange(len(addresses)), nodes.counts)
-        # Each node leads to at least one token, so that a level never has more nodes.
+        # Each node leads to at least one token, so that a level has at most ``count`` nodes.
         _check(len(owner) <= count, "more paths than tokens", where)
         _check(seen + spent + len(owner) <= most, f"more than {most} nodes on all paths", where)
         parents.append(here[owner])
@@ -283,20 +282,20 @@ def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> 
 
 
 def _walk(token: UInt8s, node: int, parents: memoryview, letters: memoryview) -> None:
-    """Fill in the letters of one token, from the last one back to the first."""
+    """Fill in the letters of one token, from the last back to the first."""
     for place in range(len(token) - 1, -1, -1):
         token[place] = letters[node]
         node = parents[node]
 
 
 def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
-    """Read nodes; an address is that of a node's last byte, or 0 for one without bytes."""
+    """Read nodes; the address of a node is its last byte, or 0 for a node without bytes."""
     states = np.where(addresses == 0, 0, data[addresses]).astype(np.int64)
     real = addresses != 0
     single = real & (states >= 128)
     follows = states >= 192
     low_bits = states & 63
-    # Bytes before the state: a letter or a count that does not fit in it.
+    # Bytes before the state hold a letter or a count that does not fit in the state.
     extra = (real & (low_bits == 0)).astype(np.int64)
     before = _byte(data, addresses - 1, real, where)
     counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX, before))
@@ -308,7 +307,7 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
     wide, deep = sizes & 15, sizes >> 4
     _check((wide <= _WIDEST).all() and (deep <= _WIDEST).all(), "numbers too wide", where)
     at = at - sized - np.where(~single & (counts > MANY), INDEX, 0)
-    # ``at`` is the last of the letters, or of the steps of a node with one transition.
+    # ``at`` is the last letter, or the last step byte of a node with one transition.
     letters = np.where(single, 0, counts)
     outputs = at - letters - counts * deep
     ended = final & real & ~single
@@ -337,13 +336,14 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
 def _follow(
     fst: Fst, addresses: list[int], sums: list[int], most: int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Follow a few nodes of a level as long as each has one transition.
+    """Follow a few nodes of a level while each has one transition.
 
-    They are read one by one: the letters of a long token are as many levels.
+    A node at a time is faster here: each letter of a long token is a level.
 
     Returns
     -------
-    The letters, level by level, the nodes where that ends, and the sums of their outputs.
+    tuple
+        Letters, level by level; the nodes where the loop ended; and the sums of their outputs.
     """
     letters: list[int] = []
     while len(letters) < most:
@@ -357,13 +357,13 @@ def _follow(
 
 
 def _byte(data: UInt8s, at: Int64s, wanted: Flags, where: object) -> Int64s:
-    """The byte at each position that is wanted, else 0."""
+    """Return the byte at each wanted position, 0 elsewhere."""
     _check((at[wanted] >= HEADER - 1).all(), "nodes before the first", where)
     return np.where(wanted, data[np.where(wanted, at, 0)], 0).astype(np.int64)
 
 
 def _number(data: UInt8s, at: Int64s, width: Int64s) -> Int64s:
-    """Little-endian integers of up to eight bytes; all lie within ``data``."""
+    """Read little-endian integers of up to eight bytes; all must lie within ``data``."""
     values = np.zeros(len(at), np.int64)
     for byte in range(int(width.max(initial=0))):
         more = width > byte
@@ -392,7 +392,7 @@ def _table() -> list[int]:
 
 
 def masked_crc32c(data: UInt8s) -> int:
-    """The checksum of some bytes, rotated and offset as it is stored; 60 ms for a megabyte."""
+    """Return the checksum of some bytes, rotated and offset as stored; takes 60 ms per megabyte."""
     table, total = _table(), _ONES
     for byte in data.tobytes():
         total = table[(total ^ byte) & 255] ^ (total >> 8)
@@ -402,23 +402,23 @@ def masked_crc32c(data: UInt8s) -> int:
 
 
 # --- Write tokens as an FST: a trie, with every node after its children -----------------
-# Common suffixes are not shared (readers do not need it): the FST is quick to write, but not
-# minimal.
+#
+# The FST is fast to write, but not minimal: common suffixes are not shared. Readers do not need it.
 #
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 
 class _Tree(NamedTuple):
-    """Nodes of the trie in the order of first use by the sorted tokens; the root is first.
+    """Nodes of the trie in the order of first use by the sorted tokens, beginning with the root.
 
     Parameters
     ----------
     parents, letters
-        The parent, and the letter of the transition from there.
+        Parent of each node, and the letter of the transition from the parent.
     outputs
-        Output of that transition; a token's number is the sum of the outputs on its path.
+        Output of this transition; a token's number is the sum of the outputs on its path.
     final, ends
-        Whether a token ends at the node, and the final output.
+        Whether a token ends at the node, and its final output.
     """
 
     parents: Int64s
@@ -429,24 +429,24 @@ class _Tree(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How nodes are written, one entry for each.
+    """Layout of nodes, with one entry per node.
 
     Parameters
     ----------
     children
         Number of transitions.
     stored
-        Whether the node is written: it has transitions, or is the root.
+        The node is stored: it has transitions, or is the root.
     alone
-        Whether it has one transition, and no token ends there.
+        The node has one transition, and no token ends at it.
     follows
-        Whether that transition leads to the node written right before, without an output.
+        This transition leads to the node stored right before it, without an output.
     wide, deep
-        Bytes per output, and per step back to the target of a transition.
+        Bytes per output, and bytes per step back to the target of a transition.
     first, last
-        Positions of its first and last byte.
+        Positions of the first and the last byte.
     steps
-        From the first byte of its parent back to its last byte; 0 if it is not stored.
+        Distance from the first byte of the parent back to the last byte; 0 if not stored.
     """
 
     children: Int64s
@@ -461,7 +461,7 @@ class _Layout(NamedTuple):
 
 
 def write_fst(tokens: pa.Array, numbers: Int64s) -> bytes:
-    """The FST of ascending, distinct tokens with these numbers."""
+    """Encode ascending, distinct tokens with their numbers as an FST."""
     tree = _tree(tokens, numbers)
     layout = _layout(tree)
     content = np.zeros(int(layout.last[0]) + 1, np.uint8)
@@ -485,13 +485,13 @@ def _layout(tree: _Tree) -> _Layout:
     wide = _widths(tree, children)
     none = np.zeros(count, np.int64)
     layout = _Layout(children, stored, alone, follows, wide, none, none, none, none)
-    # Sizes of nodes depend on the widths of steps, and steps on the sizes: a first round with
+    # Sizes of nodes depend on the widths of steps, and steps on the sizes. A first round with
     # the widest steps gives an upper bound of the widths.
     for deep in (np.full(count, 8, np.int64), (children > 0).astype(np.int64)):
         if layout.steps is not none:
             np.maximum.at(deep, tree.parents[1:], _bytes_of(layout.steps[1:]))
         sizes = _sizes(tree, layout._replace(deep=deep))
-        # The last node comes first.
+        # Nodes are stored in reverse order.
         last = HEADER + np.cumsum(sizes[::-1])[::-1] - 1
         first = last - sizes + 1
         steps = np.where(stored, first[tree.parents] - last, 0)
@@ -520,7 +520,7 @@ def _tree(tokens: pa.Array, numbers: Int64s) -> _Tree:
     at_end = np.where(lengths > 0, base + new - 1, 0)
     final = np.zeros(count, np.bool_)
     final[at_end] = len(numbers) > 0
-    # The path to each node adds up to the smallest number below it.
+    # The outputs on the path to a node add up to the smallest number below the node.
     least = np.full(count, np.iinfo(np.int64).max)
     least[at_end] = numbers
     order = np.argsort(depths, kind="stable")
@@ -535,7 +535,7 @@ def _tree(tokens: pa.Array, numbers: Int64s) -> _Tree:
 
 
 def _shared(begins: Int64s, lengths: Int64s, data: UInt8s) -> Int64s:
-    """Letters that each token has in common with the one before."""
+    """Return the number of leading letters that each token shares with the token before."""
     shared = np.zeros(len(lengths), np.int64)
     rows = np.arange(1, len(lengths))
     depth = 0
@@ -548,7 +548,7 @@ def _shared(begins: Int64s, lengths: Int64s, data: UInt8s) -> Int64s:
 
 
 def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> None:
-    """Set the parents of the nodes at which tokens branch off from those before them."""
+    """Set the parents of the nodes at which tokens branch off from earlier tokens."""
     alive = np.arange(len(lengths))
     for depth in range(int(shared.max(initial=0)) + 1):
         alive = alive[lengths[alive] >= depth]
@@ -562,13 +562,13 @@ def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> Non
 
 
 def _bytes_of(values: Int64s) -> Int64s:
-    """Bytes that integers need, at least one."""
+    """Return the bytes that integers need, at least one."""
     sizes: Int64s = np.maximum(1, -(-np.frexp(values)[1].astype(np.int64) // 8))
     return sizes
 
 
 def _widths(tree: _Tree, children: Int64s) -> Int64s:
-    """Bytes of the outputs of each node, 0 if all are 0."""
+    """Return the bytes per output of each node, 0 if all its outputs are 0."""
     wide = np.where(tree.ends > 0, _bytes_of(tree.ends), 0)
     needed = np.where(tree.outputs > 0, _bytes_of(tree.outputs), 0)
     np.maximum.at(wide, tree.parents[1:], needed[1:])
@@ -576,7 +576,7 @@ def _widths(tree: _Tree, children: Int64s) -> Int64s:
 
 
 def _sizes(tree: _Tree, layout: _Layout) -> Int64s:
-    """Bytes of each node."""
+    """Return the bytes of each node."""
     children, wide, deep = layout.children, layout.wide, layout.deep
     has_code = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
     single = np.where(layout.follows, 2 - has_code, 3 - has_code + deep + wide)
@@ -611,7 +611,7 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     wide, deep = layout.wide[nodes], layout.deep[nodes]
     fits = (counts > 0) & (counts < 64)
     content[last] = np.where(fits, counts, 0) | (tree.final[nodes].astype(np.int64) << 6)
-    # A count of one always fits, so that 1 here stands for 256.
+    # A count of one always fits the state, so that 1 in the extra byte means 256.
     spilled = counts[~fits]
     content[last[~fits] - 1] = np.where(spilled == INDEX, 1, spilled)
     at = last - 1 - ~fits
@@ -621,7 +621,7 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
     kids = kids[kids > 0]
     kids = kids[np.argsort(tree.parents[kids], kind="stable")]
-    # Nodes and the parents of kids are ascending: repeating each node per kid matches them.
+    # Nodes and parents of kids ascend: repeating each node per kid matches them.
     owner = np.repeat(np.arange(len(nodes)), counts)
     rank = spread(np.zeros(len(nodes), np.int64), counts)
     content[at[owner] - 1 - rank] = tree.letters[kids]
@@ -651,7 +651,7 @@ _NUMBER = "_token_id"
 
 
 def token_columns(file: IndexFile) -> frozenset[str]:
-    """Columns that a token set has: those of an FST, or those of a table."""
+    """Return the columns of a token set: an FST or a table."""
     return frozenset((_SET, _COUNT, _BYTES) if _SET in file.schema.names else (_TEXT, _NUMBER))
 
 
@@ -662,7 +662,7 @@ class Tokens(NamedTuple):
     numbers: Int64s
 
     def kept(self, mask: Flags) -> Tokens:
-        """The tokens whose numbers are in the mask, renumbered in the same order."""
+        """Return the tokens whose numbers are in the mask, and renumber them in order."""
         kept = mask[self.numbers]
         renumbered = np.cumsum(mask) - 1
         return Tokens(self.strings.filter(pa.array(kept)), renumbered[self.numbers[kept]])
@@ -674,8 +674,8 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     Raises
     ------
     CorruptFileError
-        There are more or fewer, they are not numbered from 0 on, one is there twice, or they are
-        no texts.
+        The number of tokens is wrong, numbers are not 0 to ``count - 1``, a token occurs twice, or
+        tokens are not UTF-8.
     """
     if _SET in file.schema.names:
         tokens = _from_set(file, count)
@@ -693,7 +693,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     if not numbered.all():
         raise _corrupt(file, count, "the same number twice")
     try:
-        tokens.strings.cast(pa.large_string())  # Those of an FST are any bytes.
+        tokens.strings.cast(pa.large_string())  # tokens of an FST may be any bytes
     except pa.ArrowInvalid as error:
         raise file.corrupt("tokens of an index", "UTF-8", str(error)) from error
     order = pc.sort_indices(tokens.strings)
@@ -704,7 +704,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
-    # The number of tokens is counted, but written again in the type that it has.
+    # The count column is not read, but its type is checked: it is written again.
     types: dict[str, pa.DataType] = {
         _SET: pa.large_binary(), _COUNT: pa.uint32(), _BYTES: pa.uint64(),
     }  # fmt: skip
@@ -720,7 +720,7 @@ def _from_set(file: IndexFile, count: int) -> Tokens:
 
 
 def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
-    """Tokens as rows of a file with this schema."""
+    """Return tokens as rows of a file with a schema."""
     if _SET not in schema.names:
         numbers = pa.array(tokens.numbers.astype(np.uint32))
         kind = schema.field(_TEXT).type
@@ -747,32 +747,32 @@ def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:
     return file.corrupt("tokens of an index", f"{count}, one per list", found)
 
 
-# --- Tokens that are few edits away from another one ------------------------------------
+# --- Find tokens within a few edits of another token ------------------------------------
 # An edit inserts, deletes or replaces a character.
 #
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
 _FIRST, _MOST_AT_A_TIME = 1 << 10, 1 << 15
-"""Tokens that are compared at a time: few first, as often these are enough."""
+"""Tokens to compare at a time: few at first, because these often suffice."""
 
 
 def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, most: int) -> Int64s:
-    """Places of the first tokens that are at most ``distance`` edits away from one.
+    """Return the indices of the first tokens within ``distance`` edits of a token.
 
     Parameters
     ----------
     tokens
         Array of type ``large_string``, ascending.
     wanted
-        The token they are compared with.
+        Token to compare with.
     prefix_length
-        Characters at the start that have to be equal; of a shorter token, all.
+        Leading characters that must be equal, or the whole token if it is shorter.
     most
-        Places, at most.
+        Maximum number of indices.
 
     Notes
     -----
-    Time is proportional to the tokens that have about that length.
+    Time is proportional to the number of tokens of a similar length.
     """
     kept = wanted[:prefix_length]
     lengths = as_numpy(pc.utf8_length(tokens))
@@ -795,7 +795,7 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
 
 
 def _within(tokens: Any, wanted: str, distance: int) -> Flags:
-    """Which tokens are at most ``distance`` edits away: all rows of the table at a time."""
+    """Return which tokens are within ``distance`` edits; computes a table row for all at a time."""
     _, offsets, data = tokens.buffers()
     ends = as_array(offsets, np.int64)[tokens.offset : tokens.offset + len(tokens) + 1]
     joined = data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes().decode()
@@ -812,7 +812,7 @@ def _within(tokens: Any, wanted: str, distance: int) -> Flags:
         after = np.empty_like(before)
         after[:, 0] = before[:, 0] + 1
         after[:, 1:] = np.minimum(before[:, 1:] + 1, before[:, :-1] + differs)
-        # Insertions: a running minimum of what each column would be without them.
+        # Insertions: a running minimum of each column's value without insertions.
         after = np.minimum.accumulate(after - columns, axis=1) + columns
         row[going] = after
     within: Flags = row[:, -1] <= distance
