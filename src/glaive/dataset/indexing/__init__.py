@@ -1,1 +1,1 @@
-"""Building, merging, committing and describing secondary indices."""
+"""Build, merge, commit and describe secondary indices."""

@@ -1,4 +1,4 @@
-"""Vector indices built step by step: training, encoding, sorting, commit.
+"""Build a vector index step by step: train, encode, sort, commit.
 
 Specification: "Training" in ``docs/format/vector-indices.md``.
 """
@@ -45,26 +45,26 @@ if TYPE_CHECKING:
 
 _MEMORY_LIMIT = 1 << 30
 RESIDUAL_COLUMN = "__residual_vector"
-"""What pylance calls the column of residuals; :class:`IndicesBuilder` keeps none in files."""
+"""pylance's name of the column of residuals; :class:`IndicesBuilder` stores no residuals."""
 
 
 @refuse_members(REFUSED_MEMBERS)
 class IndicesBuilder:
-    """Builds a vector index in steps, whose results can be kept between them.
+    """Builds a vector index in steps. You can keep the result of each step.
 
     For datasets that one process can index, :meth:`LanceDataset.create_index` is simpler.
 
     Parameters
     ----------
     dataset
-        The dataset; steps read the version that it is at.
+        The dataset; each step reads its version at that time.
     column
         Path of a column of vectors.
 
     Raises
     ------
     ColumnNotFoundError, OptionError
-        There is no such column, or it does not hold vectors.
+        The column does not exist, or does not hold vectors.
     """
 
     def __init__(self, dataset: LanceDataset, column: str | list[str]) -> None:
@@ -105,27 +105,27 @@ class IndicesBuilder:
         max_iters: int = 50,
         fragment_ids: Iterable[int] | None = None,
     ) -> IvfModel:
-        """Train centroids with a sample of the column.
+        """Train centroids on a sample of the column.
 
         Parameters
         ----------
         num_partitions
-            Default: the square root of the number of rows.
+            Number of partitions; default: the square root of the number of rows.
         distance_type
             ``l2``, ``cosine``, ``dot`` or ``hamming``.
         accelerator
-            ``cuda`` or ``mps``: the device, or torch's name of it, on which to train.
+            Device on which torch trains, such as ``cuda`` or ``mps``; default: the CPU.
         sample_rate
-            Rows for each partition that are read.
+            Number of rows to read per partition.
         max_iters
-            Iterations at most.
+            Maximum number of iterations.
         fragment_ids
             Read these fragments only.
 
         Raises
         ------
         OptionError
-            An argument is wrong, or there are fewer rows than the sample needs.
+            An argument is wrong, or the column has fewer rows than the sample needs.
         """
         source = self._source(fragment_ids)
         column = VectorColumn.of(source.field, metric_named(distance_type))
@@ -150,25 +150,26 @@ class IndicesBuilder:
         num_bits: int = 8,
         fragment_ids: Iterable[int] | None = None,
     ) -> PqModel:
-        """Train a codebook with the residuals of a sample.
+        """Train a codebook on the residuals of a sample.
 
         Parameters
         ----------
         ivf_model
             The centroids.
         num_subvectors
-            Default: the dimension by 16, or by 8 where that leaves a rest.
+            Number of parts of a vector; default: the dimension by 16, or by 8 if 16 does not divide
+            it.
         sample_rate
-            Rows for each code that are read.
+            Number of rows to read per code.
         num_bits
-            Of a code: 4 or 8.
+            Bits per code: 4 or 8.
         max_iters, fragment_ids
-            As for :meth:`train_ivf`.
+            See :meth:`train_ivf`.
 
         Raises
         ------
         OptionError
-            An argument is wrong, or there are fewer rows than the sample needs.
+            An argument is wrong, or the column has fewer rows than the sample needs.
         """
         source = self._source(fragment_ids)
         parts = self._parts(num_subvectors)
@@ -199,7 +200,7 @@ class IndicesBuilder:
         num_bits: int = 8,
         fragment_ids: Iterable[int] | None = None,
     ) -> dict[str, Any]:
-        """Train centroids and a codebook; arguments and errors as for the two methods.
+        """Train centroids and a codebook; see :meth:`train_ivf` and :meth:`train_pq`.
 
         Returns
         -------
@@ -224,16 +225,16 @@ class IndicesBuilder:
         fragments: Sequence[LanceFragment] | None = None,
         partition_ds_uri: str | None = None,
     ) -> None:
-        """Write a file with partition and code of each row, in the order of the rows.
+        """Write a file with the partition and the code of each row, in the order of the rows.
 
         Parameters
         ----------
         dest_uri
-            Of the file.
+            URI of the file.
         fragments
-            Default: all.
+            Fragments to encode; default: all.
         partition_ds_uri
-            A dataset with ``row_id`` and ``partition`` of each row, computed before.
+            URI of a dataset with ``row_id`` and ``partition`` of each row, computed before.
 
         Raises
         ------
@@ -257,12 +258,12 @@ class IndicesBuilder:
         Returns
         -------
         list
-            Its name, below ``dir_path``.
+            Name of the file, below ``dir_path``.
 
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            A file is something else, or is not there.
+            A file is missing, or :meth:`transform_vectors` did not write it.
         """
         name = f"{shuffle_output_root_filename}_0.lance"
         sort_encoded(_names(unsorted_filenames), dir_path, ivf.num_partitions, name)
@@ -281,14 +282,14 @@ class IndicesBuilder:
         Parameters
         ----------
         index_name
-            Default: the column's name and ``_idx``.
+            Name of the index; default: the column's name and ``_idx``.
 
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            A file is something else, or is not there.
+            A file is missing, or :meth:`shuffle_transformed_vectors` did not write it.
         CommitConflictError
-            Another writer rewrote the fragments since.
+            Another writer rewrote the fragments meanwhile.
         """
         segment = load_sorted(
             self.dataset.opened, self.column[0], self._encoded(ivf, pq), _names(filenames), dir_path
@@ -352,23 +353,23 @@ def train_ivf_model(
     max_iters: int,
     fragment_ids: Sequence[int] | None = None,
 ) -> Any:
-    """Centroids as fixed-size lists; see :meth:`IndicesBuilder.train_ivf`.
+    """Train centroids, as fixed-size lists; see :meth:`IndicesBuilder.train_ivf`.
 
     Parameters
     ----------
     dataset
         The dataset, or its ``_ds``.
     column
-        Path of a column of vectors, also within structs.
+        Path of a column of vectors; may be a struct member.
     dimension
-        Elements of a vector, as the column has it.
+        Number of values in a vector of the column.
     sample_rate
-        Rows for each partition that are read; fewer where there are fewer.
+        Number of rows to read per partition; fewer if the column has fewer.
 
     Raises
     ------
     OptionError
-        An argument is wrong, or there are fewer rows than the sample needs.
+        An argument is wrong, or the column has fewer rows than the sample needs.
     """
     trained = _builder(dataset, column, dimension).train_ivf(
         num_partitions,
@@ -392,17 +393,17 @@ def train_pq_model(  # pylance has them
     fragment_ids: Sequence[int] | None = None,
     num_bits: int = 8,
 ) -> Any:
-    """A codebook as fixed-size lists; see :meth:`IndicesBuilder.train_pq`.
+    """Train a codebook, as fixed-size lists; see :meth:`IndicesBuilder.train_pq`.
 
     Parameters
     ----------
     ivf_centroids
-        What :func:`train_ivf_model` returned; the others as there.
+        Result of :func:`train_ivf_model`, which explains the other parameters.
 
     Raises
     ------
     OptionError
-        An argument is wrong, or there are fewer rows than the sample needs.
+        An argument is wrong, or the column has fewer rows than the sample needs.
     """
     trained = _builder(dataset, column, dimension).train_pq(
         IvfModel(ivf_centroids, distance_type),
@@ -416,27 +417,27 @@ def train_pq_model(  # pylance has them
 
 
 def get_ivf_model(dataset: Any, index_name: str) -> IvfModel:
-    """The centroids of a vector index.
+    """Return the centroids of a vector index.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of this name.
+        No index has this name.
     OptionError
-        It is not an index of vectors.
+        The index is not a vector index.
     """
     return ivf_model(dataset.opened.snapshot, index_name)
 
 
 def build_rq_model(dimension: int, num_bits: int = 5, dtype: str = "float32") -> str:  # noqa: ARG001  # pylance has it
-    """A rotation at random that several tasks build an index with: ``rabitq_model``, as JSON.
+    """Make a random rotation that several tasks share to build an index: ``rabitq_model``, as JSON.
 
     Parameters
     ----------
     dimension
-        Elements of a vector, divisible by 8.
+        Number of values in a vector, divisible by 8.
     num_bits
-        Bits of a code for each of them.
+        Bits per value in a code.
     dtype
         Accepted for pylance compatibility; ignored.
 
@@ -466,7 +467,7 @@ def _builder(dataset: Any, column: str, dimension: int) -> IndicesBuilder:
 
 
 def _rate(dataset: Any, rate: int, count: int, fragment_ids: Sequence[int] | None) -> int:
-    """Rows to read for each of ``count``: all there are, where these are fewer."""
+    """Return the rows to read for each of ``count``; limited by the number of rows."""
     fragments = dataset.get_fragments()
     rows: int = sum(
         one.count_rows()

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- What users say of an index to be built: kind, name and parameters, checked ---------
+# --- Input for an index to be built: kind, name and parameters, checked -----------------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _ALIASES = {"fts": "inverted", "scalar": "btree"}
@@ -85,9 +85,9 @@ class IndexConfig:
     Parameters
     ----------
     index_type
-        Such as ``"btree"``, ``"zonemap"`` or ``"json"``.
+        Name of the kind, such as ``"btree"``, ``"zonemap"`` or ``"json"``.
     parameters
-        By name, such as ``{"rows_per_zone": 1000}``.
+        Parameters by name, such as ``{"rows_per_zone": 1000}``.
     """
 
     index_type: str
@@ -95,7 +95,7 @@ class IndexConfig:
 
 
 class SupportedDistributedIndices(StrEnum):
-    """Kinds that pylance names for builds by several workers. Here all kinds can be."""
+    """Kinds that pylance lists for builds by several workers. glaive can build all kinds so."""
 
     BTREE = "BTREE"
     INVERTED = "INVERTED"
@@ -108,14 +108,14 @@ class SupportedDistributedIndices(StrEnum):
 def kind_named(
     index_type: object, parameters: Mapping[str, Any]
 ) -> tuple[IndexKind, dict[str, Any]]:
-    """The kind of index that users name, and its parameters.
+    """Return the kind of index with a name, and its parameters.
 
-    Kinds of vector indices are one kind; the parameter ``index_type`` says which.
+    All vector indices are one kind; the parameter ``index_type`` says which.
 
     Raises
     ------
     OptionError
-        There is no such kind; the message names those there are.
+        The kind does not exist; the message lists all kinds.
     """
     given = dict(parameters)
     config: Any = index_type
@@ -141,34 +141,34 @@ def kind_named(
 
 
 # --- The model that all segments of a vector index share, trained before they are built -
-# It is the one that a single process would train, from the same sample with the same random
-# choices; a codebook for more than 256 partitions has another sample, of equal size. Centroids are
-# few as a rule, and trained here; the parts of a codebook do not depend on each other: tasks train
+# It equals the model that a single process would train, from the same sample with the same random
+# choices. A codebook for more than 256 partitions has another sample, of equal size. glaive trains
+# centroids here, as there are usually few. The parts of a codebook are independent: tasks train
 # them.
 #
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
 _GIVEN = ("ivf_centroids_file", "num_partitions", "accelerator")
-"""Parameters of which nothing is left to do once there are centroids."""
+"""Parameters that training uses up: segments do not need them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodebookTask:
     """Train some parts of a codebook; can be pickled. Writes nothing.
 
-    Each task reads the sample of the column by itself: that costs less than sending it.
+    Each task reads the sample of the column itself: that costs less than to send the sample.
 
     Parameters
     ----------
     start, stop
-        Number of the first part, and the one after the last.
+        Number of the first part, and the number after the last.
     """
 
     start: int
     stop: int
 
     def execute(self, dataset: OpenDataset, shared: IndexTask) -> NDArray[Any] | None:
-        """These parts of the codebook; None without a vector to train them with.
+        """Return these parts of the codebook; None without vectors to train on.
 
         ``shared`` builds the whole index, and has centroids.
 
@@ -188,19 +188,19 @@ class CodebookTask:
 def with_shared_model(
     opened: OpenedVersion, task: IndexTask, runner: TaskRunner, segments: int
 ) -> IndexTask:
-    """The task of a vector index with centroids and, where codes need one, a codebook.
+    """Return the task of a vector index with centroids and, if its codes need one, a codebook.
 
-    Without centroids if nothing can be trained, or nothing is gained by training before: then the
-    index is to be built as one segment.
+    The result has no centroids if nothing can be trained, or if training first gains nothing. Then
+    build the index as one segment.
 
     Parameters
     ----------
     task
-        What one process would do.
+        The task of a build by one process.
     runner
         Trains the codebook.
     segments
-        That the index is to have.
+        Number of segments of the index.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _with_codebook(
 
 
 def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
-    """The task with what follows from a recall, and with the default of product quantisation."""
+    """Return the task with parameters that follow from a recall, and with default codes."""
     source, _ = source_of(opened, task, None)
     parameters = dict(task.parameters)
     if "recall" in parameters:
@@ -250,7 +250,7 @@ def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
     is_product = str(parameters.get("index_type")).upper().endswith("PQ")
     if is_product and parameters.get("num_sub_vectors") is None:
         kind: Any = source.field.type
-        vectors = kind.value_type if pa.types.is_list(kind) else kind  # of several in a row
+        vectors = kind.value_type if pa.types.is_list(kind) else kind  # several in a row
         if pa.types.is_fixed_size_list(vectors):
             parameters["num_sub_vectors"] = default_parts(vectors.list_size)
     return replace(task, parameters=parameters)
@@ -258,7 +258,7 @@ def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
 
 def _parsed(opened: OpenedVersion, task: IndexTask) -> tuple[ColumnSource, VectorParameters]:
     source, parameters = source_of(opened, task, None)
-    parameters.pop("recall", None)  # of segments, when they are built
+    parameters.pop("recall", None)  # for segments, when they are built
     return source, parse_parameters(parameters, source.field)
 
 
@@ -277,7 +277,7 @@ class SegmentTask:
     fragments: FragmentRange
 
     def execute(self, dataset: OpenDataset, shared: IndexTask) -> Index:
-        """Write the segment, uncommitted; ``shared`` is the task for all fragments."""
+        """Write the segment; commit nothing. ``shared`` is the task for all fragments."""
         ids = self.fragments.ids(self.fragments.opened(dataset))
         return replace(shared, fragment_ids=ids).execute(dataset)
 
@@ -285,14 +285,14 @@ class SegmentTask:
 def build_segments(
     opened: OpenedVersion, runner: TaskRunner, task: IndexTask, segments: int | None = None
 ) -> list[Index]:
-    """Write the segments of an index over all fragments, in tasks; nothing is committed.
+    """Write the segments of an index over all fragments, in tasks; commit nothing.
 
     Parameters
     ----------
     task
-        What one process would do.
+        The task of a build by one process.
     segments
-        That the index has, at most; default: the tasks that run at a time.
+        Maximum number of segments; default: the number of tasks that run at a time.
 
     Raises
     ------
@@ -309,12 +309,12 @@ def build_segments(
 
 
 def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
-    """A task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
+    """Return a task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
     ranges = [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
     return list(map(SegmentTask, ranges))
 
 
-# --- Segments that workers write under an id of the user's: nothing is committed --------
+# --- Segments that workers write under a given id; nothing is committed -----------------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _TEXTS: Final = "inverted"
@@ -323,12 +323,12 @@ ProgressCallback: TypeAlias = Callable[[IndexProgress], object]
 
 
 def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallback | None) -> None:
-    """Write the segment of a task, or, of a full-text index, a part of it.
+    """Write the segment of a task; for a full-text index, a part of the segment.
 
     Raises
     ------
     OptionError
-        There is a segment of this id; a part may be written again.
+        A segment with this id exists. You may write a part again.
     """
     positions = dataset.snapshot.positions_of(task.fragment_ids)
     total = int(dataset.snapshot.live_counts[list(positions)].sum())
@@ -344,19 +344,19 @@ def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallba
             build_part(source, parameters, out)
             out.finish()
         except BaseException:
-            out.abort(finished=False)  # another attempt may have ended well
+            out.abort(finished=False)  # another attempt may have finished
             raise
 
 
 def merge_parts(
     dataset: OpenedVersion, uuid: object, index_type: object, progress: ProgressCallback | None
 ) -> None:
-    """Make one segment of the parts under an id, which are removed.
+    """Merge the parts under an id into one segment; remove the parts.
 
     Raises
     ------
     OptionError
-        There are no parts, or the kind has none; or an index has this id, whose files would be
+        No parts exist, or the kind has no parts. Or an index has this id: its files would be
         replaced.
     UnsupportedFeatureError
         The parts were built with different parameters.
@@ -369,7 +369,7 @@ def merge_parts(
             "them with commit_existing_index_segments"
         )
     chosen = uuid_of("index_uuid", uuid)
-    for index in open_latest(dataset.store).indices:  # that of this handle may be an older one
+    for index in open_latest(dataset.store).indices:  # this version may be older
         if index.uuid.uuid == chosen.bytes:
             raise OptionError(
                 f"index_uuid: {chosen} is the index {index.name!r} already. Build the parts under "
@@ -380,7 +380,7 @@ def merge_parts(
 
 
 def finish_parts(dataset: OpenedVersion, entry: table_pb2.IndexMetadata) -> table_pb2.IndexMetadata:
-    """A segment whose parts are merged, if it has some; errors as for :func:`merge_parts`."""
+    """Return a segment with its parts merged, if any; :func:`merge_parts` lists the errors."""
     if not any(file.path.startswith(f"{STAGING}/") for file in entry.files):
         return entry
     from glaive.index.text.text_format import METADATA
@@ -389,7 +389,7 @@ def finish_parts(dataset: OpenedVersion, entry: table_pb2.IndexMetadata) -> tabl
     finished.CopyFrom(entry)
     del finished.files[:]
     segment = Segment(dataset.store, finished)
-    if segment.has(METADATA):  # an earlier commit of the segment was a conflict
+    if segment.has(METADATA):  # an earlier commit of the segment conflicted
         for name, size in segment.sizes().items():
             if "/" not in name:
                 finished.files.add(path=name, size_bytes=size)
@@ -424,31 +424,31 @@ def index_task(
     fragment_ids: Iterable[int] | None = None,
     index_uuid: object = None,
 ) -> IndexTask:
-    """What is to be built, checked against the version.
+    """Describe an index to be built, checked against the version.
 
     Parameters
     ----------
     column
         Name or path of a column.
     index_type
-        Name of a kind, or what pylance takes for one.
+        Name of a kind, or a value that pylance accepts for one.
     name
-        Of the index; by default ``column_idx``, or with a number, if that is another index.
+        Name of the index; default: ``column_idx``, with a number if another index has that name.
     parameters
-        Of the kind, as users write them.
+        Parameters of the kind, as given by users.
     fragment_ids
-        The fragments to be indexed; all by default.
+        The fragments to index; default: all.
     index_uuid
-        Id of the segment; random by default.
+        Id of the segment; default: random.
 
     Raises
     ------
     ColumnNotFoundError
-        The column does not exist; the message names the closest ones.
+        The column does not exist; the message names similar columns.
     OptionError
-        The kind does not exist, or a fragment, or the id of the segment is none.
+        The kind or a fragment does not exist, or the id of the segment is invalid.
     UnsupportedFeatureError
-        The column has dictionaries, which the kind does not index.
+        The column is dictionary-encoded, which the kind does not index.
     """
     column = _stored_name(dataset.manifest, _one_column(column))
     kind, given = kind_named(index_type, parameters or {})
@@ -477,19 +477,19 @@ _VECTOR_PARAMETERS = (
     "pq_codebook", "num_sub_vectors", "precomputed_partition_dataset", "accelerator",
     "rabitq_model",
 )  # fmt: skip
-"""Arguments of ``create_index`` that are parameters of kinds; those left out mean nothing here."""
+"""Arguments of ``create_index`` that are parameters of kinds; glaive ignores all others."""
 
 
 def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTask:
-    """The same for a kind that may be of vectors, which have a metric.
+    """Describe an index of a kind that may be a vector index, which has a metric.
 
     Parameters
     ----------
     arguments
-        Those of ``LanceDataset.create_index`` by name.
+        Arguments of ``LanceDataset.create_index`` by name.
     """
     if arguments.get("index_cache_size") is not None:
-        # Above: create_index, and its caller.
+        # Stack: create_index, and its caller.
         warn_deprecated(
             "The 'index_cache_size' parameter of create_index is ignored. The index cache is that "
             "of the dataset: dataset(..., index_cache_size_bytes=...), or of a Session.",
@@ -516,7 +516,7 @@ def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTa
 def text_parameters(
     parameters: Mapping[str, Any], format_version: object, granularity: object
 ) -> dict[str, Any]:
-    """Parameters with those that only full-text indices have, if they are given."""
+    """Add the parameters that only full-text indices have, if they are given."""
     given = dict(parameters)
     if format_version is not None:
         given["format_version"] = format_version
@@ -533,21 +533,21 @@ def create_index(
     train: bool = True,
     progress: ProgressCallback | None = None,
 ) -> Manifest:
-    """Build an index and commit it; if its fragments and its id are given, only build it.
+    """Build an index and commit it. If the task has fragments and an id, only build it.
 
     Parameters
     ----------
     replaces
-        Remove an index of this name; else that is an error.
+        Remove an index of this name; otherwise an existing name is an error.
     train
-        With ``False`` an index of no fragment is built, for ``optimize_indices`` to fill.
+        With ``False`` build an index of no fragments, which ``optimize_indices`` fills.
 
     Raises
     ------
     OptionError
-        There is such an index, or a parameter is wrong.
+        The index exists, or a parameter is wrong.
     CommitConflictError
-        Another writer rewrote the fragments since.
+        Another writer rewrote the fragments meanwhile.
     """
     before = _replaced(dataset.manifest, task, replaces=replaces)
     if task.fragment_ids is not None and task.uuid is not None:
@@ -570,7 +570,7 @@ def create_segment(
     """Write one segment without committing it."""
     _replaced(dataset.manifest, task, replaces=replaces)
     if task.fragment_ids is not None and "ivf_centroids" in task.parameters:
-        # One of several that may be merged: pylance merges codes that are stored row by row.
+        # The segment may be merged with others: pylance merges codes that are stored row by row.
         task = replace(task, parameters={**task.parameters, "skip_transpose": True})
     if not train:
         task = replace(task, fragment_ids=())
@@ -578,16 +578,16 @@ def create_segment(
 
 
 def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
-    """Write one segment with the rows of others, which stay; nothing is committed.
+    """Write one segment with the rows of others, which stay; commit nothing.
 
     Raises
     ------
     OptionError
-        There are none, they are of several indices, or two cover a fragment.
+        The list is empty, segments are of several indices, or two cover one fragment.
     UnsupportedFeatureError
-        Segments of the kind, or with models of their own, cannot be merged.
+        The kind cannot merge segments, or each segment has its own model.
     CommitConflictError
-        Another writer rewrote their fragments since they were built.
+        Another writer rewrote their fragments after they were built.
     """
     entries = _given_parameters(dataset, segments)
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
@@ -599,7 +599,9 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
 
 
 def _covered_once(entries: Iterable[table_pb2.IndexMetadata]) -> set[int]:
-    """The fragments that segments cover, each in one of them: rows would be found twice."""
+    """Return the covered fragments; raise if two segments cover one, as it would be searched
+    twice.
+    """
     covered: set[int] = set()
     for entry in entries:
         fragments = covered_fragments(entry) or frozenset()
@@ -620,16 +622,16 @@ def commit_segments(
 ) -> Manifest:
     """Commit segments as an index.
 
-    Segments of an index of this name stay if they cover other fragments, and are replaced if
-    the new ones cover all of theirs. ``counts`` are recorded for the job.
+    Segments of an index of this name stay if they cover other fragments. They are replaced if the
+    new segments cover all their fragments. ``counts`` are recorded for the job.
 
     Raises
     ------
     OptionError
-        Two segments cover a fragment, are over another column, or would leave fragments
-        without an index that had one.
+        Two segments cover one fragment, a segment indexes another column, or an indexed fragment
+        would lose its index.
     CommitConflictError
-        Another writer rewrote the fragments since the segments were built.
+        Another writer rewrote the fragments after the segments were built.
     """
     column, name = _one_column(column), _checked_name(name)
     field_id = dataset.manifest.schema.find(column)[-1].id
@@ -663,7 +665,7 @@ def commit_segments(
 def _replaced(
     manifest: Manifest, task: IndexTask, *, replaces: bool
 ) -> tuple[table_pb2.IndexMetadata, ...]:
-    """The segments of the index of this name, which have to be over the same column."""
+    """Return the segments of the index of this name; raise if they index another column."""
     before = _entries(manifest, task.name)
     if before and not replaces:
         raise IndexExistsError(
@@ -707,7 +709,7 @@ def _given_parameters(
 
 
 def _checked_name(name: object) -> str:
-    """The name of an index, as it can be stored."""
+    """Check that the name of an index can be stored; return it."""
     if not isinstance(name, str) or not name:
         raise OptionError(f"name: expected the name of the index, found {name!r}")
     with refuse_half_characters("name of the index"):
@@ -720,7 +722,7 @@ def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
 
 
 def _free_name(manifest: Manifest, column: str, kind: IndexKind) -> str:
-    """``column_idx``, or with a number, if an index of another kind or column has that name."""
+    """Return ``column_idx``, with a number if an index of another kind or column has that name."""
     fields = [manifest.schema.find(column)[-1].id]
     for suffix in ("", *(f"_{number}" for number in range(2, len(manifest.indices) + 2))):
         before = _entries(manifest, f"{column}_idx{suffix}")
@@ -731,7 +733,7 @@ def _free_name(manifest: Manifest, column: str, kind: IndexKind) -> str:
 
 
 def _stored_name(manifest: Manifest, column: str) -> str:
-    """A path as the schema spells it, if it is not there as it is given."""
+    """Return a path as the schema spells it, if it exists only in other case."""
     schema = manifest.schema
     field = None if schema.field(column) else schema.field_case_insensitive(column)
     return column if field is None else path_of(manifest, field.id())

@@ -1,4 +1,4 @@
-"""The indices of a version: what its manifest says of them, and figures of their segments.
+"""Describe the indices of a version: their manifest entries, and statistics of their segments.
 
 Specification: "Segments" in ``docs/format/indices.md``.
 """
@@ -48,19 +48,19 @@ class IndexSegmentDescription:
     uuid
         Name of its folder below ``_indices``.
     dataset_version_at_last_update
-        The version it was built for.
+        The version that the segment was built for.
     fragment_ids
         Fragments of this version covered by the segment.
     index_version
-        Version of the index's own format.
+        Version of the index's file format.
     created_at
-        When it was built (UTC), if known.
+        Time of the build (UTC), if known.
     base_id
         Base path of the files; ``None`` for the dataset itself.
     size_bytes
-        Total size of its files, if listed.
+        Total size of the files in bytes, if listed.
     covering_fields
-        Ids of fields whose values it holds.
+        Ids of fields whose values the segment holds.
     """
 
     uuid: str
@@ -82,19 +82,19 @@ class IndexDescription:
     name
         Its unique name.
     index_type
-        Such as ``BTree`` or ``IVF_PQ``.
+        Kind of the index, such as ``BTree`` or ``IVF_PQ``.
     type_url
         Type of its details message in the manifest.
     fields, field_names
-        Ids and paths of the fields it is over.
+        Ids and paths of the indexed fields.
     num_rows_indexed
-        Live rows of the covered fragments.
+        Number of live rows of the covered fragments.
     segments
-        Its segments, in the order of the manifest.
+        Segments, in the order of the manifest.
     total_size_bytes
-        Total size of the files of all segments, if listed.
+        Total size in bytes of the files of all segments, if listed.
     entry
-        What the manifest says of its first segment.
+        Manifest entry of the first segment.
     """
 
     name: str
@@ -109,12 +109,12 @@ class IndexDescription:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the manifest says of its making; empty for kinds without parameters.
+        """Parameters that the manifest records for the index; empty for kinds without parameters.
 
         Raises
         ------
         CorruptFileError
-            It cannot be parsed.
+            The details cannot be parsed.
         """
         from glaive.index.protocol import kind_of
 
@@ -123,7 +123,7 @@ class IndexDescription:
 
 
 def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
-    """All indices of a version, by name."""
+    """Describe all indices of a version, sorted by name."""
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
     for entry in followed(snapshot.manifest.indices):
         by_name.setdefault(entry.name, []).append(entry)
@@ -132,7 +132,7 @@ def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
 
 
 def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """One dictionary for each segment of each index, as in pylance."""
+    """Return a dictionary for each segment of each index, as in pylance."""
     return [
         {
             "name": index.name,
@@ -151,19 +151,19 @@ def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
 def index_statistics(
     snapshot: Snapshot, name: str, recall_queries: int | None = None
 ) -> dict[str, Any]:
-    """Statistics of an index: covered rows and fragments, figures of segments, recall of vectors.
+    """Return coverage of an index, statistics of its segments, and recall of a vector index.
 
     Parameters
     ----------
     recall_queries
-        Rows to measure the recall with; None: 30, unless that would take long.
+        Number of rows to measure the recall with; None: 30, unless that would take long.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of this name.
+        No index has this name.
     CorruptFileError, DataFileMissingError
-        A file of the index is damaged or absent.
+        A file of the index is damaged or missing.
     """
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
@@ -203,7 +203,7 @@ def _of_vectors(
     entries: list[table_pb2.IndexMetadata],
     recall_queries: int | None,
 ) -> dict[str, Any]:
-    """Statistics that only indices of vectors have."""
+    """Return statistics that only vector indices have."""
     from glaive.dataset.indexing.task import chosen_index, measured_recall
 
     if index.type_url.rpartition(".")[2] != "VectorIndexDetails":
@@ -222,7 +222,7 @@ def _of_vectors(
 
 
 def _figures(snapshot: Snapshot, name: str) -> dict[str, dict[str, Any]]:
-    """What the kind tells of each segment that it can read, by id."""
+    """Return statistics by the kind, of each segment that glaive can read, by id."""
     found = {}
     for index in SnapshotIndices.of(snapshot).all:
         for one in index.segments if index.name == name else ():
@@ -230,13 +230,13 @@ def _figures(snapshot: Snapshot, name: str) -> dict[str, dict[str, Any]]:
             try:
                 figures = one.kind.statistics(segment)
             except UnsupportedFeatureError:
-                figures = {}  # Of old layouts only the manifest tells.
+                figures = {}  # for old layouts only the manifest has any
             found[str(UUID(bytes=one.entry.uuid.uuid))] = figures
     return found
 
 
 def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
-    """Row addresses after the relocations in the remapping table of the version.
+    """Map row addresses by the remapping table of the version.
 
     Raises
     ------
@@ -265,14 +265,14 @@ def prewarm_index(
     *,
     with_position: bool = False,
 ) -> None:
-    """Open segments of an index, by default all, and read what searches need.
+    """Open segments of an index, by default all, and read all that searches need.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of this name.
+        No index has this name.
     OptionError
-        It has no segment of an id, or is asked for positions and is no full-text index.
+        The index lacks a segment; or you ask for positions, and it is not a full-text index.
     """
     indices = SnapshotIndices.of(snapshot)
     known = {UUID(bytes=one.uuid.uuid) for one in snapshot.manifest.indices if one.name == name}
@@ -295,7 +295,7 @@ def prewarm_index(
 
 
 def uuid_of(name: str, value: object) -> UUID:
-    """An id, which may be given as text; ``name`` is that of the option."""
+    """Convert an id, which may be a string; ``name`` is the name of the option."""
     try:
         return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError as error:
@@ -311,7 +311,7 @@ def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
 
 
 def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
-    """The error for a name that no index has."""
+    """Return the error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
         f'Index "{name}" not found in {manifest.title}: index not found: name={name}. '
@@ -359,12 +359,12 @@ def _segment(
 
 
 def _rows(snapshot: Snapshot, positions: FragmentPositions, fragments: frozenset[int]) -> int:
-    """Live rows of some fragments."""
+    """Count live rows of some fragments."""
     return int(snapshot.live_counts[positions.of(fragments)].sum())
 
 
 def _kind(entry: table_pb2.IndexMetadata) -> str:
-    """Pylance's name of the index type: that of the message, or of the quantizer."""
+    """Return pylance's name of the index type, from the type of details or the quantizer."""
     url = entry.index_details.type_url
     name = url.rpartition("/")[2].rpartition(".")[2].removesuffix("IndexDetails")
     if name != _VECTORS:

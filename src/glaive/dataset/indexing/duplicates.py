@@ -1,4 +1,4 @@
-"""Pairs of rows that a vector index stores as near duplicates, and clusters of vectors.
+"""Find near duplicates among rows of a vector index; cluster vectors.
 
 Specification: "Codes" in ``docs/format/vector-indices.md``.
 """
@@ -48,7 +48,7 @@ _SCHEMA: Final = pa.schema(_FIELDS)
 _BATCH_ROWS: Final = 8192
 _BATCH_BYTES: Final = 16 << 20
 _ANCHORS: Final = 32
-"""Rows that are compared with a batch at a time, whose pairs are one batch of the result."""
+"""Rows to compare with a batch at a time; their pairs are one batch of the result."""
 
 _MEMORY_LIMIT: Final = 256 << 20
 
@@ -61,35 +61,35 @@ def find_duplicate_pairs(
     memory_limit: int | None = None,
     max_concurrency: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Pairs of near rows in the same partition of a vector index, which covers all fragments.
+    """Find pairs of near rows in one partition of a vector index, which covers all fragments.
 
     Parameters
     ----------
     dataset, column
-        What is indexed, by exactly one vector index.
+        The dataset and the column, which has exactly one vector index.
     distance_threshold
-        Distance up to which two rows are a pair: by the metric of the index, between the
-        vectors that its codes stand for. The squared distance for ``l2``, bits for ``hamming``.
+        Maximum distance of a pair, by the metric of the index, between the vectors that its codes
+        decode to. Squared distance for ``l2``, bits for ``hamming``.
     memory_limit
-        Bytes of decoded vectors that are kept of a partition, by default 256 MiB. With fewer
-        they are decoded again for each batch that they are compared with.
+        Bytes of decoded vectors to keep per partition; default: 256 MiB. With fewer, glaive
+        decodes vectors again for each batch.
     max_concurrency
-        Threads; by default one for each core.
+        Number of threads; default: one per core.
 
     Returns
     -------
     pyarrow.RecordBatchReader
         ``row_id_a``, ``row_id_b`` (``uint64``) and ``distance`` (``float32``): every pair once,
-        in the order in which the index stores rows. Pairs of rows in different partitions or
-        segments are left out. Takes time by the square of the rows of a partition.
+        in the index's order of rows. Pairs across partitions or segments are left
+        out. The time is quadratic in the rows of a partition.
 
     Raises
     ------
     ColumnNotFoundError
-        There is no such column.
+        The column does not exist.
     OptionError
-        It has no vector index, or several, or one that does not cover all fragments; a limit
-        cannot be used.
+        The column has no vector index or several, or the index does not cover all fragments. Or a
+        limit is invalid.
     """
     limits = _limits(distance_threshold, memory_limit, max_concurrency)
     snapshot = dataset.snapshot
@@ -119,21 +119,21 @@ def find_duplicate_pairs_in_partition(
     memory_limit: int | None = None,
     max_concurrency: int | None = None,
 ) -> pa.RecordBatchReader:
-    """What :func:`find_duplicate_pairs` returns of one partition of one segment.
+    """Find pairs like :func:`find_duplicate_pairs`, in one partition of one segment.
 
     Parameters
     ----------
     segment_id
-        Of the segment: ``dataset.describe_indices()[0].segments[0].uuid``.
+        Id of the segment: ``dataset.describe_indices()[0].segments[0].uuid``.
     partition_id
         Number of the partition in the segment.
     dataset, column, distance_threshold, memory_limit, max_concurrency
-        As for :func:`find_duplicate_pairs`; other fragments need not be indexed.
+        See :func:`find_duplicate_pairs`. The index need not cover other fragments.
 
     Raises
     ------
     ColumnNotFoundError, OptionError
-        As for :func:`find_duplicate_pairs`; or the index has no such segment or partition.
+        See :func:`find_duplicate_pairs`; or the segment or partition does not exist.
     """
     limits = _limits(distance_threshold, memory_limit, max_concurrency)
     snapshot = dataset.snapshot
@@ -180,7 +180,7 @@ def _only_index(snapshot: Snapshot, column: str) -> LogicalIndex:
 
 
 def check_partition(opened: OpenedVectorIndex, partition: int, of: str = "") -> None:
-    """Raise an ``OptionError`` if an index has no such partition."""
+    """Raise an ``OptionError`` if the index lacks a partition."""
     count = len(opened.partitions)
     if not 0 <= partition < count:
         raise OptionError(
@@ -190,7 +190,7 @@ def check_partition(opened: OpenedVectorIndex, partition: int, of: str = "") -> 
 
 
 def opened_segment(snapshot: Snapshot, segment: IndexedSegment) -> OpenedVectorIndex:
-    """A segment of a vector index, opened; an ``OptionError`` for one of another index."""
+    """Open a segment of a vector index; raise an ``OptionError`` for another kind."""
     opened = SnapshotIndices.of(snapshot).open(segment)
     if not isinstance(opened, OpenedVectorIndex):
         raise OptionError(f"segment {UUID(bytes=segment.uuid)} is none of a vector index")
@@ -200,12 +200,12 @@ def opened_segment(snapshot: Snapshot, segment: IndexedSegment) -> OpenedVectorI
 def partition_rows(
     snapshot: Snapshot, segment: IndexedSegment, number: int
 ) -> tuple[RowPlaces, Any]:
-    """Where the rows of a partition are, and their codes.
+    """Return the locations of the rows of a partition, and their codes.
 
     Raises
     ------
     CorruptFileError
-        It is damaged.
+        The index is damaged.
     """
     opened = opened_segment(snapshot, segment)
     rows, codes, _ = opened.codes.load(number, opened.partitions.rows(number))
@@ -213,7 +213,7 @@ def partition_rows(
 
 
 class _Tile(NamedTuple):
-    """Rows of a partition to be compared with those of a batch, both by their first and end."""
+    """Rows of a partition to compare with the rows of a batch."""
 
     anchors: slice
     others: slice
@@ -223,7 +223,7 @@ class _Tile(NamedTuple):
 def _pairs(
     snapshot: Snapshot, segment: IndexedSegment, number: int, limits: _Limits
 ) -> Iterator[pa.RecordBatch]:
-    """Pairs of a partition, in the order in which it stores its rows."""
+    """Yield pairs of a partition, in its order of rows."""
     opened = opened_segment(snapshot, segment)
     count = opened.partitions.rows(number)
     if count.stop - count.start < 2:
@@ -234,7 +234,7 @@ def _pairs(
     )
     step = min(_BATCH_ROWS, max(_ANCHORS, _BATCH_BYTES // width))
     batches = [slice(at, min(at + step, len(places))) for at in range(0, len(places), step)]
-    # Both batches of a tile are at hand anyway; more are kept as memory allows.
+    # Both batches of a tile are in memory anyway; memory decides how many more are kept.
     room = max(2, limits.memory // (step * width))
     vectors = _kept(partial(_decoded, opened, number, codes), room)
     live = np.ones(len(places), np.bool_) if places.live is None else places.live
@@ -252,7 +252,7 @@ def _pairs(
 
 
 def _decoded(opened: OpenedVectorIndex, number: int, codes: Any, at: slice) -> VectorBlock:
-    """Vectors that codes stand for; for the cosine distance of length one."""
+    """Decode codes to vectors; for the cosine distance, normalise them."""
     block = opened.codes.decoded(number, codes, at).widened()
     if opened.metric != "cosine":
         return block
@@ -261,7 +261,7 @@ def _decoded(opened: OpenedVectorIndex, number: int, codes: Any, at: slice) -> V
 
 
 def _kept(decode: Callable[[slice], VectorBlock], room: int) -> Callable[[slice], VectorBlock]:
-    """The same function, which remembers as many batches as there is room for."""
+    """Wrap a function so that it keeps up to ``room`` batches."""
     known: dict[int, VectorBlock] = {}
 
     def batch(at: slice) -> VectorBlock:
@@ -284,7 +284,7 @@ def _tile_pairs(
     limit: float,
     tile: _Tile,
 ) -> pa.RecordBatch:
-    """Pairs of some rows with those of a batch that come after them."""
+    """Find pairs of some rows with later rows of a batch."""
     block = vectors(tile.others)
     first = vectors(tile.anchor_batch)
     start = tile.anchors.start - tile.anchor_batch.start
@@ -307,7 +307,7 @@ def _tile_pairs(
     return pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], schema=_SCHEMA)
 
 
-# --- Groups of rows whose hashes differ in few bits, in a partition, a sample or a range of rows
+# --- Groups of rows whose hashes differ in few bits: of a partition, a sample or a range of rows
 
 _CLUSTERS_SCHEMA: Final = pa.schema(
     [
@@ -317,20 +317,20 @@ _CLUSTERS_SCHEMA: Final = pa.schema(
 )
 _ROW_ID: Final = "_rowid"
 _MAX_EDGES: Final = 1 << 20
-"""Pairs that are collected before groups are joined by them."""
+"""Pairs to collect before glaive joins groups by them."""
 
 
 def get_ivf_partition_info(
     dataset: LanceDataset, index_name: str, *, index_segments: Iterable[str | UUID] | None = None
 ) -> list[dict[str, int]]:
-    """The rows of each partition of an IVF_FLAT index, those that were deleted since included.
+    """Count the rows of each partition of an IVF_FLAT index, including deleted rows.
 
     Parameters
     ----------
     dataset, index_name
-        What is indexed, and the name of the index.
+        The dataset, and the name of the index.
     index_segments
-        Ids of the segments that are counted; by default all.
+        Ids of the segments to count; default: all.
 
     Returns
     -------
@@ -340,7 +340,7 @@ def get_ivf_partition_info(
     Raises
     ------
     OptionError
-        There is no such index or segment, or it stores no plain vectors.
+        The index or a segment does not exist, or it stores codes.
     """
     segments = _segments(dataset.snapshot, index_name, index_segments)
     lengths: Int64s = np.sum(
@@ -361,28 +361,28 @@ def hamming_clustering_for_ivf_partition(
     *,
     index_segments: Iterable[str | UUID] | None = None,
 ) -> pa.RecordBatchReader:
-    """Groups of near hashes in a partition of an IVF_FLAT index, of all its segments together.
+    """Group near hashes in a partition of an IVF_FLAT index, over all its segments.
 
     Parameters
     ----------
     dataset, index_name, index_segments
-        As for :func:`get_ivf_partition_info`.
+        See :func:`get_ivf_partition_info`.
     partition_id
         Number of the partition.
     hamming_threshold
-        Bits up to which two hashes are near.
+        Maximum number of different bits of near hashes.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        ``representative``, the least row id of a group, and ``duplicates``, its others. Rows
-        that are near no other are in no group. Takes time by the square of the rows.
+        ``representative``, the smallest row id of a group, and ``duplicates``, its other row ids.
+        Rows without near rows are left out. The time is quadratic in the rows.
 
     Raises
     ------
     OptionError
-        There is no such index, segment or partition, it does not store hashes, or its segments
-        have different centroids.
+        The index, a segment or the partition does not exist, or the index does not store hashes.
+        Or its segments have different centroids.
     """
     snapshot = dataset.snapshot
     _check_bits(hamming_threshold)
@@ -407,26 +407,26 @@ def hamming_clustering_for_ivf_partition(
 def hamming_clustering_for_sample(
     dataset: LanceDataset, column: str, sample_size: int | None = None, hamming_threshold: int = 10
 ) -> pa.RecordBatchReader:
-    """Groups of near hashes among random rows, or all.
+    """Group near hashes among random rows, or all rows.
 
     Parameters
     ----------
     dataset, column
-        Where the hashes are: fixed-size lists of ``uint8``, of a multiple of 8 bytes.
+        The dataset and a column of hashes: fixed-size lists of ``uint8``, of 8n bytes.
     sample_size
-        Rows; None for all of them.
+        Number of rows; None for all.
     hamming_threshold
-        Bits up to which two hashes are near.
+        Maximum number of different bits of near hashes.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        As :func:`hamming_clustering_for_ivf_partition`.
+        See :func:`hamming_clustering_for_ivf_partition`.
 
     Raises
     ------
     ColumnNotFoundError, OptionError
-        There is no such column, or it has no hashes.
+        The column does not exist, or does not hold hashes.
     """
     _check_hashes(dataset.snapshot, column)
     _check_bits(hamming_threshold)
@@ -447,26 +447,26 @@ def hamming_clustering_for_range(
     num_rows: int,
     hamming_threshold: int = 10,
 ) -> pa.RecordBatchReader:
-    """Groups of near hashes among rows of a fragment that follow each other.
+    """Group near hashes among consecutive rows of a fragment.
 
     Parameters
     ----------
     fragment_id
-        Of the fragment.
+        Id of the fragment.
     start_row, num_rows
-        The first row, and how many; deleted ones are not counted.
+        The first row and the number of rows, without deleted rows.
     dataset, column, hamming_threshold
-        As for :func:`hamming_clustering_for_sample`.
+        See :func:`hamming_clustering_for_sample`.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        As :func:`hamming_clustering_for_ivf_partition`.
+        See :func:`hamming_clustering_for_ivf_partition`.
 
     Raises
     ------
     ColumnNotFoundError, OptionError
-        There is no such column, fragment or row, or the column has no hashes.
+        The column, fragment or row does not exist, or the column does not hold hashes.
     """
     _check_hashes(dataset.snapshot, column)
     _check_bits(hamming_threshold)
@@ -487,7 +487,7 @@ def hamming_clustering_for_range(
 def _segments(
     snapshot: Snapshot, name: str, uuids: Iterable[str | UUID] | None
 ) -> list[IndexedSegment]:
-    """Segments of an index of plain vectors."""
+    """Return the segments of an index that stores plain vectors."""
     index = next((each for each in SnapshotIndices.of(snapshot).all if each.name == name), None)
     if index is None:
         raise OptionError(
@@ -545,7 +545,7 @@ def _of_table(rows: pa.Table, column: str, threshold: int) -> pa.RecordBatchRead
 
 
 def _clusters(hashes: UInt8s, ids: UInt64s, threshold: int) -> pa.RecordBatchReader:
-    """Groups that near hashes make, the one with the least row id first."""
+    """Return groups of near hashes, sorted by their smallest row id."""
     order = np.argsort(ids, kind="stable")
     ids, hashes = ids[order], np.ascontiguousarray(hashes[order])
     roots = _roots(hashes, threshold)
@@ -563,7 +563,7 @@ def _clusters(hashes: UInt8s, ids: UInt64s, threshold: int) -> pa.RecordBatchRea
 
 
 def _roots(hashes: UInt8s, threshold: int) -> Int64s:
-    """The first row of the group of each row."""
+    """Return for each row the first row of its group."""
     count, width = hashes.shape
     roots = np.arange(count)
     if count < 2:
@@ -584,7 +584,7 @@ def _roots(hashes: UInt8s, threshold: int) -> Int64s:
 
 
 def _join(roots: Int64s, edges: Int64s) -> None:
-    """Make one group of those that pairs connect."""
+    """Join the groups that pairs connect."""
     while True:
         first, second = roots[edges]
         if not (first != second).any():
@@ -610,9 +610,9 @@ class KMeans:
     metric_type
         ``l2``, ``cosine`` or ``dot``.
     max_iters
-        Iterations of training at most.
+        Maximum number of iterations of training.
     centroids
-        Fixed-size lists of ``float``; None: to be trained by :meth:`fit`.
+        Fixed-size lists of ``float``; None: :meth:`fit` trains them.
 
     Raises
     ------
@@ -656,14 +656,14 @@ class KMeans:
         Parameters
         ----------
         data
-            ``float32`` of shape ``(n, dimension)``, as an array of NumPy or fixed-size lists.
+            ``float32`` of shape ``(n, dimension)``: a NumPy array or fixed-size lists.
 
         Raises
         ------
         OptionError
-            It is something else.
+            The data has another type.
         TrainingError
-            There are fewer vectors than clusters.
+            The data has fewer vectors than clusters.
         """
         vectors = self._fitting(data)
         if len(vectors) < self.k:
@@ -675,12 +675,12 @@ class KMeans:
         self._clusters = Clusters(train_clusters(vectors, self.k, training)[0], self._metric)
 
     def predict(self, data: object) -> pa.Array[Any]:
-        """The cluster of each vector; ``data`` as for :meth:`fit`.
+        """Return the cluster of each vector; :meth:`fit` explains ``data``.
 
         Raises
         ------
         TrainingError
-            There are no centroids.
+            The centroids are not trained.
         OptionError
             The vectors have another dimension.
         """
@@ -694,7 +694,7 @@ class KMeans:
         return pa.array(ids.astype(np.uint32))
 
     def _fitting(self, data: object) -> Float32s:
-        """Vectors as the metric compares them."""
+        """Return vectors as the metric compares them."""
         vectors = _matrix(data)
         if self._metric == "cosine":
             vectors = np.nan_to_num(np.asarray(normalized(vectors), np.float32))
@@ -737,23 +737,23 @@ def validate_vector_index(
     sample_size: int | None = None,
     pass_threshold: float = 1.0,
 ) -> None:
-    """Search for vectors of a dataset, each in the partition it should be in.
+    """Check that searches for vectors of a dataset find these vectors.
 
     Parameters
     ----------
     dataset, column
-        What is indexed.
+        The dataset and the indexed column.
     refine_factor
-        Candidates whose distance is computed again.
+        Factor of candidates whose exact distance is computed.
     sample_size
-        Vectors to search for; None for all. One search for each.
+        Number of vectors to search for, with one search each; None for all.
     pass_threshold
-        Share of them that must be found.
+        Share of these vectors that searches must find.
 
     Raises
     ------
     TrainingError
-        Fewer were found.
+        Searches found fewer vectors.
     OptionError
         The column has no vectors.
     """

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- The segments that each index of a version has, and the rows that are in none of them
+# --- The segments that each index of a version has, and the rows that no segment covers -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredSegment:
-    """A segment, and what it covers of a version.
+    """A segment, and its coverage of a version.
 
     Parameters
     ----------
     entry
-        As the manifest has it.
+        Manifest entry of the segment.
     fragments
-        Ids of the fragments.
+        Ids of the covered fragments.
     rows
-        Live rows in these.
+        Number of live rows in these fragments.
     """
 
     entry: table_pb2.IndexMetadata
@@ -64,20 +64,20 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSegments:
-    """The segments of an index of a known kind, and the fragments that none of them covers.
+    """The segments of an index of a known kind, and the fragments that no segment covers.
 
     Parameters
     ----------
     name
-        Of the index.
+        Name of the index.
     kind
-        Of its segments.
+        Kind of its segments.
     segments
-        At least one, oldest first.
+        At least one segment, oldest first.
     missing
-        Ids of the fragments that are in none, in the order of the version.
+        Ids of the fragments that no segment covers, in the order of the version.
     missing_rows
-        Live rows of each of these.
+        Number of live rows of each of these fragments.
     """
 
     name: str
@@ -88,44 +88,44 @@ class IndexSegments:
 
     @property
     def model(self) -> StoredSegment:
-        """The segment that others are built like: the first that has rows of this version."""
+        """The model for new segments: the first segment with rows of this version."""
         return next((one for one in self.segments if one.fragments), self.segments[0])
 
     @property
     def outdated(self) -> bool:
-        """Whether all segments have to be written again where one is."""
+        """Whether glaive must rewrite all segments when it writes one."""
         return any(self.kind.is_outdated(one.entry) for one in self.segments)
 
     def newest(self, count: int) -> tuple[table_pb2.IndexMetadata, ...]:
-        """The entries of so many of the newest segments, oldest first."""
+        """Return the entries of the ``count`` newest segments, oldest first."""
         return tuple(one.entry for one in self.segments[len(self.segments) - count :])
 
 
 def index_segments(
     dataset: OpenedVersion, names: Iterable[str] | None = None
 ) -> dict[str, IndexSegments]:
-    """The indices of a version, by name; reads no file of an index that names its kind.
+    """Return the indices of a version, by name; read no file of an index that names its kind.
 
     Parameters
     ----------
     names
-        Of indices; by default all whose kind is known.
+        Names of indices; default: all indices of known kinds.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of a name.
+        No index has a name.
     CorruptFileError
-        Two segments have one folder: the same files would be merged for each of the names. Or
-        those of one name are over several columns, or of several kinds.
+        Two segments share a folder: their files would be merged for each of them. Or segments of
+        one name index several columns or have several kinds.
     OptionError
-        ``names`` is a single text.
+        ``names`` is a single string.
     """
     if isinstance(names, str):
         raise OptionError(f"index_names: expected a list of names, found {names!r}")
     manifest, entries = dataset.manifest, dataset.manifest.indices
     known = SnapshotIndices.of(dataset.snapshot)
-    if names is not None:  # each of thousands of tasks asks for one of as many indices
+    if names is not None:  # each of thousands of tasks asks for one index of thousands
         names = list(dict.fromkeys(names))
         wanted = {*names, REUSE_INDEX}
         entries = [entry for entry in entries if entry.name in wanted]
@@ -170,8 +170,8 @@ def index_segments(
 
 
 # --- Tasks that bring an index up to date: merge its segments, or add one for new rows --
-# They name the index and the version only: which fragments are in no segment is found again where
-# they run, so that they are small however many fragments there are.
+# Tasks name only the index and the version. They find the uncovered fragments again where they
+# run, so tasks stay small however many fragments exist.
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,11 @@ class UpdatedIndex:
     Parameters
     ----------
     segment
-        The new one; None where segments could not be merged.
+        The new segment; None if the segments could not be merged.
     merged
-        How many of the newest segments it replaces.
+        Number of the newest segments that it replaces.
     limit
-        Which limit kept more of them from being merged; empty where none did.
+        The limit that kept glaive from merging more; empty without a limit.
     """
 
     segment: Index | None
@@ -195,14 +195,14 @@ class UpdatedIndex:
 
 @dataclass(frozen=True, slots=True)
 class _UpdateTask:
-    """What both tasks name; can be pickled.
+    """Fields that both tasks have; can be pickled.
 
     Parameters
     ----------
     read_version
         The version to read.
     name
-        Of the index.
+        Name of the index.
     """
 
     read_version: int
@@ -215,14 +215,14 @@ class _UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask(_UpdateTask):
-    """Merge the newest segments of an index with all rows that are in none.
+    """Merge the newest segments of an index with all rows that no segment covers.
 
     Parameters
     ----------
     count
-        Segments to merge.
+        Number of segments to merge.
     fewest
-        Where so many cannot be merged, fewer are, down to this number.
+        Minimum number. If ``count`` segments cannot be merged, glaive tries fewer, down to this.
     """
 
     count: int
@@ -236,7 +236,7 @@ class MergeTask(_UpdateTask):
         VersionNotFoundError
             The version was cleaned up.
         CorruptFileError, DataFileMissingError, NotLanceError
-            A file of a segment is damaged or absent.
+            A file of a segment is damaged or missing.
         """
         opened, index = self._opened(dataset)
         limit = ""
@@ -246,16 +246,16 @@ class MergeTask(_UpdateTask):
             except LimitError as error:
                 limit = limit or str(error)
                 continue
-            except UnsupportedFeatureError:  # They have models of their own, or zones.
+            except UnsupportedFeatureError:  # segments have own models, or zones
                 continue
             return UpdatedIndex(Index.from_wire(entry), count, limit)
         return UpdatedIndex(None, limit=limit)
 
 
 def _fewer(count: int, fewest: int) -> Iterator[int]:
-    """Numbers of segments to try, fewer by one, or by an eighth where there are many.
+    """Yield numbers of segments to try: fewer by one, or by an eighth if there are many.
 
-    So all attempts together read some eight times as much as the first, not its square.
+    So all attempts together read about eight times as much as the first attempt.
     """
     while count > fewest:
         yield count
@@ -266,26 +266,26 @@ def _fewer(count: int, fewest: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class ExtendTask(_UpdateTask):
-    """Add a segment for some of the fragments that are in none.
+    """Add a segment for some of the fragments that no segment covers.
 
     Parameters
     ----------
     start, stop
-        Positions among the fragments that are in no segment: the first, and the one after the last.
+        Positions among these fragments: the first, and the position after the last.
     """
 
     start: int
     stop: int
 
     def execute(self, dataset: OpenDataset) -> UpdatedIndex:
-        """Write the segment, with the model of the others, unless that is in an old layout.
+        """Write the segment with the model of the other segments, unless their layout is old.
 
         Raises
         ------
         VersionNotFoundError
             The version was cleaned up.
         CorruptFileError, DataFileMissingError, NotLanceError
-            A file is damaged or absent.
+            A file is damaged or missing.
         """
         opened, index = self._opened(dataset)
         fragments = index.missing[self.start : self.stop]
@@ -299,19 +299,17 @@ class ExtendTask(_UpdateTask):
 _logger = logging.getLogger(__name__)
 
 _GROWTH = 8
-"""A segment is merged with new rows if it has at most so many times their number.
-
-So each row is written again a few times while an index grows, and an index has few segments.
+"""A segment is merged with new rows if it has at most this multiple of their number. So an index
+keeps few segments, and each row is rewritten a few times while the index grows.
 """
 
 _SMALL_ROWS = 4096
-"""Segments that have so few rows together with the new ones are merged: searching two costs more.
-
-Not those of graphs, which would be built again.
+"""Maximum rows, with new rows, of segments that are merged: searching two segments costs more.
+Exception: glaive does not merge graphs, which would have to be built again.
 """
 
 _TASK_ROWS = 1 << 16
-"""New rows for which another task is worth its segment: searches look into each."""
+"""New rows for which another task is worth its segment: each segment slows down searches."""
 
 
 def optimize_indices(
@@ -323,41 +321,41 @@ def optimize_indices(
     segments: int | None = None,
     job: Job = LOCAL,
 ) -> Manifest | None:
-    """Add rows that are in no index, and merge segments; one version for all indices.
+    """Index rows that no segment covers, and merge segments; one version for all indices.
 
     Parameters
     ----------
     num_indices_to_merge
-        Newest segments to merge with the new rows: 0 adds segments. By default those that have
-        not many more rows than are added.
+        Number of newest segments to merge with the new rows; 0 only adds segments. Default:
+        segments that are not much larger than the new rows.
     index_names
-        Indices to work on; by default all that glaive knows.
+        Indices to update; default: all that glaive knows.
     retrain
         Build the indices again, from all rows.
     segments
-        Segments, at most, that an index gets for new rows that are not merged with others, or with
-        ``retrain`` for all; default: by their number and that of the tasks that run at a time.
+        Maximum number of segments to add per index, or of all segments with ``retrain``. Default:
+        by the number of rows and of tasks that run at a time.
     job
-        Where segments are written. Merging those of an index is one task.
+        Runs the tasks. One task merges the segments of an index.
 
     Returns
     -------
     Manifest or None
-        None if there was nothing to do.
+        None if all indices were up to date.
 
     Notes
     -----
-    Where a limit of this process keeps segments from being merged, a warning is logged that
-    names the index, what was done instead, and the limit.
+    If a limit of this process keeps segments from being merged, glaive logs a warning. It names
+    the index, the alternative that glaive took, and the limit.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of a name.
+        No index has a name.
     OptionError
         A number is wrong.
     CommitConflictError
-        Another writer rewrote the fragments since.
+        Another writer rewrote the fragments meanwhile.
     """
     count = num_indices_to_merge
     for name, least, given in (("num_indices_to_merge", 0, count), ("segments", 1, segments)):
@@ -410,7 +408,7 @@ def optimize_indices(
 
 
 def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> MergeTask | None:
-    """The task that merges segments of an index; None if none is to be merged."""
+    """Return the task that merges segments of an index; None without segments to merge."""
     small_rows = 0 if _has_graphs(index) else _SMALL_ROWS
     merged = _to_merge(index.segments, int(index.missing_rows.sum()), count, small_rows)
     least = 1 if index.missing else 2
@@ -420,7 +418,7 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
         known.has_moved_rows(IndexedSegment(old.entry, index.kind, old.fragments), index.missing)
         for old in index.segments
     ):
-        # Pylance would find these rows by their old values, too.
+        # pylance would also find these rows by their old values.
         merged = fewest = len(index.segments)
     if merged < least:
         return None
@@ -428,16 +426,16 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
 
 
 def _line(message: str) -> str:
-    """A message as one line of a log: names in it may have any characters."""
+    """Escape a message to one line of a log: names in it may have any characters."""
     return ascii(message)[1:-1]
 
 
 def _extensions(
     dataset: OpenedVersion, index: IndexSegments, segments: int | None, job: Job
 ) -> list[MergeTask | ExtendTask]:
-    """Tasks that add segments for the rows that are in none."""
+    """Return tasks that add segments for the rows that no segment covers."""
     parts = segments or math.ceil(int(index.missing_rows.sum()) / _TASK_ROWS)
-    if segments is None and parts > 1:  # To ask for it may take a query.
+    if segments is None and parts > 1:  # reading the parallelism may take a query
         parts = min(parts, job.runner.parallelism)
     cuts = pairwise(cut_evenly(index.missing_rows, parts))
     version = dataset.manifest.version
@@ -445,7 +443,7 @@ def _extensions(
 
 
 def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
-    """The task that builds an index like this one from all rows."""
+    """Return the task that builds an index like this one from all rows."""
     first, kind, manifest = index.model.entry, index.kind, dataset.manifest
     segment = Segment.of(dataset.store, manifest, first)
     parameters = dict(kind.parameters(segment))
@@ -459,7 +457,7 @@ def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
 
 
 def _holds_ids(dataset: OpenedVersion, index: IndexSegments) -> bool:
-    """Whether a segment has ids of rows, as Lance up to 13 wrote where those built now do not."""
+    """Return whether a segment stores row ids, as Lance up to 13 wrote; new segments may not."""
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS) and index.kind.stores_addresses
     return stable and not all(holds_addresses(one.entry) for one in index.segments)
 
@@ -471,7 +469,7 @@ def _has_graphs(index: IndexSegments) -> bool:
 def _to_merge(
     segments: Sequence[StoredSegment], added: int, count: int | None, small_rows: int = 0
 ) -> int:
-    """How many of the newest segments are written again."""
+    """Return how many of the newest segments to rewrite."""
     if count is not None:
         merged = min(count, len(segments))
         return merged if added or merged > 1 else 0

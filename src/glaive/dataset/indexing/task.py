@@ -1,4 +1,4 @@
-"""Building one segment of an index: a value that can be sent to another process.
+"""Build one segment of an index: a task that can be sent to another process.
 
 Specification: "Building" in ``docs/format/indices.md``.
 """
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Paths of the columns that indices are over -----------------------------------------
+# --- Paths of indexed columns -----------------------------------------------------------
 
 
 def path_of(manifest: Manifest, number: int) -> str:
-    """Dotted path of a field; the id of a field that does not exist."""
+    """Return the dotted path of a field, or the id of a field that does not exist."""
     return manifest.schema.path_of(number) or str(number)
 
 
 def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:
-    """Dotted path of the column that an index is over.
+    """Return the dotted path of the column that an index covers.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:
     return path_of(manifest, entry.fields[0])
 
 
-# --- Parameters of a vector index, and of searches with it, that reach a recall ---------
+# --- Parameters of a vector index, and of its searches, that reach a recall -------------
 # Specification: "Details" in ``docs/format/vector-indices.md``.
 
 _LOG = logging.getLogger(__name__)
@@ -86,23 +86,23 @@ _QUERIES: Final = 100
 _MOST_REFINED: Final = 64
 _REFINED: Final = (None, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _MOST_REFINED)
 _MARGIN: Final = 0.25
-"""Share of what is missing from 1 that is aimed at beyond the recall, as samples are small."""
+"""Share of the gap to 1 that glaive adds to the recall as a margin, as samples are small."""
 
 _GROWTH: Final = 1.3
 _FINE: Final = 0.9
-"""Recall from which on product codes have a byte for four dimensions, instead of eight."""
+"""Minimum recall for product codes of one byte per four dimensions, instead of eight."""
 
 _MEASURED_BYTES: Final = 1 << 30
 _MEASURED_QUERIES: Final = 30
 
 
 def checked_recall(parameters: Mapping[str, Any]) -> float | None:
-    """The recall that is asked for among the parameters of an index; None for none.
+    """Return the recall among the parameters of an index; None if it is not given.
 
     Raises
     ------
     OptionError
-        It is not between 0 and 1.
+        The recall is not between 0 and 1.
     """
     given = parameters.get("recall")
     if given is None:
@@ -118,12 +118,12 @@ def checked_recall(parameters: Mapping[str, Any]) -> float | None:
 def suited(
     parameters: Mapping[str, Any], recall: float, rows: int, field: pa.Field[Any]
 ) -> dict[str, Any]:
-    """Parameters with partitions and codes for so many rows, where nothing was said.
+    """Add partitions and codes for ``rows`` rows to parameters that lack them.
 
     Raises
     ------
     OptionError
-        The column has several vectors in a row.
+        A row of the column holds several vectors.
     """
     kind = str(parameters.get("index_type", "IVF_PQ")).upper()
     made = {name: value for name, value in parameters.items() if name != "recall"}
@@ -148,9 +148,10 @@ def suited(
 
 
 def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexMetadata) -> None:
-    """Find how a new segment has to be searched, and add that to its details.
+    """Find how to search a new segment, and add that to its details.
 
-    Partitions first, with as many candidates refined as may be; then the fewest candidates.
+    First finds the number of partitions, with as many refined candidates as possible. Then finds
+    the smallest number of candidates.
 
     Raises
     ------
@@ -194,7 +195,7 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
 def chosen_index(
     snapshot: Snapshot, entries: Sequence[table_pb2.IndexMetadata]
 ) -> ChosenIndex | None:
-    """Segments of a vector index that searches use; None where there are none.
+    """Return the segments of a vector index that searches use; None without such segments.
 
     Raises
     ------
@@ -225,10 +226,10 @@ def chosen_index(
 def measured_recall(
     snapshot: Snapshot, column: str, index: ChosenIndex, queries: int | None
 ) -> float | None:
-    """Recall of searches as they are by default.
+    """Measure the recall of default searches.
 
-    None where nothing can be searched for, or where ``queries`` is None and the vectors are
-    more than 1 GiB, which would take long to compare.
+    Returns None without vectors to search for. Also returns None if ``queries`` is None and the
+    vectors are more than 1 GiB, as comparing them would take long.
     """
     opened = index.segments[0].opened
     if queries is None:
@@ -241,19 +242,19 @@ def measured_recall(
     return None if sample is None else sample.recall(index)
 
 
-# --- The rows of a column, as builds of indices read them -------------------------------
+# --- Rows of a column for builds of indices ---------------------------------------------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 CountRows: TypeAlias = Callable[[int], None]
-"""Called with the number of rows that were read since the last call."""
+"""Called with the number of rows read since the last call."""
 
 _BATCH_ROWS = 256 * 1024
 _BATCH_BYTES, _LEAST_BATCH_BYTES = 16 * 1024 * 1024, 512 * 1024
 _COPIES = 8
-"""Memory that work on a batch takes, as a multiple of it, about."""
+"""Memory for work on a batch, as an approximate multiple of its size."""
 
 _READ_SHARE = 4
-"""Rows that are read ahead take at most this part of the limit of memory, or are one window."""
+"""Share (1 / n) of the memory limit for rows read ahead, but at least one window."""
 
 
 class ColumnSource:
@@ -262,15 +263,15 @@ class ColumnSource:
     Parameters
     ----------
     path
-        Of the column.
+        Path of the column.
     fragment_ids
         Fragments to read; None for all.
     addresses
-        Whether rows are numbered by address; else by row id.
+        Whether rows are numbered by address; otherwise by row id.
     memory_limit
-        Bytes that a build may hold.
+        Maximum bytes of memory for the build.
     count_rows
-        Called with the number of rows that were read.
+        Called with the number of rows read since the last call.
     """
 
     def __init__(
@@ -292,7 +293,7 @@ class ColumnSource:
 
     @cached_property
     def field(self) -> pa.Field[Any]:
-        """The column, with the type that batches have."""
+        """The column, with the type of the batches."""
         stored = self._stored_type
         if pa.types.is_dictionary(stored):
             stored = stored.value_type
@@ -309,7 +310,7 @@ class ColumnSource:
 
     @cached_property
     def dictionary_type(self) -> pa.DataType | None:
-        """The type of the column if it has dictionaries; else None."""
+        """The type of the column if it is dictionary-encoded; else None."""
         stored = self._stored_type
         return stored if pa.types.is_dictionary(stored) else None
 
@@ -319,12 +320,12 @@ class ColumnSource:
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows have ids that are not their addresses."""
+        """Whether row ids differ from addresses."""
         return self._snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
 
     @property
     def num_rows(self) -> int:
-        """Live rows."""
+        """Number of live rows."""
         return int(self._snapshot.live_counts[self._positions].sum())
 
     def batches(self) -> Iterator[ValueBatch]:
@@ -352,18 +353,18 @@ class ColumnSource:
 
     @property
     def _batch_bytes(self) -> int:
-        """Bytes of a batch: each thread may work on one."""
+        """Bytes of a batch: each thread may process one."""
         share = self.memory_limit // (_COPIES * (worker_count() + 1))
         return max(_LEAST_BATCH_BYTES, min(_BATCH_BYTES, share))
 
     @property
     def _windows_ahead(self) -> int | None:
-        """Windows that are read ahead; None: as many as there are threads."""
+        """Number of windows to read ahead; None: as many as there are threads."""
         most = max(1, self.memory_limit // _READ_SHARE // WINDOW_BYTES)
         return most if most <= worker_count() else None
 
     def sample(self, rows: int, seed: int = 0) -> Any:
-        """Values of so many random rows, or of all."""
+        """Return the values of ``rows`` random rows, or of all rows if there are fewer."""
         total = self.num_rows
         if rows >= total:
             parts = [batch.values for batch in self.batches()]
@@ -379,13 +380,13 @@ class ColumnSource:
         return concat_arrays(chunks) if chunks else pa.array([], self.field.type)
 
     def _member(self, array: Any) -> Any:
-        """The column out of the structs that a take leaves it in; null where one of these is."""
+        """Extract the column from the structs of a take; null if a struct is null."""
         for _ in self._snapshot.manifest.schema.find(self._path)[1:]:
             (array,) = array.flatten()
         return array
 
     def _values(self, array: Any) -> Any:
-        """The values of a column in the type of :attr:`field`."""
+        """Return the values of a column in the type of :attr:`field`."""
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         if pa.types.is_dictionary(array.type):
@@ -398,18 +399,18 @@ class ColumnSource:
 
 @dataclass(frozen=True)
 class IndexProgress:
-    """What happened while an index is built.
+    """Progress of an index build.
 
     Parameters
     ----------
     event
         ``start``, ``progress`` or ``complete``.
     stage
-        What is done: ``load_data``.
+        The stage of the build: ``load_data``.
     completed, total
-        Units that were done, and of the whole stage, if known.
+        Units done, and units of the whole stage, if known.
     unit
-        What is counted: ``rows``.
+        Unit of these numbers: ``rows``.
     """
 
     event: Literal["start", "progress", "complete"]
@@ -420,7 +421,7 @@ class IndexProgress:
 
     @property
     def fraction(self) -> float | None:
-        """Share that was done; None if it is not known."""
+        """Share of the stage that is done; None if unknown."""
         if self.completed is None or not self.total:
             return None
         return min(self.completed / self.total, 1.0)
@@ -430,7 +431,9 @@ class IndexProgress:
 def reporting(
     callback: Callable[[IndexProgress], object] | None, stage: str, total: int
 ) -> Iterator[CountRows | None]:
-    """Report a stage that reads so many rows, perhaps several times, and show it on the line."""
+    """Report a stage that reads ``total`` rows, perhaps several times, and show it in the
+    terminal.
+    """
     line = current_line()
     if callback is None and line is None:
         yield None
@@ -472,11 +475,11 @@ class IndexTask:
     kind
         Name of the kind of index, as :attr:`glaive.index.protocol.IndexKind.name`.
     name
-        Of the index.
+        Name of the index.
     fragment_ids
         Fragments to index; None for all of the version.
     parameters
-        Of the kind.
+        Parameters of the kind.
     uuid
         Id of the segment; None for a random one.
     """
@@ -490,16 +493,16 @@ class IndexTask:
     uuid: str | None = None
 
     def execute(self, dataset: OpenDataset) -> Index:
-        """Write the segment, uncommitted.
+        """Write the segment; commit nothing.
 
         ``dataset`` may be at another version.
 
         Raises
         ------
         VersionNotFoundError
-            That version was cleaned up.
+            The version to read was cleaned up.
         OptionError, UnsupportedFeatureError
-            The kind cannot be built like this, or not for the type of the column.
+            The kind does not support the parameters or the type of the column.
         """
         return Index.from_wire(build_segment(opened_at(dataset, self.read_version), self))
 
@@ -507,7 +510,7 @@ class IndexTask:
 def build_segment(
     dataset: OpenedVersion, task: IndexTask, count_rows: CountRows | None = None
 ) -> Entry:
-    """Write a segment as a task says.
+    """Write the segment of a task.
 
     Returns
     -------
@@ -540,7 +543,7 @@ def build_segment(
 def source_of(
     dataset: OpenedVersion, task: IndexTask, count_rows: CountRows | None
 ) -> tuple[ColumnSource, dict[str, Any]]:
-    """The rows that a task reads, and the parameters of the kind."""
+    """Return the rows that a task reads, and the parameters of the kind."""
     kind = known_kind(task.kind)
     source = _source(dataset, kind, task.column, task.fragment_ids, task.parameters, count_rows)
     return source, {name: value for name, value in task.parameters.items() if name != _LIMIT}
@@ -564,7 +567,7 @@ def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int
 def _take_type(like: Entry, entry: Entry) -> None:
     """Give an entry the type of another entry of its index.
 
-    pylance 0.36 names the types of bitmaps otherwise, and pylance 14 refuses an index of two types.
+    pylance 0.36 uses other type names for bitmaps, and pylance 14 refuses an index of two types.
     """
     if like.index_details.type_url:
         entry.index_details.type_url = like.index_details.type_url
@@ -573,12 +576,12 @@ def _take_type(like: Entry, entry: Entry) -> None:
 def merge_segments(
     dataset: OpenedVersion, entries: Sequence[Entry], fragment_ids: Sequence[int] = ()
 ) -> Entry:
-    """Write a segment with the rows of others and, if there are some, of fragments.
+    """Write a segment with the rows of other segments and, if given, of fragments.
 
     Returns
     -------
     IndexMetadata
-        The entry to be committed, named as the first one.
+        The entry to be committed, with the name of the first segment.
     """
     first, manifest = entries[0], dataset.manifest
     kind = _kind_of(dataset, first)
@@ -588,7 +591,7 @@ def merge_segments(
     for entry in entries:
         kind.check_mergeable(Segment.of(dataset.store, manifest, entry))
         fragments = left & (covered_fragments(entry) or frozenset())
-        left -= fragments  # searches, too, ask the first of several segments that cover one
+        left -= fragments  # of overlapping segments, searches ask the first
         current.append(IndexedSegment(entry, kind, frozenset(fragments)))
     covered = frozenset(fragment_ids).union(*(segment.fragments for segment in current))
     with ExitStack() as retained:
@@ -605,10 +608,10 @@ def merge_segments(
 
 @contextmanager
 def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segment]:
-    """A segment without rows that it does not answer for; its files are removed afterwards."""
+    """Yield a segment without rows that it no longer covers; remove its files afterwards."""
     entry = segment.entry
     stored = Segment.of(dataset.store, dataset.manifest, entry)
-    if entry.dataset_version == dataset.manifest.version:  # It was just built.
+    if entry.dataset_version == dataset.manifest.version:  # it is new
         yield stored
         return
     rows = SnapshotIndices.of(dataset.snapshot).retained(segment)
@@ -641,14 +644,14 @@ def _written(
     uuid: UUID | None = None,
     finish: Callable[[Entry], None] | None = None,
 ) -> Entry:
-    """Write a segment; on an error, or when interrupted, its files are removed.
+    """Write a segment; on an error or interrupt, remove its files.
 
-    ``finish`` looks at the segment and completes its entry.
+    ``finish`` reads the segment and completes its entry.
 
     Raises
     ------
     OptionError
-        There is a segment of this id.
+        A segment with this id exists.
     """
     out = SegmentWriter.of(dataset.store, dataset.manifest, uuid)
     if uuid is not None and next(iter(dataset.store.walk(out.folder)), None) is not None:
@@ -656,7 +659,7 @@ def _written(
     try:
         built = write(out)
         files = out.finish()
-        # Without a vector to train with there is no file, which answers for nothing.
+        # Without a vector to train on, the segment has no file and covers nothing.
         answered = covered if files else ()
         entry = _entry(dataset.manifest, name, fields, answered, out, built, files)
         if finish is not None:
@@ -680,7 +683,7 @@ def _kind_of(dataset: OpenedVersion, entry: Entry) -> IndexKind:
 def _source_like(
     dataset: OpenedVersion, kind: IndexKind, entry: Entry, fragment_ids: Sequence[int]
 ) -> ColumnSource:
-    """The rows of fragments, of the column that an index is over."""
+    """Return the rows of fragments, for the column that an index covers."""
     path = indexed_path(dataset.manifest, entry)
     return _source(dataset, kind, path, tuple(fragment_ids), {}, None)
 
@@ -705,7 +708,7 @@ def _source(
 
 
 def _memory_limit(kind: IndexKind, given: object) -> int:
-    """Bytes that a build may hold; a number for full-text indices is MiB, as in pylance."""
+    """Return the memory limit in bytes; a number for full-text indices is MiB, as in pylance."""
     if given is None:
         return settings.memory_limit
     limit = memory_size("memory_limit", given)

@@ -1,4 +1,4 @@
-"""Trained models of vector indices as values that can be kept in files.
+"""Trained models of vector indices, which can be kept in files.
 
 Specification: "Training" in ``docs/format/vector-indices.md``.
 """
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 
 class IvfModel:
-    """Centroids of partitions.
+    """Centroids of the partitions of a vector index.
 
     Parameters
     ----------
     centroids
-        Fixed-size lists of numbers, one for each partition.
+        Fixed-size lists of numbers, one per partition.
     distance_type
         The metric: ``l2``, ``cosine``, ``dot`` or ``hamming``.
     """
@@ -85,12 +85,12 @@ class IvfModel:
 
     @classmethod
     def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Read what :meth:`save` wrote, here or in pylance.
+        """Read a file that :meth:`save` or pylance wrote.
 
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            The file is something else, or is not there.
+            The file is missing, or is not such a file.
         """
         centroids, said = _load(uri, "centroids", storage_options)
         return cls(centroids, _text(said, "distance_type", uri))
@@ -102,12 +102,12 @@ class PqModel:
     Parameters
     ----------
     num_subvectors
-        Parts into which vectors are cut.
+        Number of parts of a vector.
     codebook
-        ``2 ** num_bits`` fixed-size lists of the dimension; their numbers are those of part
-        0 for each code, then of part 1, and so on.
+        ``2 ** num_bits`` fixed-size lists of the dimension. Their flat numbers are the vectors of
+        part 0 for each code, then of part 1, and so on.
     num_bits
-        Of a code.
+        Bits per code.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PqModel:
 
     @property
     def dimension(self) -> int:
-        """Numbers in a vector."""
+        """Number of values in a vector."""
         return int(self.codebook.type.list_size)
 
     def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
@@ -136,18 +136,18 @@ class PqModel:
 
     @classmethod
     def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Read what :meth:`save` wrote, here or in pylance.
+        """Read a file that :meth:`save` or pylance wrote.
 
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            The file is something else, or is not there.
+            The file is missing, or is not such a file.
         """
         codebook, said = _load(uri, "codebook", storage_options)
         parts, bits = (
             _text({b"num_bits": b"8", **said}, key, uri) for key in ("num_subvectors", "num_bits")
         )
-        # Python makes no number of thousands of digits.
+        # Python cannot convert thousands of digits to a number.
         if not all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (parts, bits)):
             found = f"{parts}, {bits}"[:80]
             raise CorruptFileError(
@@ -173,7 +173,7 @@ def _save(
 def _load(
     uri: str, name: str, storage_options: Mapping[str, str] | None
 ) -> tuple[Any, dict[bytes, bytes]]:
-    """A column of fixed-size lists of numbers without nulls, and the metadata."""
+    """Return a column of fixed-size lists of numbers without nulls, and the metadata."""
     reader = LanceFileReader(uri, storage_options=storage_options)
     at = reader.schema.get_field_index(name)
     kind = reader.schema.field(at).type if at >= 0 else None
@@ -196,26 +196,26 @@ def _text(said: Mapping[bytes, bytes], key: str, uri: str) -> str:
     return value.decode(errors="replace")
 
 
-# --- What a vector index is made of: its centroids, and the rows of its partitions ------
+# --- Contents of a vector index: its centroids, and the rows of its partitions ----------
 # Specification: "Partitions" in ``docs/format/vector-indices.md``.
 
 
 class VectorIndexReader:
-    """Partitions of a vector index, one by one.
+    """Reads the partitions of a vector index one by one.
 
     Parameters
     ----------
     dataset
         The version whose index is read.
     index_name
-        Of the index.
+        Name of the index.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of this name.
+        No index has this name.
     OptionError
-        It is none of vectors.
+        The index is not a vector index.
     """
 
     def __init__(self, dataset: OpenDataset, index_name: str) -> None:
@@ -227,28 +227,30 @@ class VectorIndexReader:
         ]
 
     def num_partitions(self) -> int:
-        """Partitions of the first segment, and as a rule of all."""
+        """Return the number of partitions of the first segment; usually all segments have as
+        many.
+        """
         return len(self._segments[0].storage.partitions)
 
     def read_partition(self, partition_id: int, *, with_vector: bool = False) -> pa.Table:
-        """The rows of a partition, of all segments.
+        """Return the rows of a partition, over all segments.
 
         Parameters
         ----------
         partition_id
-            From 0 on.
+            Number of the partition, from 0.
         with_vector
-            Read what the index keeps of the vectors as well: these, or their codes.
+            Read the stored form of the vectors as well: vectors or codes.
 
         Returns
         -------
         pyarrow.Table
-            ``_rowid``, as the index numbers rows; with codes, row after row, as they are stored.
+            ``_rowid``, as the index numbers rows. Codes are stored row by row.
 
         Raises
         ------
         PartitionIndexError
-            There is no such partition.
+            The partition does not exist.
         CorruptFileError, DataFileMissingError
             The index is damaged.
         UnsupportedFeatureError
@@ -275,14 +277,14 @@ class VectorIndexReader:
 
 
 def ivf_model(snapshot: Snapshot, name: str) -> IvfModel:
-    """The centroids of the first segment of an index, and its metric.
+    """Return centroids and metric of the first segment of an index.
 
     Raises
     ------
     IndexNotFoundError
-        There is no index of this name.
+        No index has this name.
     OptionError
-        It is none of vectors, or has no segment with rows.
+        The index is not a vector index, or no segment has rows.
     """
     segment = _index_of(snapshot, name).segments[0]
     opened: Any = SnapshotIndices.of(snapshot).open(segment)
@@ -292,12 +294,12 @@ def ivf_model(snapshot: Snapshot, name: str) -> IvfModel:
 
 
 def vector_index_on(snapshot: Snapshot, column: str | None) -> str:
-    """Name of the first vector index over a column.
+    """Return the name of the first vector index on a column.
 
     Raises
     ------
     IndexNotFoundError
-        There is none.
+        The column has no vector index.
     OptionError, ColumnNotFoundError
         The column is not given, or does not exist.
     """
@@ -318,7 +320,7 @@ def _is_of_vectors(index: LogicalIndex) -> bool:
 
 
 def _index_of(snapshot: Snapshot, name: str) -> LogicalIndex:
-    """The vector index with this name."""
+    """Return the vector index with this name."""
     if all(entry.name != name for entry in snapshot.manifest.indices):
         raise missing_index(snapshot.manifest, name)
     index = next((one for one in SnapshotIndices.of(snapshot).all if one.name == name), None)
@@ -332,7 +334,7 @@ def _index_of(snapshot: Snapshot, name: str) -> LogicalIndex:
 
 PARTITION: Final = "__ivf_part_id"
 _FRAGMENTS: Final = "glaive:fragments"
-"""Metadata key: JSON list of the fragments whose rows are in the file."""
+"""Metadata key of the fragments whose rows are in the file, as a JSON list."""
 
 _MEMORY_LIMIT: Final = 1 << 29
 _BATCH_ROWS: Final = 1 << 16
@@ -365,7 +367,7 @@ def write_encoded(
 
 
 def computed_partitions(uri: str) -> pa.Table:
-    """Columns ``row_id`` and ``partition`` of a dataset that has them of each row."""
+    """Return columns ``row_id`` and ``partition`` of a dataset."""
     store, manifest, _ = find(uri, None, None, None, None, None, AccessPolicy.of(None, None))
     options = ScanOptions(columns=("row_id", "partition"))
     return make_query(Views(Snapshot(store, manifest, Session())), options).table()
@@ -390,7 +392,7 @@ def _table(ids: NDArray[np.int32], records: NDArray[Any], schema: pa.Schema) -> 
 
 
 def sort_encoded(names: Sequence[str], folder: str, partitions: int, into: str) -> None:
-    """Write the rows of files by partition into one file."""
+    """Write the rows of files into one file, sorted by partition."""
     files = [_EncodedFile(f"{folder}/{name}", partitions) for name in names]
     width = files[0].width
     schema = _schema(pa.list_(pa.uint8(), width), _fragments(files))
@@ -409,7 +411,7 @@ def sort_encoded(names: Sequence[str], folder: str, partitions: int, into: str) 
 def load_sorted(
     dataset: OpenedVersion, column: str, encoded: EncodedVectors, names: Sequence[str], folder: str
 ) -> Index:
-    """Write a segment with the rows of files; nothing is committed."""
+    """Write a segment with the rows of files; commit nothing."""
     model, parameters = encoded.model, encoded.parameters
     files = [_EncodedFile(f"{folder}/{name}", len(model)) for name in names]
     out = SegmentWriter.of(dataset.store, dataset.manifest)
@@ -447,12 +449,12 @@ def _record(width: int) -> np.dtype[Any]:
 
 
 class _EncodedFile:
-    """A file of this module.
+    """A file that :func:`write_encoded` or :func:`sort_encoded` wrote.
 
     Raises
     ------
     CorruptFileError
-        It is something else.
+        The file is not such a file.
     """
 
     def __init__(self, uri: str, partitions: int) -> None:
@@ -480,7 +482,7 @@ class _EncodedFile:
         return CorruptFileError(part, expected=expected, found=found, where=self._uri)
 
     def records(self, width: int) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
-        """Partitions and records of all rows, some at a time."""
+        """Yield partitions and records of all rows, in batches."""
         if width != self.width:
             raise self._corrupt("codes", f"{width} bytes", f"{self.width}")
         for batch in self._reader.read_all(batch_size=_BATCH_ROWS).to_batches():
