@@ -107,8 +107,8 @@ def test_parameters_that_are_explained_are_in_the_signature() -> None:
             continue  # of C, or of a package that is not installed
         if missing := {one for one in named if one} - there:
             unknown[name] = missing
-    # They have the text of to_table and create_index.
-    shared = {"head": {"limit"}, "create_index_uncommitted": {"progress", "progress_callback"}}
+    # It has the text of create_index.
+    shared = {"create_index_uncommitted": {"progress", "progress_callback"}}
     assert unknown == shared
 
 

@@ -164,7 +164,7 @@ def listed(item: Kind) -> Kind:
     """Lists; one value is a list of one. In texts: with commas between values, or JSON."""
 
     def text(given: str) -> Any:
-        if given.startswith("["):
+        if given.startswith(("[", "{")):
             return _json(given)
         return [item.text(one) if one else one for one in map(str.strip, given.split(","))]
 
@@ -351,7 +351,7 @@ def shows(
         own = signature(function)
         named = [one for one in own.parameters.values() if one.kind != Parameter.VAR_KEYWORD]
         first = [one.name for one in named if one.kind == Parameter.POSITIONAL_OR_KEYWORD]
-        defaults = {name: value for one in described for name, value in _defaults(one).items()}
+        defaults = {name: value for one in described for name, value in defaults_of(one).items()}
         defaults |= values
         parameters = {one.name: one for one in named} | {
             name: Parameter(
@@ -364,8 +364,8 @@ def shows(
         order = {name: parameters[name].replace(kind=kind) for name in (*first, *positional)}
         others = [parameters[name] for name in parameters if name not in order]
         others += [one for one in own.parameters.values() if one.name == "kwargs"]
-        texts = {name: text for one in described for name, text in _texts(one).items()}
-        mine = _texts(function)
+        texts = {name: text for one in described for name, text in entries_of(one).items()}
+        mine = entries_of(function)
         wanted = [texts[name] for name in parameters if name in texts and name not in mine]
         doc = _documented(function.__doc__, wanted)
 
@@ -390,7 +390,8 @@ def shows(
 
 
 @cache
-def _defaults(described: Any) -> dict[str, Any]:
+def defaults_of(described: Any) -> dict[str, Any]:
+    """The defaults of the fields of an option set, or of the parameters of a function."""
     if is_dataclass(described):
         return {
             entry.name: None if entry.default is MISSING else entry.default
@@ -402,7 +403,7 @@ def _defaults(described: Any) -> dict[str, Any]:
 
 
 @cache
-def _texts(described: Any) -> dict[str, str]:
+def entries_of(described: Any) -> dict[str, str]:
     """The entries of a docstring by the names of parameters; several may have the same."""
     doc = described.__doc__ or ""
     if "Parameters\n" not in doc:

@@ -45,3 +45,30 @@ def test_vectors_of_more_items_than_arrow_counts_are_refused(
     result = call(*words)
     assert result.exit_code == 1
     assert "expected 'column:dimension'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("head", "-n", "-1"), "an integer ≥ 0"),
+        (("scan", "--limit", "x"), "an integer ≥ 0"),
+        (("cleanup", "--keep", "0"), "an integer ≥ 1"),
+        (("compact", "--rows-per-fragment", "0"), "an integer ≥ 1"),
+    ],
+)
+def test_options_have_the_bounds_of_their_sets(
+    call: Call, things: str, words: tuple[str, ...], expected: str
+) -> None:
+    name, flag, value = words
+    result = call(name, things, flag, value)
+    assert result.exit_code == 2
+    assert f"{flag}'" in result.stderr
+    assert f"expected {expected}, found '{value}'" in result.stderr
+
+
+def test_columns_are_names_or_expressions(call: Call, things: str) -> None:
+    for columns in ("id, name", '["id", "name"]'):
+        row = json.loads(call("head", things, "-n", "1", "--columns", columns, "--json").stdout)
+        assert list(row) == ["id", "name"]
+    computed = call("head", things, "-n", "1", "--columns", '{"two": "id * 2"}', "--json")
+    assert json.loads(computed.stdout) == {"two": 2}

@@ -7,19 +7,19 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from glaive.cli.options import command, names_of, pairs_of, storage_option, storage_pairs
+from glaive.cli.options import SCAN, command, options_of, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import KINDS, json_line, number_of, print_json, public, replacing, say
 from glaive.dataset.writing.source import lost_values
 from glaive.errors import FormatError
 
 if TYPE_CHECKING:
-    from glaive.ingestion import DriftRule, IngestMode, IngestResult
+    from glaive.ingestion import IngestResult
 
 # --- The columns of several files that ``glaive convert`` reads as one ------------------
 
@@ -129,8 +129,7 @@ _BATCH_BYTES = 64 << 20
 @storage_option
 @click.option("--from", "source_kind", type=click.Choice(sorted(set(KINDS.values()))))
 @click.option("--to", "target_kind", type=click.Choice(sorted(set(KINDS.values()))))
-@click.option("--columns", help="Columns, such as 'carrier,flight'; all when omitted.")
-@click.option("--filter", "condition", help="Rows of a Lance dataset, as an SQL expression.")
+@options_of(SCAN, "columns", "filter")
 @click.option("--format-version", help="Format version of a Lance target, such as 2.1.")
 @click.option("--overwrite", is_flag=True, help="Replace a target that exists.")
 def convert(
@@ -140,8 +139,8 @@ def convert(
     storage_options: tuple[str, ...],
     source_kind: str | None,
     target_kind: str | None,
-    columns: str | None,
-    condition: str | None,
+    columns: Any,
+    filter: str | None,
     format_version: str | None,
     overwrite: bool,
     as_json: bool,
@@ -156,14 +155,14 @@ def convert(
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
-    if condition is not None and have != "lance":
+    if filter is not None and have != "lance":
         raise click.UsageError("--filter: only rows of a Lance dataset are filtered")
+    if isinstance(columns, dict) and have != "lance":
+        raise click.UsageError("--columns: only columns of a Lance dataset are computed")
     if storage_options and "lance" not in (have, want):
         raise click.UsageError("--storage-option: only Lance datasets have storage options")
     storage = storage_pairs(storage_options)
-    reader, schema = _reader(
-        source, have, names_of(columns) if columns else None, condition, storage
-    )
+    reader, schema = _reader(source, have, columns, filter, storage)
     if want == "lance":
         import glaive
 
@@ -201,11 +200,7 @@ def _kind(path: str, option: str) -> str:
 
 
 def _reader(
-    source: str,
-    kind: str,
-    columns: list[str] | None,
-    condition: str | None,
-    storage: dict[str, str] | None,
+    source: str, kind: str, columns: Any, condition: str | None, storage: dict[str, str] | None
 ) -> tuple[pa.RecordBatchReader, pa.Schema]:
     """Rows of the source, and their columns as a dataset holds them: blobs are no mere bytes."""
     if kind != "lance" and not Path(source).exists():
@@ -222,7 +217,7 @@ def _reader(
         )
         reader = scanner.to_reader()
         schema = opened.schema  # made again each time, with a look at all columns
-        whole = [name for name in schema.names if columns is None or name in columns]
+        whole = [name for name in schema.names if not isinstance(columns, dict)]
         known = {name: schema.field(name) for name in whole}
         return reader, pa.schema([known.get(field.name, field) for field in reader.schema])
     found = _files_of(source)
@@ -375,29 +370,7 @@ def write_file(reader: pa.RecordBatchReader, target: Path, kind: str) -> int:
 
 # --- ``ingest``: many files, in tasks, here or on Spark ----------------------------------
 
-MODES = ["create", "append", "overwrite", "merge"]
-
-
-class _FormatName(click.ParamType):
-    """The name of a format; those that exist are looked up when they are needed."""
-
-    name = "format"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """All names, for the help."""
-        return f"[{'|'.join(_formats())}]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, if there is such a format."""
-        if value not in _formats():
-            self.fail(f"{value!r} is not one of {', '.join(_formats())}.", param, ctx)
-        return str(value)
-
-
-def _formats() -> list[str]:
-    from glaive.ingestion import FORMATS
-
-    return list(FORMATS)
+_INGEST = "glaive.ingestion.job:ingest"
 
 
 @command(
@@ -411,35 +384,12 @@ def _formats() -> list[str]:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
 @storage_option
-@click.option("--format", type=_FormatName(), help="Derived from the file names when omitted.")
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="create",
-    show_default=True,
-    help="What to do with a dataset that exists.",
-)
-@click.option("--merge-keys", help="For merge: the columns that identify a row, such as 'id'.")
-@click.option("--schema", help="Columns and types, such as 'id bigint, at timestamp'.")
+@options_of(_INGEST, "format", "mode", "merge_keys", "schema", "schema_drift")
 @click.option("--null", help="CSV: the text that means null, such as NA.")
-@click.option(
-    "--vector",
-    "vectors",
-    multiple=True,
-    metavar="COLUMN:DIM[:TYPE]",
-    help="Store a column of lists as fixed-size vectors; may be repeated.",
+@options_of(
+    _INGEST, "vectors", flags=["--vector"], multiple=True, type=str, metavar="COLUMN:DIM[:TYPE]"
 )
-@click.option(
-    "--schema-drift",
-    type=click.Choice(["fail", "widen", "add"]),
-    default="fail",
-    show_default=True,
-    help="Columns that differ between files: an error, wider types, or added columns too.",
-)
-@click.option(
-    "--bad-records", metavar="DATASET", help="Put records that cannot be read aside, not fail."
-)
-@click.option("--job-id", help="Name of the job: the same command again goes on where it stopped.")
+@options_of(_INGEST, "bad_records", "job_id")
 @click.option(
     "--master", help="Run on this Spark, such as spark://host:7077; else in this process."
 )
@@ -458,19 +408,12 @@ def ingest(
     dataset: str,
     *,
     storage_options: tuple[str, ...],
-    format: str | None,  # the name of the option
-    mode: str,
-    merge_keys: str | None,
-    schema: str | None,
     null: str | None,
-    vectors: tuple[str, ...],
-    schema_drift: str,
-    bad_records: str | None,
-    job_id: str | None,
     master: str | None,
     conf: tuple[str, ...],
     options: tuple[str, ...],
     as_json: bool,
+    **keywords: Any,
 ) -> None:
     """Write the rows of SOURCE... as one new version of DATASET.
 
@@ -481,18 +424,8 @@ def ingest(
     reader_options: dict[str, object] = dict(pairs_of("--option", options))
     if null is not None:
         reader_options["null"] = null
-    keywords: dict[str, Any] = {
-        "format": format,
-        "mode": cast("IngestMode", mode),
-        "schema": schema,
-        "vectors": vectors,
-        "schema_drift": cast("DriftRule", schema_drift),
-        "merge_keys": names_of(merge_keys),
-        "job_id": job_id,
-        "bad_records": bad_records,
-        "reader_options": reader_options,
-        "storage_options": storage_pairs(storage_options),
-    }
+    keywords["reader_options"] = reader_options
+    keywords["storage_options"] = storage_pairs(storage_options)
     started = time.perf_counter()
     if master is not None or conf:
         result = _on_spark(list(sources), dataset, master, pairs_of("--conf", conf), keywords)

@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import (
-    columns_option,
-    command,
-    names_of,
-    opened,
-    storage_option,
-    storage_pairs,
-)
+from glaive.cli.options import SCAN, command, opened, options_of, storage_option, storage_pairs
 from glaive.cli.output import (
     examples,
     human_bytes,
@@ -44,22 +37,22 @@ if TYPE_CHECKING:
     from glaive.dataset.layout import Problem
 
 
+_COMPACTION = "glaive.dataset.compaction_tasks:CompactionOptions"
+_CLEANUP = "glaive.table.cleanup:CleanupPolicy"
+_INDEX = "glaive.dataset.dataset:LanceDataset.create_index"
+_SCALAR = "glaive.dataset.dataset:LanceDataset.create_scalar_index"
+
+
 @command(
     "glaive compact flights.lance",
     "glaive compact flights.lance --rows-per-fragment 4000000 --json",
 )
-@click.option(
-    "--rows-per-fragment", type=click.IntRange(min=1), help="Rows of a fragment to aim at."
-)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads that rewrite fragments.")
-def compact(
-    at: LanceDataset, *, rows_per_fragment: int | None, threads: int | None, as_json: bool
-) -> None:
+@options_of(_COMPACTION, "target_rows_per_fragment", flags=["--rows-per-fragment"], default=None)
+@options_of(_COMPACTION, "num_threads", flags=["--threads"])
+def compact(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     """Merge small neighbouring fragments of DATASET and remove deleted rows, as a new version."""
     before = at.version
-    metrics = at.optimize.compact_files(
-        target_rows_per_fragment=rows_per_fragment, num_threads=threads
-    )
+    metrics = at.optimize.compact_files(**how)
     if as_json:
         print_json({"version": at.version, **asdict(metrics)})
     elif at.version == before:
@@ -81,12 +74,8 @@ def compact(
     type=click.FloatRange(min=0),
     help="Delete versions older than this; two weeks when nothing is given.",
 )
-@click.option("--keep", type=click.IntRange(min=1), help="Keep this many of the newest versions.")
-@click.option(
-    "--delete-unverified",
-    is_flag=True,
-    help="Delete unused files younger than a week, too; only while nobody is writing.",
-)
+@options_of(_CLEANUP, "retain_versions", flags=["--keep"])
+@options_of(_CLEANUP, "delete_unverified")
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted, and why.")
 @click.option(
     "--max-files", default=1000, show_default=True, help="Files listed by a dry run at most."
@@ -95,11 +84,10 @@ def cleanup(
     at: LanceDataset,
     *,
     older_than_days: float | None,
-    keep: int | None,
-    delete_unverified: bool,
     dry_run: bool,
     max_files: int,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Delete old versions of DATASET, and files that no version uses.
 
@@ -107,15 +95,9 @@ def cleanup(
     """
     from glaive.dataset.cleanup import age_of
 
-    older_than = None
+    how["error_if_tagged_old_versions"] = False
     if older_than_days is not None:
-        older_than = age_of("--older-than-days", older_than_days, timedelta(days=1))
-    how: dict[str, Any] = {
-        "older_than": older_than,
-        "retain_versions": keep,
-        "delete_unverified": delete_unverified,
-        "error_if_tagged_old_versions": False,
-    }
+        how["older_than"] = age_of("--older-than-days", older_than_days, timedelta(days=1))
     if not dry_run:
         _report(asdict(at.cleanup_old_versions(**how)), "deleted", as_json=as_json)
         return
@@ -139,7 +121,11 @@ def cleanup(
     days = 14 if older_than_days is None else older_than_days
     limit = datetime.now(UTC) - timedelta(days=days)
     young = all(one["timestamp"].astimezone(UTC) >= limit for one in at.versions()[:-1])
-    why = f": no old version is older than {days:g} days" if keep is None and young else ""
+    why = (
+        f": no old version is older than {days:g} days"
+        if how["retain_versions"] is None and young
+        else ""
+    )
     _report(asdict(plan.stats), "would be deleted", why, as_json=False)
 
 
@@ -163,11 +149,10 @@ def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool
     "glaive index flights.lance --drop carrier_idx",
     opens=False,
 )
-@click.option("--column", help="Build an index over this column.")
-@click.option("--kind", default="BTREE", show_default=True, help="Such as BTREE, FTS or IVF_PQ.")
-@click.option("--name", help="Name of the index; the column with _idx when omitted.")
-@click.option("--metric", default="L2", show_default=True, help="Of vectors: L2, cosine or dot.")
-@click.option("--replace", is_flag=True, help="Replace an index of this name.")
+@options_of(_SCALAR, "column", "name")
+@options_of(_INDEX, "metric")
+@options_of(_SCALAR, "replace", default=False)
+@options_of(_INDEX, "index_type", flags=["--kind"], default="BTREE", show_default=True)
 @click.option("--update", is_flag=True, help="Bring all indices up to date with new rows.")
 @click.option("--drop", metavar="NAME", help="Drop an index.")
 def index(
@@ -175,22 +160,17 @@ def index(
     *,
     storage_options: tuple[str, ...],
     column: str | None,
-    kind: str,
-    name: str | None,
-    metric: str,
-    replace: bool,
     update: bool,
     drop: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """List the indices of DATASET, with rows that they do not cover; or change one."""
     if sum([column is not None, update, drop is not None]) > 1:
         raise click.UsageError("give one of --column, --update and --drop")
     at = opened(dataset, None, storage_options)
-    if column is not None and kind.upper().startswith("IVF_"):
-        at.create_index(column, kind.upper(), name, metric, replace)
-    elif column is not None:
-        at.create_scalar_index(column, kind.upper(), name, replace=replace)
+    if column is not None:
+        at.create_index(column, **how)
     elif update:
         at.optimize.optimize_indices()
     elif drop is not None:
@@ -226,11 +206,9 @@ BAR = 20
     "glaive adviser flights.lance --columns carrier --rows 1000000 --json",
     versioned=True,
 )
-@columns_option
-@click.option(
-    "--rows", default=100_000, show_default=True, type=click.IntRange(min=1), help="Rows to try."
-)
-def adviser(at: LanceDataset, *, columns: str | None, rows: int, as_json: bool) -> None:
+@options_of(SCAN, "columns")
+@options_of(SCAN, "limit", flags=["--rows"], default=100_000, show_default=True)
+def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     """Write the first rows of each column of DATASET with each encoding, and read them back.
 
     In a temporary folder; the dataset stays as it is. Times are of this machine, the best of three.
@@ -238,7 +216,7 @@ def adviser(at: LanceDataset, *, columns: str | None, rows: int, as_json: bool) 
     """
     from glaive.io.failures import spilling
 
-    table = at.scanner(columns=names_of(columns), limit=rows).to_table()
+    table = at.to_table(**how)
     found: list[dict[str, Any]] = []
     with (
         spilling("trials of encodings"),

@@ -1,18 +1,39 @@
-"""Arguments and options that commands share, and opening the dataset they name."""
+"""Arguments and options of commands, most of them of option sets; and opening the dataset named."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from dataclasses import is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, unwrap
+from pkgutil import resolve_name
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 import click
 
 from glaive.cli.output import examples
+from glaive.errors import OptionError
+from glaive.options import (
+    NAMES,
+    SWITCH,
+    TEXT,
+    Kind,
+    defaults_of,
+    entries_of,
+    integer,
+    kind_of,
+    kinds_of,
+)
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+SCAN: Final = "glaive.scan.options:ScanOptions"
+SESSION: Final = "glaive.spark.launch:session"
 
 _DIGITS = 20
 """Of the largest number of 64 bits."""
@@ -35,10 +56,103 @@ version_option = click.option(
     metavar="NUMBER|TAG",
     help="The version: its number, a tag, or branch:number; the newest when omitted.",
 )
-columns_option = click.option("--columns", help="Columns, as 'carrier,flight'; all when omitted.")
-filter_option = click.option(
-    "--filter", "condition", help="Rows for which this SQL expression is true."
-)
+
+
+# --- Options of commands from option sets -----------------------------------------------
+
+
+class _Text(click.ParamType):
+    """What an option set takes, as a text of the command line."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.expected = re.sub(r"^(an?|one of) ", "", kind.expected)
+        self.name = self.expected.partition(" ")[0]
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The values that it may have, or of which kind they are."""
+        values = re.findall(r"'(\w+)'(?:,|$| or)", self.expected)
+        return f"[{'|'.join(values)}]" if len(values) > 1 else self.name.upper()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, as Python's functions take it."""
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            self.kind.parse("", value)
+        except OptionError as error:
+            self.fail(f"{error}".removeprefix(": "), param, ctx)
+        return self.kind.text(value.strip())
+
+
+class Command(click.Command):
+    """A command that makes options of option sets, which it imports, once it is used."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All arguments and options."""
+        given: list[Any] = self.params
+        self.params = [one() if isinstance(one, partial) else one for one in given]
+        return super().get_params(ctx)
+
+
+def options_of(
+    described: str, *names: str, flags: Sequence[str] = (), **settings: Any
+) -> Callable[[F], F]:
+    """Give a command options of an option set or a function: type, bounds, default and help.
+
+    Parameters
+    ----------
+    described
+        Module and name, with a colon between.
+    names
+        Of the options there, and of the arguments of the command.
+    flags
+        What the only one is called on the command line; default: as there.
+    settings
+        What is not as there, as for ``click.option``.
+    """
+
+    def add(function: F) -> F:
+        given = function.__dict__.setdefault("__click_params__", [])  # of click's own decorators
+        given += [partial(_made, described, name, flags, settings) for name in reversed(names)]
+        return function
+
+    return add
+
+
+def _made(where: str, name: str, flags: Sequence[str], settings: dict[str, Any]) -> click.Option:
+    described = resolve_name(where)
+    kind = _kind_in(described, name)
+    default = defaults_of(described)[name]
+    default = None if default is Parameter.empty or default == () else default
+    text = " ".join(entries_of(described).get(name, "").partition("\n")[2].split())
+    text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    made: dict[str, Any] = {"default": default, "help": text}
+    if kind is SWITCH:
+        made["is_flag"] = True
+    else:
+        made |= {"type": _Text(kind), "show_default": default is not None}
+        words = made["type"].expected
+        made["help"] += f" [{words}]" * (
+            words[0] != "'" and " " in words and "type" not in settings
+        )
+    flags = flags or [f"--{name.replace('_', '-')}"]
+    return click.Option([*flags, name], **made | settings)
+
+
+def _kind_in(described: Any, name: str) -> Kind:
+    """What an option of a set may be, or a parameter of a function."""
+    if is_dataclass(described):
+        return kinds_of(described)[name]  # type: ignore[arg-type]  # a class
+    function = unwrap(described)
+    hint = function.__annotations__[name]
+    plain = {"str": TEXT, "int": integer(None), "bool": SWITCH}
+    names = Kind("names such as 'id,text'", NAMES.of, NAMES.text)
+    for arm in sorted(hint.split(" | ")):
+        if arm in plain or arm.startswith("Sequence["):
+            return plain.get(arm, names)
+    hints: Any = SimpleNamespace(__annotations__={name: hint})
+    return kind_of(get_type_hints(hints, function.__globals__)[name])
 
 
 def command(
@@ -69,14 +183,10 @@ def command(
         call = json_option(version_option(call) if versioned else call)
         if opens is not None:
             call = click.argument("dataset")(storage_option(call))
-        return click.command(function.__name__, epilog=examples(*lines))(call)
+        made = click.command(function.__name__, Command, epilog=examples(*lines))
+        return made(call)
 
     return made
-
-
-def names_of(columns: str | None) -> list[str] | None:
-    """The names in ``--columns``."""
-    return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
 def opened(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import json_option, pairs_of
+from glaive.cli.options import SESSION, Command, json_option, options_of, pairs_of
 from glaive.cli.output import (
     examples,
     human_bytes,
@@ -66,13 +66,15 @@ _set = click.option(
 _run = click.option("--run-id", help="The run; default: the one that was written last.")
 
 
-@pipeline.command("run", epilog=examples("glaive pipeline run shop.toml --master 'local[4]'"))
+@pipeline.command(
+    "run", cls=Command, epilog=examples("glaive pipeline run shop.toml --master 'local[4]'")
+)
 @_file
 @_set
 @click.option("--run-id", help="Name of the run; one that exists goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the run that was written last.")
 @click.option("--dry-run", is_flag=True, help="Print the plan only.")
-@click.option("--master", help="Where Spark runs; default: as the file says, else here.")
+@options_of(SESSION, "master")
 @json_option
 def run_command(
     file: str,
@@ -344,6 +346,7 @@ PIPELINE = "flights.toml"
 
 @click.command(
     "demo",
+    Command,
     epilog=examples("glaive demo", "glaive demo --directory flights-demo --master 'local[2]'"),
 )
 @click.option(
@@ -353,7 +356,7 @@ PIPELINE = "flights.toml"
     show_default=True,
     help="Working directory; the files of an earlier demo there are replaced.",
 )
-@click.option("--master", help="Where Spark runs; all cores of this machine when omitted.")
+@options_of(SESSION, "master")
 def demo(directory: Path, *, master: str | None) -> None:
     """Convert real files to datasets by a pipeline on Spark, and read them back.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import columns_option, command, filter_option, names_of
+from glaive.cli.options import SCAN, command, options_of
 from glaive.cli.output import KINDS, human_count, print_json, print_records, print_rows, say
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     "glaive count flights.lance --filter \"carrier = 'UA'\"",
     versioned=True,
 )
-@filter_option
-def count(at: LanceDataset, *, condition: str | None, as_json: bool) -> None:
+@options_of(SCAN, "filter")
+def count(at: LanceDataset, *, filter: str | None, as_json: bool) -> None:
     """Count the rows of DATASET. Without a filter, only the manifest is read."""
-    rows = at.count_rows(condition)
+    rows = at.count_rows(filter)
     if as_json:
         print_json({"version": at.version, "rows": rows})
     else:
@@ -35,11 +35,11 @@ def count(at: LanceDataset, *, condition: str | None, as_json: bool) -> None:
     "glaive head flights.lance -n 3 --columns carrier,flight --json",
     versioned=True,
 )
-@click.option("-n", "--rows", default=10, show_default=True, type=click.IntRange(min=0))
-@columns_option
-def head(at: LanceDataset, *, rows: int, columns: str | None, as_json: bool) -> None:
+@options_of(SCAN, "limit", flags=["-n", "--rows"], default=10, show_default=True)
+@options_of(SCAN, "columns")
+def head(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     """Print the first rows of DATASET."""
-    print_rows(at.to_table(columns=names_of(columns), limit=rows), as_json=as_json)
+    print_rows(at.to_table(**how), as_json=as_json)
 
 
 @command(
@@ -48,12 +48,10 @@ def head(at: LanceDataset, *, rows: int, columns: str | None, as_json: bool) -> 
     versioned=True,
 )
 @click.argument("positions", type=click.IntRange(min=0), nargs=-1, required=True)
-@columns_option
-def take(
-    at: LanceDataset, *, positions: tuple[int, ...], columns: str | None, as_json: bool
-) -> None:
+@options_of(SCAN, "columns")
+def take(at: LanceDataset, *, positions: tuple[int, ...], columns: Any, as_json: bool) -> None:
     """Print the rows of DATASET at POSITIONS, counted from 0, in this order."""
-    print_rows(at.take(list(positions), names_of(columns)), as_json=as_json)
+    print_rows(at.take(list(positions), columns), as_json=as_json)
 
 
 @command(
@@ -86,11 +84,7 @@ def schema(at: LanceDataset, *, as_json: bool) -> None:
     "glaive scan flights.lance --output flights.parquet",
     versioned=True,
 )
-@filter_option
-@click.option("--order-by", help="Columns to sort by, such as 'carrier,flight'.")
-@columns_option
-@click.option("--offset", type=click.IntRange(min=0), help="Number of rows to skip.")
-@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
+@options_of(SCAN, "filter", "order_by", "columns", "offset", "limit")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -98,16 +92,7 @@ def schema(at: LanceDataset, *, as_json: bool) -> None:
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 def scan(
-    at: LanceDataset,
-    *,
-    condition: str | None,
-    order_by: str | None,
-    columns: str | None,
-    offset: int | None,
-    limit: int | None,
-    as_json: bool,
-    output: Path | None,
-    overwrite: bool,
+    at: LanceDataset, *, as_json: bool, output: Path | None, overwrite: bool, **how: Any
 ) -> None:
     """Stream the rows of DATASET, a batch at a time."""
     if output is not None and output.suffix.lower() in KINDS.keys() - {".parquet"}:
@@ -117,7 +102,7 @@ def scan(
         )
     if output is not None and output.exists() and not overwrite:
         raise click.ClickException(f"{output} exists; --overwrite replaces it")
-    scanner = at.scanner(names_of(columns), condition, limit, offset, order_by=names_of(order_by))
+    scanner = at.scanner(**how)
     if output is None:
         for batch in scanner.to_batches():
             print_rows(batch, as_json=as_json)
@@ -140,9 +125,8 @@ def scan(
 @click.option("--text", help="Words to search for, as WORDS; a full-text index makes it quicker.")
 @click.option("--vector", help="A vector, as a JSON list of numbers.")
 @click.option("--like", type=click.IntRange(min=0), help="Position of a row whose vector is taken.")
-@click.option("-k", "--limit", default=10, show_default=True, type=click.IntRange(min=1))
-@filter_option
-@columns_option
+@options_of(SCAN, "limit", flags=["-k", "--limit"], default=10, show_default=True)
+@options_of(SCAN, "filter", "columns")
 def search(
     at: LanceDataset,
     *,
@@ -151,10 +135,8 @@ def search(
     text: str | None,
     vector: str | None,
     like: int | None,
-    limit: int,
-    condition: str | None,
-    columns: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Search DATASET for WORDS or a vector; the best rows come first, with score or distance."""
     text = " ".join([*words, *filter(None, [text])]) or None
@@ -162,12 +144,12 @@ def search(
         raise click.UsageError("give words, or one of --text, --vector and --like")
     types = ("fixed_size_list",) if text is None else ("string", "large_string")
     column = column or _only_column(at, types)
-    how: Any = {"full_text_query": {"query": text, "columns": [column]}}
     if text is None:
         wanted = _numbers(vector) if vector is not None else _vector_of(at, column, like)
-        how = {"nearest": {"column": column, "q": wanted, "k": limit}}
-    found = at.scanner(names_of(columns), condition, limit, prefilter=True, **how)
-    print_rows(found.to_table(), as_json=as_json)
+        how["nearest"] = {"column": column, "q": wanted, "k": how["limit"]}
+    else:
+        how["full_text_query"] = {"query": text, "columns": [column]}
+    print_rows(at.to_table(prefilter=True, **how), as_json=as_json)
 
 
 def _only_column(at: LanceDataset, types: tuple[str, ...]) -> str:

@@ -1002,7 +1002,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
             Path of a column of fixed-size lists of numbers (vectors), or of lists of vectors.
         index_type
             ``IVF_FLAT``, ``IVF_SQ``, ``IVF_PQ``, ``IVF_RQ``, ``IVF_HNSW_FLAT``,
-            ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind that :meth:`create_scalar_index` takes.
+            ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind of :meth:`create_scalar_index`,
+            such as ``BTREE`` or ``FTS``.
         metric
             ``L2``, ``cosine``, ``dot`` or ``hamming``.
         name, replace, train, fragment_ids, index_uuid, progress_callback, progress

@@ -446,8 +446,9 @@ def find_sources(
     one_of(*get_args(DriftRule)).check("schema_drift", schema_drift)
     names = source_names(source)
     _check_chosen(schema)
+    chosen = format and format_named(format, reader_options)
     files = list_sources(names, storage_options)
-    source_format = format_named(format or format_of(files), reader_options)
+    source_format = chosen or format_named(format_of(files), reader_options)
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing

@@ -14,7 +14,7 @@ from glaive.config import default_batch_size
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.io.store import IoCounters, IOStats
-from glaive.options import SWITCH, Kind, TypedDict, integer, kinds_of, option, shows
+from glaive.options import NAMES, SWITCH, Kind, TypedDict, integer, kinds_of, option, shows
 from glaive.process import EXECUTION, anyone_listens, emit
 from glaive.scan.projection import BlobHandling, Columns, column_names
 
@@ -316,16 +316,19 @@ class ScanOptions:
     Parameters
     ----------
     columns
-        Column paths in the order of the result, or a mapping of names to SQL expressions.
-        ``None`` returns all columns. System columns are ``_rowid``, ``_rowaddr``, ``_rowoffset``,
+        Column paths in the order of the result, or a mapping of names to SQL expressions. By
+        default all columns. System columns are ``_rowid``, ``_rowaddr``, ``_rowoffset``,
         ``_row_created_at_version`` and ``_row_last_updated_at_version``.
     filter
-        Rows to return: a SQL string, an expression of pyarrow, or Substrait bytes.
-    limit, offset
-        Number of rows to return and to skip. Both count live rows that pass the filter.
+        Condition on the rows to return: a SQL string; in Python also an expression of pyarrow,
+        or Substrait bytes.
+    limit
+        Maximum number of rows to return, counted over live rows that pass the filter.
+    offset
+        Number of such rows to skip.
     order_by
-        Columns to sort by: names, or :class:`glaive.ColumnOrdering`. Equal rows stay in the
-        order of the dataset. With ``limit``, memory holds ``limit`` rows, else the result.
+        Columns to sort by: names; in Python also :class:`glaive.ColumnOrdering`. Equal rows stay
+        in the order of the dataset. With ``limit``, memory holds ``limit`` rows, else the result.
     batch_size
         Maximum rows per batch; a batch ends where its fragment ends. By default
         ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
@@ -386,11 +389,13 @@ class ScanOptions:
         Return the distance or the score only if ``columns`` names it.
     """
 
-    columns: Columns | None = option(Kind("names", column_names))
+    columns: Columns | None = option(Kind("names such as 'id,text'", column_names, NAMES.text))
     filter: object = option(Kind("a filter", _one_filter))
     limit: int | None = option(integer(0, beyond="Limit must be non-negative: "))
     offset: int = option(integer(0, beyond="Offset must be non-negative: "), 0)
-    order_by: tuple[ColumnOrdering, ...] = option(Kind("names", _order), ())
+    order_by: tuple[ColumnOrdering, ...] = option(
+        Kind("names such as 'id,text'", _order, NAMES.text), ()
+    )
     batch_size: int = field(
         default_factory=default_batch_size, metadata={"kind": integer(1, beyond=_BATCH)}
     )

@@ -32,14 +32,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import (
-    CleanupError,
-    GlaiveError,
-    ObjectNotFoundError,
-    OptionError,
-    OptionRangeError,
-    StoreError,
-)
+from glaive.errors import CleanupError, GlaiveError, ObjectNotFoundError, OptionError, StoreError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     DATA,
@@ -53,6 +46,7 @@ from glaive.format.paths import (
 from glaive.io.confined import LinkTargets
 from glaive.io.local_sink import final_name, is_others_temporary
 from glaive.io.store import ObjectMeta, ObjectStore, find_object
+from glaive.options import SWITCH, Kind, check_fields, integer, option
 from glaive.process import monotonic, now, sleep
 from glaive.table.configuration import INTERVAL, OLDER_THAN, duration
 from glaive.table.load import each_manifest, load_manifest
@@ -584,20 +578,16 @@ class CleanupPolicy:
         Fail if a version to be deleted has a tag; otherwise it is kept.
     """
 
-    older_than: timedelta | None = None
-    retain_versions: int | None = None
-    versions: Sequence[int] | None = None
-    delete_unverified: bool = False
-    error_if_tagged: bool = True
+    older_than: timedelta | None = option(Kind("a timedelta", lambda given: given // DEFAULT_AGE))
+    retain_versions: int | None = option(
+        integer(1, beyond="retain_versions must be greater than 0, got {}: ")
+    )
+    versions: Sequence[int] | None = option(Kind("at least one version", max))
+    delete_unverified: bool = option(SWITCH, default=False)
+    error_if_tagged: bool = option(SWITCH, default=True)
 
     def __post_init__(self) -> None:
-        if self.retain_versions is not None and self.retain_versions < 1:
-            said = f"retain_versions must be greater than 0, got {self.retain_versions}"
-            raise OptionRangeError(said)
-        if self.versions is not None and not self.versions:
-            raise OptionError("versions: expected at least one version, found none")
-        if self.older_than is not None and not isinstance(self.older_than, timedelta):
-            raise OptionError(f"older_than: expected a timedelta, found {self.older_than!r}")
+        check_fields(self)
 
     @property
     def age(self) -> timedelta:
