@@ -1,4 +1,4 @@
-"""``dataset.changes``: the rows that versions inserted, updated and deleted."""
+"""``dataset.changes``: read the rows that versions inserted, updated and deleted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
 
-# --- Columns of a change feed in each of the versions that its rows come from -----------
+# --- Columns of a change feed in each version that its rows come from -------------------
 
 _ADDED: list[Any] = [
     pa.field("_change_type", pa.string(), nullable=False),
@@ -61,7 +61,7 @@ _ADDED: list[Any] = [
     pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False),
 ]
 CHANGE_COLUMNS = pa.schema(_ADDED)
-"""What a feed tells of each row, after the columns of the dataset."""
+"""Columns that a feed adds after the columns of the dataset."""
 
 
 _SAME_COLUMNS: Final = frozenset(
@@ -77,19 +77,18 @@ _SAME_COLUMNS: Final = frozenset(
         "update_config",
     }
 )
-"""Operations after which a dataset has the same columns."""
+"""Operations that keep the columns of a dataset."""
 
 
 class ColumnHistory:
-    """Which columns the field ids of each version mean: those of dropped columns are given again.
+    """Columns that field ids of each version mean: writers may reuse ids of dropped columns.
 
-    Versions are added in their order; what is kept of most of them is what is kept of the one
-    before.
+    Add versions in their order. Most versions share the data of the version before.
     """
 
     def __init__(self) -> None:
         self._since: dict[int, dict[int, int]] = {}
-        """By version and id, the version in which the column came."""
+        """By version and id: the version that added the column."""
         self._unknown = 0
 
     def add(self, commit: Commit) -> None:
@@ -107,7 +106,7 @@ class ColumnHistory:
         if before is None or commit.replaced_everything:
             known = {}
         elif commit.operation in (None, "overwrite", "restore") and _renamed(before, after):
-            # Columns were renamed, or others got their ids, in versions that are not seen here.
+            # Versions that glaive did not see renamed columns, or reused their ids.
             self._unknown = number
         self._since[number] = {id_: known.get(id_, number) for id_ in after.schema.field_ids()}
 
@@ -118,12 +117,12 @@ class ColumnHistory:
         return self._since[number]
 
     def replaced(self, before: Manifest | None, after: Manifest) -> frozenset[int]:
-        """Ids that are known to mean other columns in one of two versions than in the other."""
+        """Return ids that are known to mean different columns in the two versions."""
         others = None if before is None else self.others(before.version, after.version)
         return frozenset() if others is None else others
 
     def others(self, version: int, reference: int) -> frozenset[int] | None:
-        """Ids that mean other columns in one version than in another one; None if unknown."""
+        """Return ids that mean different columns in two versions; None if unknown."""
         if min(version, reference) < self._unknown <= max(version, reference):
             return None
         there = self._since[reference]
@@ -132,7 +131,7 @@ class ColumnHistory:
 
 
 def _renamed(before: Manifest, after: Manifest) -> bool:
-    """Whether a field id has another name."""
+    """Return whether a field id changed its name."""
     names = {field.id: field.name for field in before.schema.walk()}
     return any(names.get(field.id, field.name) != field.name for field in after.schema.walk())
 
@@ -143,9 +142,9 @@ class Source(NamedTuple):
     Parameters
     ----------
     name
-        Its name there; ``None``: the version does not have it.
+        Name in that version; ``None`` if the version lacks the column.
     members
-        The column with the names that its members have in the feed, where these are others.
+        The column with the feed's names of its members, if the names differ.
     """
 
     name: str | None
@@ -160,22 +159,21 @@ def sources(
     others: frozenset[int] | None,
     where: str,
 ) -> list[Source]:
-    """Where the values of each column are in a version.
+    """Find the values of each column in a version.
 
     Parameters
     ----------
     names
         Top-level columns of ``wanted``, and system columns.
     wanted, stored
-        Schema that the feed has, and schema of the version.
+        Schema of the feed, and schema of the version.
     others
-        Field ids that mean other columns in the version than in the feed; ``None`` if that is not
-        known.
+        Field ids that mean other columns in the version than in the feed; ``None`` if unknown.
 
     Raises
     ------
     SchemaError
-        A column may have been renamed, which only field ids would tell.
+        A column may have been renamed, which only field ids would show.
     """
     selected = [field for field in wanted.fields if others is not None or field.name in names]
     matched = _Names(others, where).of(selected, stored.fields)
@@ -194,16 +192,16 @@ def sources(
 
 
 class _Names(NamedTuple):
-    """What fields of a version are called in the feed."""
+    """Maps fields of a version to their names in the feed."""
 
     others: frozenset[int] | None
     where: str
 
     def of(self, wanted: Sequence[Field], stored: Sequence[Field]) -> list[Field]:
-        """Fields of the version with their names in the feed, or ones that no field there has.
+        """Return fields of the version with their names in the feed, or new unique names.
 
-        Fields are the same by their ids. One that has no such field, as one of another type, is
-        that of its name, if this is none of the others.
+        Fields with equal ids are the same. A field without such a match, like a field with another
+        type, matches by name if no other field has that name.
         """
         by_id = {field.id: field for field in wanted if field.id >= 0}
         by_name = {field.name: field for field in wanted}
@@ -229,7 +227,7 @@ class _Names(NamedTuple):
         return made
 
     def _check(self, wanted: Mapping[int, Field], stored: Sequence[Field]) -> None:
-        """See that no column was renamed."""
+        """Check that no column was renamed."""
         names = {field.name for field in stored}
         for field in stored:
             there = wanted.get(field.id)
@@ -250,7 +248,7 @@ def _called(field: Field, name: str, children: tuple[Field, ...]) -> Field:
 def fitted(
     array: pa.ChunkedArray, column: pa.Field, members: Field | None, where: str
 ) -> pa.ChunkedArray:
-    """Values of an earlier type of a column in the type that the feed has.
+    """Convert values of an earlier type of a column to the type of the feed.
 
     Parameters
     ----------
@@ -278,7 +276,7 @@ def fitted(
 
 
 def _with_names(kind: Any, named: Field) -> Any:
-    """A type with the names that its members have in a field."""
+    """Return a type with the names that a field gives its members."""
     types, children = pa.types, named.children
     if not children:
         return kind
@@ -302,30 +300,29 @@ def _with_names(kind: Any, named: Field) -> Any:
     return kind
 
 
-# --- Which rows of a fragment changed, and how ------------------------------------------
+# --- Changed rows of a fragment, and how they changed -----------------------------------
 
 Flags = NDArray[np.bool_]
 
 
 def changed_rows(task: ChangeTask, here: Snapshot, there: Snapshot | None) -> tuple[Int64s, Flags]:
-    """The rows that a task has to read.
+    """Return the rows that a task must read.
 
     Parameters
     ----------
     here, there
-        The version that has the rows, and the one on the other side of the commit.
+        The version with the rows, and the version on the other side of the commit.
 
     Returns
     -------
     tuple
-        Physical rows, ascending, and which of them were updated: the others were deleted or
-        inserted.
+        Physical rows, ascending, and for each whether it was updated. The other rows were deleted
+        or inserted.
 
     Notes
     -----
-    A row that is on both sides with one id has moved; if it was last updated in the same version on
-    both, it has not changed. Without stable row ids a row that moves counts as deleted and
-    inserted.
+    A row that both sides have under one id has moved. It is unchanged if both sides record the same
+    version as its last update. Without stable row ids a moved row counts as deleted and inserted.
     """
     (position,) = here.positions_of((task.fragment_id,))
     rows = _live(here, position, task.start, task.stop)
@@ -351,7 +348,7 @@ def changed_rows(task: ChangeTask, here: Snapshot, there: Snapshot | None) -> tu
 
 
 def _live(snapshot: Snapshot, position: int, start: int, stop: int) -> Int64s:
-    """Live rows of a fragment from ``start`` to ``stop``."""
+    """Return live rows of a fragment from ``start`` to ``stop``."""
     fragment = snapshot.manifest.fragment(position)
     live = snapshot.live_rows(fragment)
     if live is None:
@@ -361,7 +358,7 @@ def _live(snapshot: Snapshot, position: int, start: int, stop: int) -> Int64s:
 
 
 def _moved(here: Snapshot, there: Snapshot, position: int, rows: Int64s) -> tuple[Flags, Flags]:
-    """Rows that the other version has elsewhere, and those that are unchanged there."""
+    """Return for each row whether the other version has it elsewhere, and unchanged."""
     ids = SystemColumns(here, position).of(ROW_ID, rows)
     versions = SystemColumns(here, position).of(UPDATED_AT, rows)
 
@@ -385,7 +382,7 @@ def _rewritten(
     positions: tuple[int, int],
     rows: Int64s,
 ) -> Flags:
-    """Which of these rows have rewritten values."""
+    """Return for each of these rows whether its values were rewritten."""
     if rewritten.by_version:
         mine = SystemColumns(here, positions[0]).of(UPDATED_AT, rows)
         flags: Flags = mine != SystemColumns(there, positions[1]).of(UPDATED_AT, rows)
@@ -396,36 +393,36 @@ def _rewritten(
 
 
 _KEPT_VERSIONS: Final = 4
-"""Versions that stay opened: neighbouring tasks are of the same two."""
+"""Versions to keep open: adjacent tasks read the same two."""
 
 _BATCH_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 32 * 1024
 
 
 class ChangeReader:
-    """Reads tasks of a change feed. Can be made in any process that can open the dataset.
+    """Reads tasks of a change feed. Works in any process that can open the dataset.
 
     Parameters
     ----------
     dataset
         A version of the dataset.
     schema
-        The schema that the feed has; default: that of ``dataset``.
+        Schema of the feed; default: the schema of ``dataset``.
     columns
-        Columns of the dataset, and system columns; default: all of the dataset.
+        Columns of the dataset, and system columns; default: all columns of the dataset.
     preimages
-        Whether updated rows are also read as they were before.
+        Whether to read the old values of updated rows as well.
     batch_size
-        Rows of a batch; default: at most 32,768, and about 8 MiB.
+        Rows per batch; default: at most 32,768 rows and about 8 MiB.
 
     Raises
     ------
     OptionError
-        ``columns`` is no list of names.
+        ``columns`` is not a list of names.
     ColumnNotFoundError
         A column does not exist.
     SchemaError
-        The dataset has a column with the name of one that the feed adds.
+        The dataset has a column with the name of a column that the feed adds.
     """
 
     def __init__(
@@ -454,12 +451,12 @@ class ChangeReader:
                 f"{dataset.uri} has a column {taken[0]!r}, as the change feed. Select other columns"
             )
         self._columns = [_column(self._wanted, name) for name in self._names]
-        # A version without some column has nulls in it.
+        # A version that lacks a column has nulls in it.
         fields = [
             field if field.name in SYSTEM_COLUMNS else field.with_nullable(True) for field in rows
         ]
         self.schema = pa.schema([*fields, *CHANGE_COLUMNS])
-        """Columns of the dataset, then those that say what became of a row."""
+        """Columns of the dataset, then the columns that describe the change of a row."""
         self._fields = fields
         self._preimages = preimages
         width = max(1.0, total_width(field.type for field in fields).total)
@@ -468,7 +465,7 @@ class ChangeReader:
         self._sources: tuple[tuple[int, frozenset[int] | None], list[Source]] | None = None
 
     def read(self, task: ChangeTask) -> Iterator[pa.RecordBatch]:
-        """The changed rows of a task in batches, in the order of the fragment."""
+        """Yield the changed rows of a task in batches, in the order of the fragment."""
         here, compared = self._version(task.side.read_version), task.side.compared_version
         there = None if compared is None else self._version(compared)
         other = None if there is None else there.snapshot
@@ -497,7 +494,7 @@ class ChangeReader:
             yield from table.combine_chunks().to_batches()
 
     def _sources_of(self, manifest: Manifest, others: frozenset[int] | None) -> list[Source]:
-        """Those of the columns; tasks of one version come one after the other."""
+        """Return the sources of the columns; tasks of one version follow each other."""
         key = (manifest.version, others)
         if self._sources is None or self._sources[0] != key:
             found = sources(
@@ -519,31 +516,31 @@ class ChangeReader:
 class ChangeFeed:
     """Changed rows of a range of versions; returned by ``dataset.changes``.
 
-    Rows come version by version, the old ones before the new ones. :attr:`tasks` can be sent to
-    other processes, where :class:`ChangeReader` reads them.
+    Rows come version by version, old rows before new rows. You can send :attr:`tasks` to other
+    processes, where :class:`ChangeReader` reads them.
     """
 
     def __init__(self, reader: ChangeReader, tasks: Sequence[ChangeTask]) -> None:
         self._reader = reader
         self.tasks = tasks
-        """The parts that can be read apart, in order."""
+        """The parts that can be read independently, in order."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the dataset, then those of ``CHANGE_COLUMNS``."""
+        """The columns of the dataset, then ``CHANGE_COLUMNS``."""
         return self._reader.schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Stream the changed rows; the next task is read when its first batch is asked for."""
+        """Stream the changed rows; read each task when its first batch is asked for."""
         for task in self.tasks:
             yield from self._reader.read(task)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The same as a reader of Arrow."""
+        """Stream the changed rows as an Arrow reader."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """All changed rows, in memory."""
+        """Read all changed rows into memory."""
         return self.to_reader().read_all()
 
     @cached_property
@@ -553,7 +550,7 @@ class ChangeFeed:
 
 
 def _column(schema: LanceSchema, name: str) -> str:
-    """The name of the column that users name; an ``OptionError`` for members of columns."""
+    """Return the column with this name; raise an ``OptionError`` for members of columns."""
     if name in SYSTEM_COLUMNS:
         return name
     column, *members = schema.find(name)
@@ -563,7 +560,7 @@ def _column(schema: LanceSchema, name: str) -> str:
 
 
 def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
-    """Rows of a fragment, ascending; as a scan reads them where they are all of a range."""
+    """Return ascending rows of a fragment; scan them if they are all rows of a range."""
     if view.projection.outputs:
         bound = view.fragment(position)
         start, stop = int(rows[0]), int(rows[-1]) + 1
@@ -588,11 +585,11 @@ def change_feed(
 ) -> ChangeFeed:
     """Plan the feed of a range of versions; see ``LanceDataset.changes``.
 
-    ``reading`` are further parameters of :class:`ChangeReader`.
+    ``reading`` are other parameters of :class:`ChangeReader`.
     """
     newest = dataset.manifest
     start, end = check_range(start_version, end_version, newest.version)
-    # Its versions would be compared with those of another dataset.
+    # Otherwise glaive would compare versions of two datasets.
     check_not_replaced(dataset.store, newest)
     first: Manifest | None = None
     last = newest
@@ -600,7 +597,7 @@ def change_feed(
     passed: list[CommitSummary] = []
     columns = ColumnHistory()
     for commit in commits(dataset.store, newest, start, end):
-        # Manifests are let go of as the next ones are read: each lists all fragments.
+        # Release each manifest when the next is read: each lists all fragments.
         if net and not passed:
             first = commit.before
         last = commit.after
@@ -623,7 +620,7 @@ def change_feed(
 
 
 def _described(task: ChangeTask, updated: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Any]:
-    """The columns that say what became of the rows of one batch."""
+    """Return the columns that describe the change of the rows of one batch."""
     kinds = ("insert", "update_postimage") if task.side.after else ("delete", "update_preimage")
     indices: Any = pa.array(updated.view(np.int8))
     types = pa.DictionaryArray.from_arrays(indices, pa.array(kinds)).cast(pa.string())
@@ -640,7 +637,7 @@ def _repeated(value: object, column: int, rows: int) -> Any:
     return pa.repeat(scalar, rows)
 
 
-# --- What changed between two versions: transactions, and inserted, updated and deleted rows
+# --- Changes between two versions: transactions, and inserted, updated and deleted rows -
 
 _IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64())])
 _BATCH: Final = 1024 * 1024
@@ -650,8 +647,8 @@ _BATCH: Final = 1024 * 1024
 class DatasetDelta:
     """Changes after ``begin_version`` up to ``end_version``; returned by ``dataset.delta``.
 
-    Rows are those of the opened version. Only datasets with stable row ids record when rows were
-    created and updated; in others all rows count as created by the first version.
+    Rows come from the opened version. Only datasets with stable row ids record when rows were
+    created and updated. In other datasets all rows count as created by the first version.
     """
 
     dataset: OpenedVersion
@@ -659,16 +656,16 @@ class DatasetDelta:
     end_version: int
 
     def list_transactions(self) -> list[Transaction | None]:
-        """The transactions of the versions, the oldest first; at most two requests per version.
+        """Return the transactions of the versions, oldest first.
 
-        One more tells whether they are of this dataset.
+        Makes at most two requests per version, and one to check that the dataset was not replaced.
 
         Raises
         ------
         VersionNotFoundError
-            One of the versions does not exist.
+            A version does not exist.
         CommitConflictError
-            Another dataset was made in the place of this one.
+            Another dataset has replaced this one.
         """
         check_not_replaced(self.dataset.store, self.dataset.manifest)
         wanted = range(self.begin_version + 1, self.end_version + 1)
@@ -690,7 +687,7 @@ class DatasetDelta:
     def get_deleted_row_ids(self) -> pa.RecordBatchReader:
         """Stream the ids of deleted rows, in one column.
 
-        Ids of both versions are held in memory.
+        Holds the row ids of both versions in memory.
 
         Raises
         ------
@@ -699,7 +696,7 @@ class DatasetDelta:
         OptionError, VersionNotFoundError
             The range is empty, or a version does not exist.
         CommitConflictError
-            Another dataset was made in the place of this one.
+            Another dataset has replaced this one.
         """
         if self.begin_version > self.end_version:
             raise OptionError(
@@ -745,12 +742,12 @@ def compare_versions(
     begin_version: int | None,
     end_version: int | None,
 ) -> DatasetDelta:
-    """The change from one version to another.
+    """Describe the change from one version to another.
 
     Raises
     ------
     OptionError
-        Not exactly one of ``compared_against`` and the pair of versions is given.
+        Give either ``compared_against``, or both ``begin_version`` and ``end_version``.
     VersionNotFoundError
         ``compared_against`` is newer than the opened version.
     """

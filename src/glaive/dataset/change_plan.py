@@ -1,8 +1,8 @@
 """Plan a change feed: compare the fragments of two versions.
 
-Fragments whose metadata is the same in both versions did not change; no data file is read. What
-became of the rows of the others is found by the tasks. Compactions, after which there are as many
-rows, change none: only their transactions say so.
+A fragment with equal metadata in both versions did not change; no data file is read. Tasks find the
+changes of rows of the other fragments. A compaction, which keeps the number of rows, changes no
+rows: only its transaction shows this.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from glaive.table.operations.overwrite import Published
 from glaive.table.versions import list_versions
 from glaive.types import Int64s
 
-# --- Tasks of a change feed: values that can be sent to other processes -----------------
+# --- Tasks of a change feed, which can be sent to other processes -----------------------
 
 TASK_ROWS = 1 << 20
-"""Physical rows of a fragment that one task looks at, at most; more in versions of a trillion."""
+"""Maximum physical rows of a fragment per task; more in versions of 10^12 rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenRows:
-    """Rows of a fragment of which some columns were rewritten in place.
+    """Rows of a fragment with columns that were rewritten in place.
 
     Parameters
     ----------
     by_version
-        They are the rows that were last updated in another version than before.
+        Whether they are the rows whose version of last update changed.
     offsets
         Otherwise the physical rows as a roaring bitmap; ``None`` for all.
     """
@@ -63,18 +63,18 @@ class ChangedSide:
     Parameters
     ----------
     commit_version, commit_timestamp
-        The version that changed them, and its time.
+        The version that changed the rows, and its time.
     after
-        Whether rows are inserted or have their new values; otherwise they are deleted or have
-        their old values.
+        Whether the rows are inserted or have new values; otherwise they are deleted or have old
+        values.
     read_version
         The version that has the rows.
     compared_version
-        The version on the other side of the commit, if its rows matter: ``None`` if no row of the
-        fragment can be there as well.
+        The version on the other side of the commit; ``None`` if it cannot have rows of the
+        fragment.
     others
-        Field ids that mean other columns in ``read_version`` than in the version whose schema the
-        feed has; ``None`` if that is not known.
+        Field ids that mean other columns in ``read_version`` than in the feed; ``None`` if
+        unknown.
     """
 
     commit_version: int
@@ -94,17 +94,17 @@ class ChangeTask:
     side
         The commit, and the versions.
     fragment_id
-        The fragment, in the version that is read.
+        The fragment, in the version to read.
     shared
-        Whether the other version has the fragment, too: only some rows of it changed.
+        Whether the other version has the fragment as well, so that only some rows changed.
     rewritten
-        Which rows of a shared fragment have values that were rewritten in place, if any.
+        The rows of a shared fragment with values that were rewritten in place, if any.
     start, stop
-        The physical rows to look at.
+        The physical rows to check.
     rows
-        Number of changed rows, about.
+        Approximate number of changed rows.
     file_bytes
-        Bytes of the data files for these rows, about.
+        Approximate bytes of the data files for these rows.
     """
 
     side: ChangedSide
@@ -117,7 +117,7 @@ class ChangeTask:
     file_bytes: int = 0
 
     def part(self, start: int, stop: int) -> ChangeTask:
-        """The same task for the physical rows from ``start`` to ``stop``."""
+        """Return the task for the physical rows from ``start`` to ``stop``."""
         share = (stop - start) / max(1, self.stop - self.start)
         return replace(
             self,
@@ -128,7 +128,7 @@ class ChangeTask:
         )
 
     def cut(self, step: int) -> Iterator[ChangeTask]:
-        """The same task in parts of at most ``step`` physical rows."""
+        """Split the task into parts of at most ``step`` physical rows."""
         if 0 < self.stop - self.start <= step:
             yield self
             return
@@ -141,12 +141,12 @@ class ChangeTask:
         return not self.shared
 
 
-# --- The versions between which rows changed, in pairs of neighbours --------------------
+# --- Pairs of adjacent versions, between which rows changed ------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """What is remembered of a commit whose manifests are let go of; see :class:`Commit`."""
+    """Facts about a commit that remain when its manifests are released; see :class:`Commit`."""
 
     version: int
     operation: str | None
@@ -155,7 +155,7 @@ class CommitSummary:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A version and the one before it: ``None`` for the first version."""
+    """A version and the version before it: ``None`` for the first version."""
 
     before: Manifest | None
     after: Manifest
@@ -173,22 +173,22 @@ class Commit:
 
     @property
     def replaced_everything(self) -> bool:
-        """Whether no row is one of the version before: an overwrite that published no branch."""
+        """Whether no row comes from the version before: an overwrite, except a published branch."""
         return self.operation == "overwrite" and Published.of(self.transaction) is None
 
     @property
     def summary(self) -> CommitSummary:
-        """These facts alone."""
+        """The facts to keep."""
         return CommitSummary(self.version, self.operation, self.replaced_everything)
 
 
 def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
-    """The first and last version of a feed, both included; ``end`` defaults to the newest.
+    """Return the first and last version of a feed, inclusive; ``end`` defaults to the newest.
 
     Raises
     ------
     OptionError
-        They are no version numbers, or none lies between them.
+        A version is not a number of a version, or the range is empty.
     """
     first: int = integer(1).check("start_version", start)
     last: int = newest if end is None else integer(1).check("end_version", end)
@@ -201,13 +201,13 @@ def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
 
 
 def commits(store: ObjectStore, newest: Manifest, start: int, end: int) -> Iterator[Commit]:
-    """The commits from version ``start`` to ``end``, in order. One request per version.
+    """Yield the commits from version ``start`` to ``end``, in order. One request per version.
 
     Raises
     ------
     VersionNotFoundError
-        One of the versions, or the one before ``start``, was cleaned up; the message names the
-        oldest that can be used.
+        A version, or the version before ``start``, was cleaned up. The message names the oldest
+        version you can use.
     """
     before = load_for_changes(store, newest, start - 1) if start > 1 else None
     for version in range(start, end + 1):
@@ -217,7 +217,7 @@ def commits(store: ObjectStore, newest: Manifest, start: int, end: int) -> Itera
 
 
 def load_for_changes(store: ObjectStore, newest: Manifest, version: int) -> Manifest:
-    """A version that a change feed needs; errors as for :func:`commits`."""
+    """Load a version for a change feed; :func:`commits` lists the errors."""
     if version == newest.version:
         return newest
     try:
@@ -242,18 +242,18 @@ def _missing(store: ObjectStore, version: int) -> VersionNotFoundError:
 
 
 _MAX_TASKS: Final = 1 << 18
-"""Tasks of a version, about: fragments of some bytes may say to have 2^32 rows."""
+"""Approximate maximum of tasks per version: a few bytes may claim 2^32 rows."""
 
 _MAX_BYTES: Final = 2.0**62
-"""Of files, as manifests may say anything."""
+"""Maximum bytes of files, as manifests may claim anything."""
 
 
 def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> list[ChangeTask]:
-    """The tasks that read what one commit changed; reads no file. ``others``: :func:`plan_net`."""
+    """Return tasks that read the changes of a commit; read no file; ``others`` as in plan_net."""
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
     if commit.operation == "rewrite" and _has_as_many(commit.before, commit.after):
-        return []  # what others say of themselves, the fragments tell
+        return []  # the fragments show the changes of other operations
     return _Comparison(commit.before, commit.after, commit, others).tasks()
 
 
@@ -263,21 +263,21 @@ def plan_net(
     between: Sequence[CommitSummary],
     others: frozenset[int] = frozenset(),
 ) -> list[ChangeTask]:
-    """The tasks that read the difference of two versions, whatever happened in between.
+    """Return tasks that read the difference of two versions, whatever the commits in between.
 
     Parameters
     ----------
     before, after
-        The versions; ``None`` before the first one.
+        The versions; ``None`` before the first version.
     between
         The commits between them.
     others
-        Field ids that mean other columns in one of the versions than in the other.
+        Field ids that mean different columns in the two versions.
 
     Raises
     ------
     UnsupportedFeatureError
-        Rows without stable ids were moved by a compaction: nothing tells which they were.
+        A compaction moved rows without stable ids, so glaive cannot identify them.
     """
     if before is None or any(commit.replaced_everything for commit in between):
         return _replaced(before, after)
@@ -294,18 +294,18 @@ def plan_net(
 
 
 def plan_snapshot(manifest: Manifest) -> list[ChangeTask]:
-    """The tasks that read all rows of a version, as inserted."""
+    """Return tasks that read all rows of a version, as inserted."""
     return _replaced(None, manifest)
 
 
 def _has_as_many(before: Manifest, after: Manifest) -> bool:
-    """Whether two versions have equally many rows; manifests of old writers do not say."""
+    """Return whether two versions have equally many rows; old manifests may not record them."""
     counts = before.count_rows(), after.count_rows()
     return None in counts or counts[0] == counts[1]
 
 
 def _replaced(before: Manifest | None, after: Manifest) -> list[ChangeTask]:
-    """All rows of one version deleted, all of the other inserted."""
+    """Return tasks that delete all rows of one version and insert all rows of the other."""
     sides = [_Side(after, after, is_after=True, compared=None)]
     if before is not None:
         sides.insert(0, _Side(before, after, is_after=False, compared=None))
@@ -317,7 +317,7 @@ def _replaced(before: Manifest | None, after: Manifest) -> list[ChangeTask]:
 
 
 _Part = tuple[int, int, RewrittenRows | None]
-"""A fragment that both versions have: its position, changed rows at most, and rewritten ones."""
+"""A fragment of both versions: its position, maximum of changed rows, and rewritten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +330,13 @@ class _Side:
     compared: int | None
 
     def whole_fragments(self, positions: Int64s) -> Iterator[ChangeTask]:
-        """Fragments that only this version has."""
+        """Yield tasks for fragments that only this version has."""
         deleted = self.manifest.deleted_rows[positions]
         live = self.manifest.physical_rows[positions] - np.maximum(deleted, 0)
         return self._tasks(positions, live)
 
     def some_rows(self, parts: Sequence[_Part]) -> Iterator[ChangeTask]:
-        """Changed rows of fragments that both versions have."""
+        """Yield tasks for changed rows of fragments that both versions have."""
         if not parts:
             return iter(())
         positions, rows, rewritten = zip(*parts, strict=True)
@@ -375,7 +375,7 @@ class _Side:
 
 
 class _Comparison:
-    """Two versions, fragment by fragment."""
+    """A comparison of two versions, fragment by fragment."""
 
     def __init__(
         self, before: Manifest, after: Manifest, commit: Commit | None, others: frozenset[int]
@@ -394,9 +394,9 @@ class _Comparison:
         self._fields = both - others
 
     def tasks(self) -> list[ChangeTask]:
-        """Those of the rows before, then those of the rows after."""
+        """Return tasks of the rows before, then tasks of the rows after."""
         lost, gained = self._changes()
-        # Rows can only have moved or been updated if there are some on both sides.
+        # Rows can have moved or been updated only if both sides have some.
         both = bool((len(lost) or len(self._removed)) and (len(gained) or len(self._added)))
         old = self._side(is_after=False, compare=both)
         new = self._side(is_after=True, compare=both)
@@ -408,16 +408,16 @@ class _Comparison:
 
     def _side(self, *, is_after: bool, compare: bool) -> _Side:
         here, there = (self._after, self._before) if is_after else (self._before, self._after)
-        # Rows of a shared fragment are compared in any case.
+        # Rows of a shared fragment are always compared.
         matters = compare or bool(len(self._shared[0]))
         return _Side(here, self._after, is_after, there.version if matters else None)
 
     def _changes(self) -> tuple[list[_Part], list[_Part]]:
-        """Changed parts of the shared fragments, on both sides."""
+        """Return the changed parts of the shared fragments, on both sides."""
         lost: list[_Part] = []
         gained: list[_Part] = []
         others: list[tuple[int, int]] = []
-        # Only these operations are sure to keep what was deleted before.
+        # Only these operations certainly keep earlier deletions.
         only_more = self._commit is not None and self._commit.operation in ("delete", "update")
         for at_before, at_after in zip(*(at.tolist() for at in self._shared), strict=True):
             old = self._before.fragment_wire(at_before)
@@ -446,7 +446,7 @@ class _Comparison:
         return lost, gained
 
     def _homes(self, fragment: table_pb2.DataFragment) -> dict[int, tuple[str, int | None]]:
-        """The file of each field that both schemas have."""
+        """Return the file of each field that both schemas have."""
         return {
             field: (file.path, file.base_id if file.HasField("base_id") else None)
             for file in fragment.files
@@ -455,13 +455,13 @@ class _Comparison:
         }
 
     def _rewritten(self, old: table_pb2.DataFragment, new: table_pb2.DataFragment) -> RewrittenRows:
-        """Which rows have rewritten values."""
+        """Find the rows with rewritten values."""
         if _updates(old) != _updates(new):
             return RewrittenRows(by_version=True)
         return RewrittenRows(offsets=self._stated_offsets(new.id))
 
     def _stated_offsets(self, fragment_id: int) -> bytes | None:
-        """What the transaction says of the rows whose columns were rewritten."""
+        """Return the rows that the transaction records as rewritten; None if it records none."""
         message = self._update
         if message is None:
             return None
@@ -473,7 +473,7 @@ class _Comparison:
 
     @cached_property
     def _update(self) -> Any:
-        """The message of the operation, if it is one that rewrites columns."""
+        """The message of the operation, if it can rewrite columns."""
         transaction = None if self._commit is None else self._commit.transaction
         if transaction is None or transaction.operation.wire_name != "update":
             return None
@@ -481,19 +481,19 @@ class _Comparison:
 
 
 def _is_same(old: table_pb2.DataFragment, new: table_pb2.DataFragment) -> bool:
-    """Whether fragments of one id are one: a detached version that is restored has others."""
+    """Return whether fragments of one id are the same; a restored detached version may differ."""
     rows = old.physical_rows == new.physical_rows
     return rows and old.inline_row_ids == new.inline_row_ids
 
 
 def _deletions(fragment: table_pb2.DataFragment) -> tuple[int, ...]:
-    """What names a deletion file: later writers may add how many rows are in it."""
+    """Return the identity of a deletion file; later writers may add its number of rows."""
     file = fragment.deletion_file
     base = file.base_id if file.HasField("base_id") else -1
     return file.file_type, file.read_version, file.id, base
 
 
 def _updates(fragment: table_pb2.DataFragment) -> tuple[bytes, bool]:
-    """What a fragment says of the versions in which its rows were last updated."""
+    """Return a fragment's record of the versions that last updated its rows."""
     in_column = fragment.HasField("column_last_updated_at_versions")
     return fragment.inline_last_updated_at_versions, in_column

@@ -1,4 +1,4 @@
-"""``dataset.cleanup_old_versions`` and its explanation."""
+"""Clean up old versions, and explain what a clean-up would do."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ from glaive.table.root import confine, open_root, register_of
 from glaive.table.versions import MOST_UNLISTED, ManifestLocation, list_manifests, list_versions
 from glaive.types import integer_of
 
-# --- The files of a dataset: list all, list those that versions use, delete all ---------
+# --- The files of a dataset: list all, list files of versions, delete all ---------------
 
 _logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ _BATCH: Final = 8192
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
     """Stream the files below the root, with size in bytes and modification time (UTC).
 
-    Base paths are not included. Requests: those of the listing.
+    Base paths are not included. Makes only the requests of a listing.
     """
     store = dataset.store
     files = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
@@ -116,8 +116,8 @@ def tracked_files(
 ) -> pa.RecordBatchReader:
     """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
 
-    ``progress`` is called with the number of manifests read and their total. One request per
-    version, one listing per index.
+    ``progress`` is called with the number of manifests read and their total. Makes one request per
+    version and one listing per index.
     """
     store = dataset.store
 
@@ -151,13 +151,13 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array[Any]:
     try:
         return pa.array(values, kind)
-    except UnicodeEncodeError:  # names of files are any bytes: such as are no text are written out
+    except UnicodeEncodeError:  # names of files are any bytes: escape invalid UTF-8
         texts = [f"{value}".encode(errors="backslashreplace").decode() for value in values]
         return pa.array(texts, kind)
 
 
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
-    """Base URI, path and kind of the files of a version, except its manifest."""
+    """Yield base URI, path and kind of the files of a version, except its manifest."""
     bases = {
         number: GlaiveError.without_secrets(base.path)
         for number, base in manifest.base_paths.items()
@@ -180,8 +180,7 @@ def drop_dataset(
 ) -> None:
     """Delete a dataset and everything below its root.
 
-    Nothing is deleted behind a link that leads out of ``above``, which the caller named, or else
-    out of the root.
+    Files in symlinked folders that lead out of ``above``, or by default out of the root, stay.
     """
     store = open_root(uri, storage_options)
     if above is not None:
@@ -194,7 +193,7 @@ def drop_dataset(
         if ignore_not_found:
             return
         raise
-    except ObjectNotFoundError:  # the manifest store has one that a stopped drop deleted
+    except ObjectNotFoundError:  # the manifest store has a version that a stopped drop deleted
         _refuse_files(store, besides=f"{VERSIONS}/")
     except FormatError as error:
         raise OptionError(
@@ -213,7 +212,7 @@ def drop_dataset(
         for branch in filter(is_branch_name, ref_files(store, BRANCHES)):
             forget_dataset(branch_store(store, branch))
     files = [path for path in dict.fromkeys(paths) if path not in links]  # without duplicates
-    # Manifests last, so that an interrupted drop can be repeated: a store may delete in any order.
+    # Manifests last, so that you can repeat an interrupted drop: a store may delete in any order.
     last = {path for path in files if _is_manifest(path) or _is_staged(path)}
     store.delete([path for path in files if path not in last])
     store.delete(sorted(last))
@@ -223,10 +222,10 @@ def drop_dataset(
 
 
 def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str]) -> list[str]:
-    """The hint, and what versions after the last one listed consist of: a listing may be stale.
+    """Return the hint, and files of versions that a stale listing may lack.
 
-    Nothing of them that is not listed may stay that makes the place a dataset. Blobs, and files
-    whose names no Lance writer gives, may. One request for each of these versions.
+    Unlisted files that make the folder a dataset must not stay. Blobs and files with other names
+    may. Makes one request for each of these versions.
     """
     names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
     last = max((name.version for name in names if name and not name.is_detached), default=0)
@@ -243,13 +242,14 @@ def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str])
 
 
 def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
-    """Refuse a folder that has files: it is no dataset, and they may be the caller's own.
+    """Refuse a folder with files: it is not a dataset, and they may be the caller's own.
 
-    Those ``besides`` are what a drop deletes last, and may have left.
+    Files below ``besides`` are allowed: a drop deletes them last and may have left them.
 
     Raises
     ------
     OptionError
+        The folder has files.
     """
     for meta in store.walk(""):
         if besides is None or not meta.path.startswith(besides):
@@ -260,7 +260,7 @@ def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
-    """Files of the dataset in the target of a link, if that is a folder and they may be deleted."""
+    """Return files of the dataset in a symlinked folder that may be deleted."""
     reason = store.link_out(link)
     if reason is not None:
         _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
@@ -290,19 +290,19 @@ def _is_staged(path: str) -> bool:
 
 
 def migrate_manifest_names(store: ObjectStore) -> int:
-    """Rename all manifests so that listings have the newest first; returns their number.
+    """Rename all manifests so that listings have the newest first; return their number.
 
-    Must not run concurrently with writers; can be repeated after an interruption: the newest is
-    renamed first, so that it is found by then. Three requests per manifest, and two to a register
-    of manifests; one more for each that a stale listing lacks, and one for the version after them.
+    Writers must not run meanwhile. You can repeat the call after an interruption: glaive renames
+    the newest manifest first, so readers find it. Makes three requests per manifest, and two more
+    per manifest for a register of manifests. A stale listing adds one request per missing manifest
+    and one for the version after them.
 
     Raises
     ------
     OptionError
-        The manifests, or one of them, are behind a link that leads out of the root; nothing was
-        renamed.
+        A manifest, or their folder, is a symlink that leads out of the root. Nothing was renamed.
     UnsupportedFeatureError
-        A catalogue names the manifests; nothing was renamed.
+        A catalogue names the manifests. Nothing was renamed.
     """
     renamed = 0
     _refuse_link(store, store.link_out(VERSIONS))
@@ -313,7 +313,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
     old = [one for one in listed if one[0].scheme == "V1"]
     last = max((at.version for at, _ in listed if not at.is_detached), default=0)
     old += _later_with_old_names(store, last)
-    for location, _ in old:  # what is there would be copied into the dataset
+    for location, _ in old:  # a symlink's target would be copied into the dataset
         _refuse_link(store, store.file_link_out(location.path))
     for location, meta in sorted(old, key=lambda one: one[0].version, reverse=True):
         if not meta.size:  # left by an interrupted writer
@@ -336,9 +336,9 @@ def migrate_manifest_names(store: ObjectStore) -> int:
 def _later_with_old_names(
     store: ObjectStore, last: int
 ) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
-    """The manifests after the last one listed, by their names: a listing may be stale.
+    """Yield manifests after the last listed one, by their names: a listing may be stale.
 
-    If the newest kept its old name, nobody would find it behind a thousand with new ones.
+    If the newest kept its old name, readers would not find it after a thousand new names.
     """
     with suppress(ObjectNotFoundError):
         for version in range(last + 1, last + 1 + MOST_UNLISTED):
@@ -353,10 +353,10 @@ def _refuse_link(store: ObjectStore, reason: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CleanupStats:
-    """Deleted bytes, versions and files by kind, and what a clean-up kept.
+    """Deleted bytes, versions and files by kind, and warnings.
 
-    ``warnings`` list links that lead out of the root, and files that an active writer may own.
-    They are logged, too.
+    ``warnings`` list symlinks that lead out of the root, and files that an active writer may own.
+    glaive kept these files and logs the warnings.
     """
 
     bytes_removed: int
@@ -370,7 +370,7 @@ class CleanupStats:
 
     @classmethod
     def of(cls, plan: CleanupPlan) -> CleanupStats:
-        """The statistics of a plan."""
+        """Return the statistics of a plan."""
         return cls(
             bytes_removed=plan.size,
             old_versions=len(plan.versions),
@@ -396,7 +396,7 @@ class CleanupCandidateFile:
 class CleanupReferencedBranch:
     """A branch, and the version that is kept because it, or an ancestor, starts there.
 
-    ``cleanup_candidate`` is False: other branches are not cleaned up.
+    ``cleanup_candidate`` is False, as a clean-up leaves other branches unchanged.
     """
 
     name: str
@@ -406,7 +406,7 @@ class CleanupReferencedBranch:
 
 @dataclass(frozen=True, slots=True)
 class CleanupExplanation:
-    """What a clean-up would delete; ``warnings`` list what it would keep, and why."""
+    """The files that a clean-up would delete; ``warnings`` list files it would keep, and why."""
 
     read_version: int
     stats: CleanupStats
@@ -424,7 +424,7 @@ def clean_up(
     delete_concurrency: int | None = None,
     work: CleanupWork = HERE,
 ) -> CleanupStats:
-    """Delete what the policy allows; ``work`` says where manifests are read, and files deleted."""
+    """Delete what the policy allows; ``work`` reads manifests and deletes files."""
     for name, limit in (
         ("delete_rate_limit", delete_rate_limit),
         ("delete_concurrency", delete_concurrency),
@@ -447,7 +447,7 @@ def clean_up(
 def explain(
     dataset: OpenedVersion, policy: CleanupPolicy, *, include_files: bool, max_files: int
 ) -> CleanupExplanation:
-    """What :func:`clean_up` would delete; deletes nothing."""
+    """Return what :func:`clean_up` would delete; delete nothing."""
     plan = planned_cleanup(dataset, policy)
     listed = plan.files[:max_files] if include_files else ()
     return CleanupExplanation(
@@ -467,7 +467,7 @@ def explain(
 def _referenced_branches(
     dataset: OpenedVersion, policy: CleanupPolicy
 ) -> list[CleanupReferencedBranch]:
-    """Branches that start at versions which the policy selects, the newest version first."""
+    """Return branches that start at versions selected by the policy, newest version first."""
     root = root_store(dataset.store, branch_of(dataset.manifest))
     own, branches = name_in(root, dataset.store, branch_of(dataset.manifest)), list_branches(root)
     mine = None if own is None else branches.get(own)
@@ -492,12 +492,12 @@ def _referenced_branches(
 def planned_cleanup(
     dataset: OpenedVersion, policy: CleanupPolicy, work: CleanupWork = HERE
 ) -> CleanupPlan:
-    """What :func:`clean_up` would delete, file by file.
+    """Return the files that :func:`clean_up` would delete.
 
     Raises
     ------
     CommitConflictError
-        Another dataset was made in the place of this one.
+        Another dataset has replaced this one.
     """
     check_not_replaced(dataset.store, dataset.manifest)
     root = root_store(dataset.store, branch_of(dataset.manifest))
@@ -505,12 +505,12 @@ def planned_cleanup(
 
 
 def age_of(option: str, given: object, unit: timedelta) -> timedelta:
-    """The age that an option gives as a number of hours or days, for example.
+    """Return the age that an option gives as a number of units, such as hours or days.
 
     Raises
     ------
     OptionError
-        It is negative, no number, or longer than any age.
+        The age is negative, not a number, or too long.
     """
     most = timedelta.max // unit
     if isinstance(given, int | float) and 0 <= given <= most:
@@ -518,7 +518,7 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     raise OptionError(f"{option}: expected a number from 0 to {most}, found {given!r:.80}")
 
 
-# --- Parts of a clean-up as tasks, which run in this process or in those of a cluster ---
+# --- Parts of a clean-up as tasks, in this process or on a cluster ----------------------
 
 R = TypeVar("R")
 
@@ -533,13 +533,13 @@ class CleanupTask(Generic[R]):
     part: Part[R]
 
     def execute(self, dataset: OpenDataset) -> R:
-        """Do it in the branch that the dataset is at."""
+        """Run the part in the branch that the dataset is at."""
         return self.part.run(dataset.opened.store)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupTasks:
-    """Runs parts of a clean-up as tasks; a lone one in this process, where it costs less.
+    """Runs parts of a clean-up as tasks; a single part in this process, where it costs less.
 
     Parameters
     ----------
@@ -548,7 +548,7 @@ class CleanupTasks:
     runner
         Runs the tasks.
     division
-        How much is one task.
+        How to divide the work into tasks.
     """
 
     dataset: OpenedVersion
@@ -556,7 +556,7 @@ class CleanupTasks:
     division: Division | None = field(default_factory=Division)
 
     def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
-        """Run parts in any order; their results in the order of the parts."""
+        """Run parts in any order; return results in the order of the parts."""
         if len(parts) < 2:
             return [part.run(store) for part in parts]
         return self.runner.run(self.dataset, [CleanupTask(part) for part in parts])
@@ -569,5 +569,5 @@ class FileRows:
     files: FoundFiles
 
     def rows(self, dataset: OpenDataset | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches: ``path``, ``kind``, ``size_in_bytes``, ``unverified``."""
+        """Yield batches of ``path``, ``kind``, ``size_in_bytes`` and ``unverified``."""
         yield from self.files.table.select(range(4)).to_batches()

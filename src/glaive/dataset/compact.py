@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 
 
 # --- Plan a compaction ------------------------------------------------------------------
-# Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring
-# candidates that the same indices cover are merged, in groups that fill a fragment each. A single
-# fragment is only rewritten to remove its deleted rows.
+# Fragments with few rows and bytes, or with many deleted rows, are candidates. Adjacent
+# candidates with the same index coverage are merged, in groups that fill a fragment each. A single
+# fragment is rewritten only to remove its deleted rows.
 
 Flags: TypeAlias = NDArray[np.bool_]
 
 _MAX_ROWS: Final = 2**63 - 1
 _MOST_ADDED: Final = 100_000
-"""Files that a compaction may write beyond those that it replaces: some minutes of work."""
+"""Maximum of files that a compaction may write beyond those it replaces: some minutes of work."""
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
@@ -79,17 +79,17 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
 
 
 def for_tasks(options: CompactionOptions) -> CompactionOptions:
-    """Options without those that only affect the plan."""
+    """Return the options that tasks need, without options that only affect the plan."""
     return replace(options, excluded_fragment_ids=())
 
 
 def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
-    """Positions of the fragments that are merged, or rewritten alone; reads no data file.
+    """Return positions of the fragments to merge, or to rewrite alone; read no data file.
 
     Raises
     ------
     OptionError
-        So few rows a fragment that there would be many more files than now.
+        The target has so few rows per fragment that there would be many more files than now.
     """
     many_deleted = _with_many_deleted(dataset, options)
     wanted = _candidates(dataset, options) | many_deleted
@@ -109,9 +109,9 @@ def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> lis
 
 
 def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> None:
-    """Refuse to write many more files than there are: a few bytes may stand for billions of rows.
+    """Refuse to write many more files than exist: a few bytes may encode billions of rows.
 
-    The target may be that of the table's configuration, which whoever made the table has written.
+    The target may come from the table's configuration, which may be untrusted.
     """
     added = sum(
         max(0, int(starts[group.stop] - starts[group.start]) // target - len(group))
@@ -126,7 +126,7 @@ def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> 
 
 
 def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
-    """Fragments whose share of deleted rows exceeds the threshold."""
+    """Return for each fragment whether its share of deleted rows exceeds the threshold."""
     physical, live = dataset.manifest.physical_rows, dataset.snapshot.live_counts
     if not options.materialize_deletions:
         return np.zeros(len(physical), np.bool_)
@@ -134,11 +134,11 @@ def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Fl
 
 
 def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
-    """Fragments with few rows and bytes."""
+    """Return for each fragment whether it has few rows and bytes."""
     manifest = dataset.manifest
     physical = manifest.physical_rows
     small = physical < options.target_rows_per_fragment
-    # No fragment is larger than all of them, so most often none has to be looked at.
+    # No fragment is larger than all together, so usually glaive checks none.
     if manifest.columns.file_bytes >= options.max_bytes_per_file:
         live_share = dataset.snapshot.live_counts / np.maximum(physical, 1)
         small &= manifest.columns.data_bytes * live_share < options.max_bytes_per_file
@@ -146,7 +146,7 @@ def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
 
 
 def _runs(dataset: OpenedVersion, wanted: Flags, places: FragmentPositions) -> Iterator[range]:
-    """Positions of neighbouring candidates with the same index coverage."""
+    """Yield ranges of adjacent candidates with the same index coverage."""
     begins = np.zeros(len(wanted) + 1, np.bool_)
     begins[0] = begins[-1] = True
     begins[1:-1] = wanted[1:] != wanted[:-1]
@@ -161,7 +161,7 @@ def _runs(dataset: OpenedVersion, wanted: Flags, places: FragmentPositions) -> I
 def _split(starts: Int64s, run: range, target: int) -> Iterator[range]:
     """Split a run into groups of at least ``target`` rows, if the run has that many.
 
-    ``starts`` are the live rows before each fragment, and those of all.
+    ``starts`` are the numbers of live rows before each fragment, and the total.
     """
     first, end = run.start, int(starts[run.stop])
     while first < run.stop:
@@ -201,7 +201,7 @@ def _within_limits(
 class RemapTask:
     """Rebuild segments with the new addresses of rows; can be pickled.
 
-    Where the rows went is what all tasks of a compaction share.
+    All tasks of a compaction share the map of moved rows.
 
     Parameters
     ----------
@@ -217,14 +217,14 @@ class RemapTask:
     def execute(
         self, dataset: OpenDataset, shared: Sequence[MovedRows]
     ) -> tuple[RemappedSegment, ...]:
-        """Write the segments, uncommitted; those with a missing file are left out.
+        """Write the segments, commit nothing; leave out segments with a missing file.
 
         Raises
         ------
         VersionNotFoundError
             The version was cleaned up.
         CorruptFileError, NotLanceError, UnsupportedFeatureError
-            A segment cannot be read; what this task wrote was removed.
+            A segment cannot be read. The files of this task were removed.
         """
         opened = opened_at(dataset, self.read_version)
         return tuple(remap_segments(opened.store, opened.manifest, self.segments, shared))
@@ -233,10 +233,10 @@ class RemapTask:
 def remapped_indices(
     dataset: OpenedVersion, moved: Sequence[MovedRows], runner: TaskRunner
 ) -> RemappedIndices:
-    """Have tasks rebuild the segments that hold addresses of rows that were moved.
+    """Run tasks that rebuild the segments with addresses of moved rows.
 
-    A task for each segment; one for all where tasks run one after the other, which makes the map
-    of addresses once.
+    One task rebuilds one segment. If tasks run one by one, one task rebuilds all segments, so the
+    map of addresses is made once.
     """
     ids = segments_to_remap(dataset.manifest, moved)
     version = dataset.manifest.version
@@ -261,18 +261,18 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred, and
-    there are no more rows than a remapping table may have. The commit records what was done, and
-    what ``earlier`` commits of the same job did.
+    Tasks rebuild the indices that store addresses of the rows. With ``defer_index_remap`` they do
+    not, unless a remapping table would have too many rows. The commit records the metrics of these
+    results and of ``earlier`` commits of the same job.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed one of the fragments since; plan again.
+        Another writer changed one of the fragments meanwhile; plan again.
     OptionError
         The results are for different versions, for the same fragments, or of another dataset.
     CorruptFileError, NotLanceError, UnsupportedFeatureError
-        An index cannot be read; nothing was changed.
+        An index cannot be read. Nothing was changed.
     """
     for result in rewrites:
         if not isinstance(result, RewriteResult):
@@ -317,7 +317,7 @@ def commit_rewrites(
         if entry is not None:
             operation = Rewrite(groups=tuple(groups), reuse_index=entry)
             return commit_operation(base, operation, **recorded), total
-    # Results without addresses are of tasks that found no segment to need them.
+    # Results have no addresses if their tasks found no segment that needs them.
     needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
     indices = remapped_indices(base, needed, job.runner)
     operation = Rewrite(
@@ -331,7 +331,7 @@ def commit_rewrites(
 
 
 def _check_origin(manifest: Manifest, rewrites: Sequence[RewriteResult]) -> None:
-    """Check that tasks read their fragments in this dataset: the names of files are random."""
+    """Check that tasks read their fragments in this dataset, by the random names of files."""
     known = dict(zip(manifest.fragment_ids.tolist(), range(manifest.num_fragments), strict=True))
     for result in rewrites:
         first = next(iter(result.old), None)
@@ -343,17 +343,17 @@ def _check_origin(manifest: Manifest, rewrites: Sequence[RewriteResult]) -> None
             )
 
 
-# --- Compact until nothing is left to merge ---------------------------------------------
-# Nearly always one pass does it. What it writes stands behind all other fragments, though, and how
-# many bytes a file gets is known when it is written. So fragments can meet neighbours that they
-# had not before: the last files of two groups, or fragments that had stood around a group. A
-# further pass merges those.
+# --- Compact until no group is left to merge --------------------------------------------
+# One pass is nearly always enough. But its new fragments come after all other fragments, and
+# glaive knows the bytes of a file only after it wrote the file. So fragments can get new
+# neighbours: the last files of two groups, or fragments that were on both sides of a group. A
+# further pass merges these.
 #
-# A file that a pass writes is full, by its rows or by its bytes, except for the last one of each
-# group. So each pass leaves fewer fragments to merge, or to remove deleted rows from, than it met.
+# Each file of a pass is full, by its rows or by its bytes, except the last file of each group. So
+# each pass leaves fewer candidates than it found.
 
 Rewriting = Callable[["OpenedVersion", CompactionOptions], Sequence[RewriteResult]]
-"""Plans one pass and runs its tasks; their uncommitted results."""
+"""Plans one pass and runs its tasks; returns their uncommitted results."""
 
 
 def rewrite_here(dataset: OpenedVersion, options: CompactionOptions) -> list[RewriteResult]:
@@ -364,7 +364,7 @@ def rewrite_here(dataset: OpenedVersion, options: CompactionOptions) -> list[Rew
 def rewrite_groups(
     dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions, runner: TaskRunner
 ) -> list[RewriteResult]:
-    """Run the tasks of groups of fragments; their uncommitted results."""
+    """Run the tasks of groups of fragments; return their uncommitted results."""
     results = runner.run(dataset, rewrite_tasks(dataset, groups, options))
     return with_old(dataset, groups, results)
 
@@ -372,7 +372,7 @@ def rewrite_groups(
 def rewrite_tasks(
     dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions
 ) -> list[RewriteTask]:
-    """A task for each group of fragments."""
+    """Return a task for each group of fragments."""
     ranges = [FragmentRange(dataset.manifest.version, at.start, at.stop) for at in groups]
     shared = for_tasks(options)
     return [RewriteTask(fragments, shared) for fragments in ranges]
@@ -381,7 +381,7 @@ def rewrite_tasks(
 def with_old(
     dataset: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
 ) -> list[RewriteResult]:
-    """The results with the fragments of their groups, which tasks do not send."""
+    """Return the results with the fragments of their groups, which tasks do not send."""
     manifest = dataset.manifest
     listed = manifest.complete_wire.fragments
     return [
@@ -396,20 +396,20 @@ def compact(
     rewriting: Rewriting = rewrite_here,
     job: Job = LOCAL,
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Plan, execute and commit, until a plan has no task; no version if the first has none.
+    """Plan, execute and commit until a plan has no task; make no version if the first has none.
 
-    Limits of the source are limits of a run: with them there is one pass. Once another writer
-    has committed since this began, the rest is left to the next compaction, too.
+    Limits of the source limit a run: with them glaive makes one pass. If another writer commits
+    meanwhile, the rest is also left to the next compaction.
 
     Returns
     -------
     tuple
-        The last version, and what all passes did, which is also what the last commit records.
+        The last version, and the metrics of all passes, which the last commit also records.
 
     Raises
     ------
     CommitConflictError, CommitContentionError
-        Another writer changed one of the fragments; nothing was changed.
+        Another writer changed one of the fragments. Nothing was changed.
     """
     emit(DATASETS, event="compacting", uri=dataset.uri)
     total = CompactionMetrics()
@@ -440,13 +440,14 @@ def compact(
 class Compaction:
     """Merge small fragments, in one process or many.
 
-    :meth:`plan` selects groups of fragments, :meth:`execute_task` rewrites one group and may run
-    anywhere, :meth:`commit` commits the results. Plans, tasks and results can be pickled.
+    :meth:`plan` selects groups of fragments. :meth:`execute_task` rewrites one group, in any
+    process.
+    :meth:`commit` commits the results. Plans, tasks and results can be pickled.
     """
 
     @staticmethod
     def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
-        """Select the fragments to rewrite; reads no data file.
+        """Select the fragments to rewrite; read no data file.
 
         Raises
         ------
@@ -457,7 +458,7 @@ class Compaction:
 
     @staticmethod
     def execute_task(dataset: OpenDataset, task: CompactionTask) -> RewriteResult:
-        """Write the fragments of one task, uncommitted."""
+        """Write the fragments of one task; commit nothing."""
         return task.execute(dataset)
 
     @staticmethod
@@ -468,12 +469,12 @@ class Compaction:
     ) -> CompactionMetrics:
         """Commit the results and move the dataset to the new version.
 
-        The only option used here is ``defer_index_remap``.
+        Of the options, only ``defer_index_remap`` is used.
 
         Raises
         ------
         CommitConflictError
-            Another writer changed one of the fragments since; plan again.
+            Another writer changed one of the fragments meanwhile; plan again.
         """
         defer = CompactionOptions.of(options, {}).defer_index_remap
         manifest, metrics = commit_rewrites(dataset.opened, rewrites, defer_index_remap=defer)
@@ -484,7 +485,9 @@ class Compaction:
     def execute(
         dataset: OpenDataset, options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Plan, execute and commit, until a plan has no task; no version if the first has none."""
+        """Plan, execute and commit until a plan has no task; make no version if the first has
+        none.
+        """
         manifest, metrics = compact(dataset.opened, _options(dataset, options))
         dataset.move_to(manifest)
         return metrics
@@ -524,34 +527,38 @@ class DatasetOptimizer:
         data_storage_version: str | None = None,
         progress: bool | None = None,
     ) -> CompactionMetrics:
-        """Merge small neighbouring fragments and remove deleted rows.
+        """Merge small adjacent fragments and remove deleted rows.
 
-        The options are those of :class:`glaive.dataset.compaction_tasks.CompactionOptions`;
-        defaults come from ``lance.compaction.*`` entries of the table's configuration. ``progress``
-        shows the rewritten rows on a line of the terminal, if there is one.
+        :class:`glaive.dataset.compaction_tasks.CompactionOptions` explains the options. Entries
+        ``lance.compaction.*`` of the table's configuration set their defaults. ``progress`` shows
+        the
+        number of rewritten rows on a line of the terminal.
 
         Returns
         -------
         CompactionMetrics
-            Fragments and files removed and added; all 0, and no new version, if there was
-            nothing to do.
+            Fragments and files removed and added. If nothing was to merge, all are 0 and no version
+            is made.
 
         Raises
         ------
         CommitConflictError, CommitContentionError
-            Another writer changed one of the fragments concurrently; nothing was changed.
+            Another writer changed one of the fragments meanwhile. Nothing was changed.
         OptionError
             An option does not exist or has an invalid value.
 
         Notes
         -----
-        Rows keep their order, and their ids if these are stable. Indices that store row addresses
-        are rebuilt; with ``defer_index_remap`` a remapping table is stored instead, which readers
-        apply, unless it would have more than 2^27 rows of this compaction, or 2^29 in all.
+        Rows keep their order, and stable row ids. Indices that store row addresses are rebuilt.
+        With
+        ``defer_index_remap`` glaive stores a remapping table instead, which readers apply.
+        Exception:
+        the table would have more than 2^27 rows of this compaction, or 2^29 in total.
 
-        Compacting again with the same options finds nothing to do, unless ``max_source_*`` limit
-        what a run takes, or another writer commits meanwhile. Each pass makes two versions; there
-        is a second one where what the first wrote can be merged once more.
+        A second run with the same options finds nothing to merge, unless ``max_source_*`` limit a
+        run
+        or another writer commits meanwhile. Each pass makes two versions. A second pass runs if the
+        files of the first pass can be merged again.
         """
         given = {name: value for name, value in locals().items() if name not in _NO_OPTIONS}
         with showing(progress, "compact"):
@@ -565,14 +572,14 @@ class DatasetOptimizer:
         Raises
         ------
         OptionError
-            It has other keys, or values that are no integers.
+            A key is unknown, or a value is not an integer.
         """
         from glaive.dataset.tasks import set_entries
         from glaive.dataset.writing.plan import WriteOptions
         from glaive.table.configuration import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
-        if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
+        if OLDER_THAN in config:  # pylance writes seconds here, but units in write_dataset
             config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
         self._dataset.move_to(set_entries(self._dataset.opened, "config", config))
 
@@ -592,27 +599,30 @@ class DatasetOptimizer:
         retrain: bool = False,
         progress: bool | None = None,
     ) -> None:
-        """Index the rows that are in no index, and merge segments.
+        """Index rows that no index covers, and merge segments.
 
         Parameters
         ----------
         num_indices_to_merge
-            Newest segments of each index to merge with the new rows; with 0 these become a
-            segment of their own. By default segments are merged that have not many more rows than
-            are added, so that the cost follows the new rows, or have no more than 4,096 with them.
+            Number of newest segments of each index to merge with the new rows; with 0 the new rows
+            get
+            their own segment. Default: segments that are not much larger than the new rows, so the
+            cost
+            follows the new rows. It also merges segments with at most 4,096 rows including the new
+            rows.
         index_names
-            Indices to work on; by default all that glaive knows.
+            Indices to update; default: all that glaive knows.
         retrain
             Build the indices again, from all rows.
         progress
-            Show a line of the terminal, if there is one.
+            Show progress on a line of the terminal.
 
         Raises
         ------
         IndexNotFoundError, OptionError
             A name or a number is wrong.
         CommitConflictError
-            Another writer rewrote the fragments since; nothing was changed.
+            Another writer rewrote the fragments meanwhile. Nothing was changed.
         """
         from glaive.dataset.indexing.optimize import optimize_indices
 

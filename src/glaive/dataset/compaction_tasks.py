@@ -1,4 +1,4 @@
-"""Tasks of a compaction and their plan: values that can be sent to other processes."""
+"""Tasks of a compaction and their plan, which can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ CONFIG_PREFIX = "lance.compaction."
 """Prefix of table configuration entries that set defaults of the options."""
 
 _LEAST: Final = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_per_group": 64}
-"""Of a configuration: it may be a stranger's, and want a file, a page or a step for every row of
-billions that take few bytes."""
+"""Minimum values in a configuration, which may be untrusted. Lower values would make a file, a
+page or a step for each of billions of rows."""
 
 _LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
@@ -86,37 +86,37 @@ _COUNT: Final = integer(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """How to compact.
+    """Options of a compaction.
 
     Parameters
     ----------
     target_rows_per_fragment
-        Rows per new fragment; smaller fragments are candidates.
+        Rows per new fragment. Smaller fragments are candidates.
     max_rows_per_group
         Maximum rows per page, in files of format 0.1.
     max_bytes_per_file
         Approximate maximum bytes per file.
     materialize_deletions, materialize_deletions_threshold
-        Whether fragments with a greater share of deleted rows are candidates.
+        Whether fragments with a larger share of deleted rows are candidates.
     defer_index_remap
         Store a remapping table for readers to apply, instead of rebuilding indices that store
-        row addresses. No effect on datasets with stable row ids.
+        row addresses. Ignored for datasets with stable row ids.
     num_threads
         Accepted and ignored; the number of cores decides.
     batch_size
-        Rows read at a time; chosen by row width when omitted.
+        Rows to read at a time; default: by the width of rows.
     io_buffer_size
-        Accepted and ignored; memory is bounded in other ways.
+        Accepted and ignored; other limits bound the memory.
     compaction_mode
-        ``reencode``, or ``try_binary_copy``, which does the same here.
+        ``reencode``, or ``try_binary_copy``, which glaive treats alike.
     max_source_fragments, max_source_rows, max_source_bytes
-        Limits of one run: groups are taken, oldest first, while they stay below.
+        Limits of one run: glaive takes the oldest groups that stay below them.
     excluded_fragment_ids
-        Fragments to leave alone; groups do not span them.
+        Fragments to leave unchanged; groups do not span them.
     data_storage_version
-        Format of the files; default: that of the dataset.
+        Format of the files; default: the format of the dataset.
     compression
-        ``balanced``: fewer bytes, as of what is written on Spark; ``automatic``: as by
+        ``balanced`` gives smaller files, as Spark writes do. ``automatic`` encodes as
         :func:`glaive.write_dataset`.
     """
 
@@ -143,12 +143,12 @@ class CompactionOptions:
 
     @property
     def limits_source(self) -> bool:
-        """Whether a run takes some of the groups only."""
+        """Whether a run takes only some of the groups."""
         return any(getattr(self, name) is not None for name in _LIMITS)
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:
-        """The given options, with defaults from the table's configuration.
+        """Return the given options, with defaults from the table's configuration.
 
         Raises
         ------
@@ -187,7 +187,7 @@ _MAX_64: Final = 2**64 - 1
 
 
 class JsonValue:
-    """A value that other processes can get as JSON."""
+    """A value that can be sent to other processes as JSON."""
 
     __slots__ = ()
 
@@ -202,7 +202,7 @@ class JsonValue:
         Raises
         ------
         OptionError
-            The text is not such output.
+            The string is not such output.
         """
         from json import loads
 
@@ -215,18 +215,18 @@ class JsonValue:
             ) from error
 
     def content(self) -> dict[str, Any]:
-        """The value as JSON can represent it."""
+        """Return the value in a form that JSON can represent."""
         raise NotImplementedError
 
     @classmethod
     def of_content(cls, values: Any) -> Self:
-        """The value with this content."""
+        """Make the value from this content."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionMetrics:
-    """How much a compaction removed and added."""
+    """Counts of fragments and files that a compaction removed and added."""
 
     fragments_removed: int = 0
     fragments_added: int = 0
@@ -275,7 +275,7 @@ class RewriteResult(JsonValue):
         return list(map(FragmentMetadata.of, self.new))
 
     def content(self) -> dict[str, Any]:
-        """The value as JSON can represent it."""
+        """Return the value in a form that JSON can represent."""
         return {
             "read_version": self.read_version,
             "metrics": asdict(self.metrics),
@@ -286,7 +286,7 @@ class RewriteResult(JsonValue):
 
     @classmethod
     def of_content(cls, values: Any) -> Self:
-        """The value with this content."""
+        """Make the value from this content."""
         counts = {name: read_number(values["metrics"], name) for name in values["metrics"]}
         return cls(
             read_number(values, "read_version"),
@@ -298,7 +298,7 @@ class RewriteResult(JsonValue):
 
 
 def read_number(values: Any, name: str) -> int:
-    """The entry of this name, a version or a count."""
+    """Return the entry of this name, a version or a count."""
     return checked_integer(values[name], name, _MAX_64)
 
 
@@ -317,14 +317,14 @@ def rewrite(
     options: CompactionOptions,
     known: Sequence[Fragment] = (),
 ) -> RewriteResult:
-    """Write the live rows of fragments into new ones, in order, uncommitted.
+    """Write the live rows of fragments into new fragments, in order; commit nothing.
 
-    Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments if
+    Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments, if
     they were read already.
 
     Notes
     -----
-    Memory use is the pages being written, independent of the size of the fragments.
+    Holds the pages being written in memory, whatever the size of the fragments.
     """
     if dataset.manifest.version != read_version:
         dataset = dataset.at(read_version)
@@ -341,16 +341,16 @@ def rewrite(
         compression=options.compression,
     )
     rows = int(dataset.snapshot.live_counts[positions].sum())
-    # As many fragments as the rows fill; their sizes differ by at most one row.
+    # Write as many fragments as the rows fill; their sizes differ by at most one row.
     count = max(1, rows // options.target_rows_per_fragment)
     most = max(1, -(-rows // count))
-    # There are more files than that where bytes fill them first; none has fewer rows than aimed at.
+    # Bytes may fill files earlier and make more files; each has at least the rows aimed at.
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     query = make_query(Views(dataset.snapshot), reading)
-    # Opened as the scan opens it, so that it is opened once.
+    # Opened like the scan opens it, so that it is opened once.
     if plan.checksums is None and _has_checksums(query.source.snapshot, old):
         plan = replace(plan, checksums=True)
     batches = coalesced(query.tables())
@@ -376,14 +376,14 @@ def rewrite(
 
 
 def _has_checksums(snapshot: Snapshot, fragments: Sequence[Fragment]) -> bool:
-    """Whether the first of the files to be rewritten has checksums, as the new ones then do."""
+    """Return whether the first file to rewrite has checksums; new files then have them too."""
     files = (file for fragment in fragments for file in fragment.files)
     first = next(files, None)
     return first is not None and has_checksums(snapshot.open_file(first))
 
 
 def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
-    """Addresses of the live rows of fragments, as a bitmap."""
+    """Return the addresses of the live rows of fragments, as a bitmap."""
     return address_map(
         part.astype(np.uint64) + np.uint64(fragment.id << 32)
         for fragment in fragments
@@ -392,7 +392,7 @@ def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> byt
 
 
 def _live_parts(dataset: OpenedVersion, fragment: Fragment) -> Iterator[Int64s]:
-    """Offsets of the live rows of a fragment, so many at a time as fit into memory."""
+    """Yield offsets of the live rows of a fragment, in parts that fit into memory."""
     live = dataset.snapshot.live_rows(fragment)
     for start in range(0, fragment.physical_rows, _ROWS_AT_ONCE):
         stop = min(fragment.physical_rows, start + _ROWS_AT_ONCE)
@@ -400,13 +400,13 @@ def _live_parts(dataset: OpenedVersion, fragment: Fragment) -> Iterator[Int64s]:
 
 
 _ROWS_AT_ONCE = 1 << 20
-"""Rows whose addresses are listed at a time: of a fragment, a few bytes may stand for billions."""
+"""Maximum rows whose addresses are listed at a time: few bytes may encode billions of rows."""
 
 
 def _with_lineage(
     dataset: OpenedVersion, old: Sequence[Fragment], new: Sequence[Fragment]
 ) -> list[Fragment]:
-    """New fragments with the row ids and versions of their rows."""
+    """Return new fragments with the row ids and versions of their rows."""
     where = dataset.manifest.where
     ids: list[bytes] = []
     created: list[NDArray[np.uint64]] = []
@@ -446,38 +446,38 @@ def _with_lineage(
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask(JsonValue):
-    """Ids of fragments of one version to be merged; can be pickled. :meth:`execute` runs it."""
+    """Ids of fragments of one version to merge; can be pickled. :meth:`execute` runs it."""
 
     read_version: int
     fragment_ids: tuple[int, ...]
     options: CompactionOptions
     old: tuple[Fragment, ...] = ()
     is_of_json: bool = field(default=False, compare=False)
-    """Whether ``old`` is what JSON said: the fragments themselves are read again then."""
+    """Whether ``old`` comes from JSON: then glaive reads the fragments themselves again."""
 
     @property
     def fragments(self) -> list[FragmentMetadata]:
-        """The fragments to be merged."""
+        """The fragments to merge."""
         return list(map(FragmentMetadata.of, self.old))
 
     def __repr__(self) -> str:
         return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the rows of ``read_version`` into new fragments, uncommitted.
+        """Write the rows of ``read_version`` into new fragments; commit nothing.
 
         ``dataset`` may be at another version.
 
         Raises
         ------
         VersionNotFoundError
-            That version was cleaned up.
+            The version to read was cleaned up.
         """
         known = () if self.is_of_json else self.old
         return rewrite(dataset.opened, self.read_version, self.fragment_ids, self.options, known)
 
     def content(self) -> dict[str, Any]:
-        """The value as JSON can represent it."""
+        """Return the value in a form that JSON can represent."""
         return {
             "task": {"fragments": [fragment.to_json() for fragment in self.fragments]},
             "read_version": self.read_version,
@@ -486,7 +486,7 @@ class CompactionTask(JsonValue):
 
     @classmethod
     def of_content(cls, values: Any) -> Self:
-        """The value with this content."""
+        """Make the value from this content."""
         options = dict(values["options"])
         options["excluded_fragment_ids"] = tuple(options["excluded_fragment_ids"])
         old = read_fragments(values["task"]["fragments"])
@@ -497,7 +497,7 @@ class CompactionTask(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """The same for neighbouring fragments, small enough for a million of them; can be pickled.
+    """Rewrite adjacent fragments; so small that a plan may have a million. Can be pickled.
 
     The result lacks the old fragments, which the planner knows.
     """
@@ -506,7 +506,7 @@ class RewriteTask:
     options: CompactionOptions
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the rows into new fragments, uncommitted."""
+        """Write the rows into new fragments; commit nothing."""
         opened = self.fragments.opened(dataset)
         positions = self.fragments.positions(opened)
         ids = opened.manifest.fragment_ids[positions.start : positions.stop].tolist()
@@ -527,11 +527,11 @@ class CompactionPlan(JsonValue):
         )
 
     def num_tasks(self) -> int:
-        """The number of tasks."""
+        """Return the number of tasks."""
         return len(self.tasks)
 
     def content(self) -> dict[str, Any]:
-        """The value as JSON can represent it."""
+        """Return the value in a form that JSON can represent."""
         tasks = [task.content() for task in self.tasks]
         return {
             "tasks": [task["task"] for task in tasks],
@@ -541,7 +541,7 @@ class CompactionPlan(JsonValue):
 
     @classmethod
     def of_content(cls, values: Any) -> Self:
-        """The value with this content."""
+        """Make the value from this content."""
         shared = {name: values[name] for name in ("read_version", "options")}
         tasks = [CompactionTask.of_content({"task": task, **shared}) for task in values["tasks"]]
         return cls(read_number(values, "read_version"), tasks)

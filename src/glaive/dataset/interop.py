@@ -1,4 +1,4 @@
-"""Datasets in other engines: as a pyarrow dataset.
+"""Datasets in other engines: as a pyarrow dataset, and in SQL.
 
 DuckDB and Polars push the columns and the filter of a query down to a
 :class:`pyarrow.dataset.Dataset`. :class:`ArrowDataset` is a subclass that scans the Lance dataset.
@@ -33,10 +33,8 @@ _OF_ARROW = ("cache_metadata", "fragment_scan_options", "memory_pool", "use_thre
 
 
 _STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read\0"
-"""In place of a path: appears in errors if Arrow bypasses the methods below.
-
-No file has a null character in its name: Arrow would read one in the working directory.
-"""
+"""Used as a path: appears in errors if Arrow bypasses the methods below. The null character keeps
+Arrow from reading a file of this name in the working directory."""
 
 
 class ScannedDataset(Protocol):
@@ -44,7 +42,7 @@ class ScannedDataset(Protocol):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version as scans read it."""
+        """The version, as a snapshot for scans."""
 
     def scanner(
         self,
@@ -57,13 +55,13 @@ class ScannedDataset(Protocol):
         """Describe a scan."""
 
     def take(self, indices: object, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by position."""
+        """Return rows by position."""
 
 
 class ArrowDataset(pads.FileSystemDataset):
     """One version of a dataset for other engines; returned by ``to_pyarrow_dataset``.
 
-    Scans take the options of ``dataset.scanner``; options that only pyarrow has are ignored.
+    Scans take the options of ``dataset.scanner`` and ignore options that only pyarrow has.
 
     Parameters
     ----------
@@ -109,11 +107,11 @@ class ArrowDataset(pads.FileSystemDataset):
         filter: pc.Expression | None = None,
         **options: Any,
     ) -> Scanner:
-        """Describe a scan."""
+        """Describe a scan; read no rows."""
         if self._filter is not None:
             filter = self._filter if filter is None else self._filter & filter
         options = {name: value for name, value in options.items() if name not in _OF_ARROW}
-        if columns is not None:  # they include row ids and addresses if those are wanted
+        if columns is not None:  # these include row ids and addresses if the engine wants them
             columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
             kept = {k: v for k, v in self._options.items() if k not in _ADDED}
         else:
@@ -121,28 +119,28 @@ class ArrowDataset(pads.FileSystemDataset):
         return self._opened.scanner(columns, filter, **(kept | options))
 
     def to_table(self, *args: Any, **options: Any) -> pa.Table:
-        """Read into a table; arguments as for :meth:`scanner`."""
+        """Read into a table; :meth:`scanner` explains the arguments."""
         return self.scanner(*args, **options).to_table()
 
     def to_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        """Stream record batches; arguments as for :meth:`scanner`."""
+        """Stream record batches; :meth:`scanner` explains the arguments."""
         return self.scanner(*args, **options).to_batches()
 
     def head(self, num_rows: int, *args: Any, **options: Any) -> pa.Table:
-        """The first rows; arguments as for :meth:`scanner`."""
+        """Return the first rows; :meth:`scanner` explains the arguments."""
         return self.scanner(*args, limit=num_rows, **options).to_table()
 
     def count_rows(self, *args: Any, **options: Any) -> int:
-        """Number of rows; arguments as for :meth:`scanner`."""
+        """Count rows; :meth:`scanner` explains the arguments."""
         return self.scanner(*args, **options).count_rows()
 
     def filter(self, expression: pc.Expression) -> ArrowDataset:
-        """The dataset with a filter."""
+        """Return the dataset with a filter."""
         both = expression if self._filter is None else self._filter & expression
         return ArrowDataset(self._opened, self._options, both)
 
     def take(self, indices: Any, *args: Any, **options: Any) -> pa.Table:
-        """Rows by position among those that pass the filter; arguments as for :meth:`scanner`."""
+        """Return rows by position among rows that pass the filter; arguments as :meth:`scanner`."""
         if self._filter is None and not self._options and not args:
             columns = options.pop("columns", None)
             if not options:
@@ -150,7 +148,7 @@ class ArrowDataset(pads.FileSystemDataset):
         return take_from(self.to_table(*args, **options), indices)
 
     def sort_by(self, sorting: Any, **options: Any) -> pads.InMemoryDataset:
-        """All rows, sorted, in memory; arguments as in pyarrow."""
+        """Sort all rows in memory; arguments as in pyarrow."""
         table = self.to_table()
         keys: Any = [(sorting, "ascending")] if isinstance(sorting, str) else sorting
         order = pc.sort_indices(table, options=pc.SortOptions(keys, **options))
@@ -170,7 +168,7 @@ class ArrowDataset(pads.FileSystemDataset):
         return _in_memory(self.to_table().join_asof(right, on, by, tolerance, *args, **options))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
-        """Not supported: Arrow cannot read the files of Lance fragments."""
+        """Raise an error: Arrow cannot read the files of Lance fragments."""
         raise UnsupportedFeatureError(
             "get_fragments: Arrow cannot read the fragments of a Lance dataset. Use "
             "LanceDataset.get_fragments, or scan"
@@ -179,7 +177,7 @@ class ArrowDataset(pads.FileSystemDataset):
     _get_fragments = get_fragments
 
     def replace_schema(self, schema: pa.Schema) -> None:
-        """Not supported: cast the result of a scan instead."""
+        """Raise an error: cast the result of a scan instead."""
         raise UnsupportedFeatureError(
             "replace_schema: a Lance dataset has one schema. Cast the result of a scan instead"
         )
@@ -197,11 +195,11 @@ def _in_memory(table: pa.Table) -> pads.InMemoryDataset:
 _ADDED = ("with_row_id", "with_row_address")
 
 
-# --- SQL queries, run by DataFusion, which pylance runs, too ----------------------------
+# --- SQL queries, run by DataFusion, as in pylance --------------------------------------
 
 
 class _QueriedDataset(ArrowDataset):
-    """A dataset as DataFusion reads it, which asks for the scans of its only fragment."""
+    """A dataset for DataFusion, which scans its only fragment."""
 
     def __init__(
         self, table: ArrowDataset, failures: list[GlaiveError], scans: list[Scanner]
@@ -211,7 +209,7 @@ class _QueriedDataset(ArrowDataset):
         self._failures, self._scans = failures, scans
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
-        """The dataset itself."""
+        """Return the dataset itself as its only fragment."""
         return iter([self])
 
     _get_fragments = get_fragments
@@ -222,7 +220,7 @@ class _QueriedDataset(ArrowDataset):
         """Describe a scan; arguments as for the dataset."""
         with _noted(self._failures):
             scan = super().scanner(**options)
-        if "batch_size" not in options:  # a step of the plan, not run yet
+        if "batch_size" not in options:  # a step of the plan that has not run yet
             self._scans.append(scan)
         return _QueriedScan(scan, self._failures)
 
@@ -236,7 +234,7 @@ class _QueriedScan:
         with _noted(self._failures):
             for batch in self._scan.to_reader():
                 try:
-                    batch.validate(full=True)  # the engine trusts texts to be UTF-8
+                    batch.validate(full=True)  # DataFusion trusts strings to be UTF-8
                 except pa.ArrowInvalid as error:
                     raise FormatError(f"sql: {error}") from error
                 yield batch
@@ -265,7 +263,7 @@ class SqlQueryBuilder:
         return f"SqlQueryBuilder({self._sql!r}, table_name={self._table!r})"
 
     def table_name(self, table_name: str) -> SqlQueryBuilder:
-        """Name of the dataset in the query; ``dataset`` by default."""
+        """Set the name of the dataset in the query; default: ``dataset``."""
         self._table = table_name
         return self
 
@@ -280,22 +278,22 @@ class SqlQueryBuilder:
         return self
 
     def blob_handling(self, blob_handling: str) -> SqlQueryBuilder:
-        """How blob columns are returned; see ``ScanOptions``."""
+        """Set how blob columns are returned; see ``ScanOptions``."""
         self._options["blob_handling"] = blob_handling
         return self
 
     def batch_size(self, batch_size: int) -> SqlQueryBuilder:
-        """Approximate rows per batch of the result."""
+        """Set the approximate number of rows per batch of the result."""
         self._batch_size = batch_size
         return self
 
     def batch_size_bytes(self, batch_size_bytes: int) -> SqlQueryBuilder:
-        """Approximate bytes per batch read."""
+        """Set the approximate number of bytes per batch read."""
         self._options["batch_size_bytes"] = batch_size_bytes
         return self
 
     def build(self) -> SqlQuery:
-        """The query, ready to run."""
+        """Return the query, ready to run."""
         table = ArrowDataset(self._opened, self._options)
         return SqlQuery(self._sql, {self._table: table}, self._batch_size)
 
@@ -306,9 +304,9 @@ class SqlQuery:
     Parameters
     ----------
     sql
-        In DataFusion's dialect.
+        SQL in DataFusion's dialect.
     tables
-        Datasets of Arrow, and tables, by name in the query.
+        pyarrow datasets and tables, by name in the query.
     batch_size
         Approximate rows per batch of the result.
     """
@@ -319,7 +317,7 @@ class SqlQuery:
         self._batch_size = batch_size
 
     def to_batch_records(self) -> list[pa.RecordBatch]:
-        """Run the query; the result in batches."""
+        """Run the query; return the result in batches."""
         return list(self.to_stream_reader())
 
     def to_stream_reader(self) -> pa.RecordBatchReader:
@@ -353,7 +351,7 @@ class SqlQuery:
                 else:
                     session.from_arrow(table, name=name)
             frame = session.sql_with_options(self._sql, only_reads.with_allow_statements(False))
-            # Before the plan is optimised, literals have other types than their columns.
+            # Before optimisation, literals may have other types than their columns.
             frame = session.create_dataframe_from_logical_plan(frame.optimized_logical_plan())
             schema, stream = frame.schema(), frame.execute_stream()
 
@@ -368,12 +366,12 @@ class SqlQuery:
 
 
 def _memory() -> int:
-    """Bytes from which on a query writes temporary files: most of the machine's."""
+    """Return the memory limit of a query before it spills: most of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
 
 
 def _with_scans(explained: pa.Table, scans: Sequence[Scanner]) -> pa.RecordBatchReader:
-    """The plan of a query, with the plans of its scans below it."""
+    """Return the plan of a query, with the plans of its scans below it."""
     kinds, plans = (list(map(str, column.to_pylist())) for column in explained.columns)
     for scan in scans:
         plans[-1] += scan.explain_plan() if len(kinds) > 1 else scan.analyze_plan()
@@ -382,17 +380,17 @@ def _with_scans(explained: pa.Table, scans: Sequence[Scanner]) -> pa.RecordBatch
 
 @contextmanager
 def _translated(failures: list[GlaiveError]) -> Iterator[None]:
-    """Raise the error of reading a table; else tell what DataFusion says."""
+    """Raise the error of reading a table, if any, or else DataFusion's message."""
     try:
         yield
     except GlaiveError:
         raise
     except BaseException as error:
-        # A panic of the engine is not an Exception.
+        # A panic of DataFusion is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if failures:
-            # The traceback of an error holds the list: nothing would free it.
+            # The traceback of an error holds the list: otherwise nothing would free it.
             found = failures[0]
             failures.clear()
             raise found from None

@@ -1,7 +1,7 @@
-"""``LanceOperation``: what a commit does, as values that users construct.
+"""``LanceOperation``: the operations of commits, as values that users construct.
 
-Each class has pylance's name and fields. Its message has the same, and is read as the table
-operation that implements it; operations that were read are converted the same way back.
+Each class has pylance's name and fields, which are the fields of its message. glaive reads the
+message as the table operation that implements it, and converts operations that it read back.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from glaive.table.configuration import fill_map
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.protocol import TableOperation, read_operation
 
-# --- ``Index``: an entry of the index section, as a value -------------------------------
+# --- ``Index``: an entry of the index section -------------------------------------------
 
 
 @dataclass
 class IndexFile:
-    """A file of an index segment: its name within the segment's folder, and bytes."""
+    """A file of an index segment: its name within the segment's folder, and its size in bytes."""
 
     path: str
     size_bytes: int
@@ -56,27 +56,27 @@ class Index:
     Parameters
     ----------
     uuid
-        Name of its folder below ``_indices``.
+        Name of the segment's folder below ``_indices``.
     name
-        Name of the index; segments of one index have the same.
+        Name of the index; all segments of an index have the same name.
     fields
-        Ids of the fields it is over.
+        Ids of the indexed fields.
     dataset_version
-        The version it was built for.
+        The version that the segment was built for.
     fragment_ids
-        Fragments it covers; ``None`` if unknown.
+        Ids of covered fragments; ``None`` if unknown.
     index_version
-        Version of the index's own format.
+        Version of the index's file format.
     created_at
-        When it was built.
+        Time of the build.
     base_id
-        Base path that holds it; this dataset when absent.
+        Id of the base path with the files; ``None`` for this dataset.
     files
-        Its files; ``None`` when not listed.
+        Files of the segment; ``None`` if not listed.
     index_details
-        Type and content of the message that describes it.
+        Type and content of the message that describes the segment.
     covering_fields
-        Ids of fields whose values it holds.
+        Ids of fields whose values the segment holds.
     """
 
     uuid: str
@@ -118,7 +118,7 @@ class Index:
         Raises
         ------
         OptionError
-            The uuid, the version or a path is one that no reader of the version accepts.
+            No reader of the version would accept the uuid, the version or a path.
         """
         try:
             identity = UUID(self.uuid).bytes
@@ -152,13 +152,13 @@ class Index:
         return wire
 
 
-# ruff: noqa: D102  # BaseOperation says what to_table does
+# ruff: noqa: D102  # BaseOperation documents to_table
 
 
 _MODES = ("", "rewrite_rows", "rewrite_columns")
 _FRAGMENTS = ("fragments", "updated_fragments", "old_fragments", "new_fragments")
 _RENAMED = {"new_schema": "schema", "updated_fragment_offsets": "updated_fragment_offset_bitmaps"}
-"""Fields whose names in the messages differ."""
+"""Fields with other names in the messages."""
 
 _WIRE_NAMES: dict[str, str] = {
     one.message_type.name: one.name  # type: ignore[union-attr]  # all are messages
@@ -175,7 +175,7 @@ def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
 
 
 def _ids(given: Iterable[int], name: str) -> tuple[int, ...]:
-    """The field ``name``: ids of fragments or columns."""
+    """Check the field ``name``, ids of fragments or columns, and return it."""
     numbers = tuple(map(index, given))
     for number in numbers:
         if not 0 <= number < 2**32:
@@ -184,7 +184,7 @@ def _ids(given: Iterable[int], name: str) -> tuple[int, ...]:
 
 
 def _keys(given: object) -> table_pb2.Transaction.Update.KeyExistenceFilter | None:
-    """The filter of inserted keys, if there is one."""
+    """Return the filter of inserted keys, if any."""
     if not isinstance(given, bytes | None):
         raise OptionError(f"inserted_rows: expected bytes, found {given!r:.60}")
     message = table_pb2.Transaction.Update.KeyExistenceFilter()
@@ -201,16 +201,16 @@ class _WithFragments:
 
 
 class LanceOperation:
-    """The operations that can be committed, as in ``LanceDataset.commit``.
+    """The operations that ``LanceDataset.commit`` can commit.
 
     Their fields have the names of the fields of their messages.
     """
 
     class BaseOperation(_WithFragments):
-        """What all operations have in common."""
+        """Base class of all operations."""
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
+            """Return the table operation that implements this operation."""
             kinds = (one.__name__ for one in type(self).__mro__)
             known = next((one for one in kinds if one in _WIRE_NAMES), None)
             if known is None:
@@ -243,7 +243,7 @@ class LanceOperation:
 
     @dataclass
     class Merge(BaseOperation):
-        """Replace the schema, and all fragments with fragments that have files for it."""
+        """Replace the schema and all fragments; the new fragments have files for the schema."""
 
         fragments: Iterable[FragmentMetadata]
         schema: LanceSchema | pa.Schema
@@ -251,7 +251,7 @@ class LanceOperation:
 
         def __post_init__(self) -> None:
             if isinstance(self.schema, pa.Schema):
-                # Above: the __init__ of the dataclass, and its caller.
+                # Stack: the __init__ of the dataclass, and its caller.
                 warn_deprecated(
                     "Passing a pyarrow.Schema to Merge is deprecated. "
                     "Please use a LanceSchema instead.",
@@ -267,7 +267,7 @@ class LanceOperation:
 
     @dataclass
     class Restore(BaseOperation):
-        """Make an old version the newest one."""
+        """Make an old version the newest."""
 
         version: int
 
@@ -280,7 +280,7 @@ class LanceOperation:
 
     @dataclass
     class RewrittenIndex:
-        """An index rebuilt for relocated rows: old and new uuid, and its details."""
+        """An index rebuilt for moved rows: old and new uuid, and its details."""
 
         old_id: str
         new_id: str
@@ -324,7 +324,7 @@ class LanceOperation:
 
     @dataclass
     class DataReplacementGroup:
-        """A fragment, and the file that replaces those with the same fields."""
+        """A fragment, and the file that replaces its files of the same fields."""
 
         fragment_id: int
         new_file: DataFile
@@ -339,17 +339,17 @@ class LanceOperation:
 
     @dataclass
     class DataOverlayGroup:
-        """A fragment, and overlays for it, the oldest first."""
+        """A fragment, and overlays for it, oldest first."""
 
         fragment_id: int
         overlays: list[DataOverlayFile]
 
     @dataclass
     class DataOverlay(BaseOperation):
-        """Replace values of single rows with files that overlay those of the fragments.
+        """Replace values of single rows with overlay files.
 
-        Represents transactions of other writers; this version of glaive commits none and does
-        not read datasets with overlays.
+        Represents transactions of other writers. glaive does not commit overlays and does not read
+        datasets with overlays.
         """
 
         groups: list[LanceOperation.DataOverlayGroup]
@@ -364,8 +364,8 @@ class LanceOperation:
     class Update(BaseOperation):
         """Change rows: removed and changed fragments, and new fragments with the changed rows.
 
-        A merge on the primary key gives ``inserted_rows``, by which commits tell whether others
-        have inserted the same keys: the message of their filter, empty where there is none.
+        ``inserted_rows`` of a merge on the primary key is the message of the filter of its keys,
+        or empty without a filter. Commits use it to find out whether others inserted the same keys.
         """
 
         removed_fragment_ids: Sequence[int] = field(default_factory=list)
@@ -389,7 +389,7 @@ class LanceOperation:
 
     @dataclass
     class UpdateMap:
-        """Values by key, ``None`` removes one; ``replace`` removes keys that are not given."""
+        """Values by key; ``None`` removes a key; ``replace`` removes keys that are not given."""
 
         updates: dict[str, str | None]
         replace: bool = False
@@ -431,7 +431,7 @@ class LanceOperation:
 
     @dataclass
     class Other(BaseOperation):
-        """An operation that has no class here, as it was read."""
+        """An operation that was read and that has no class here."""
 
         operation: TableOperation | Any = field(repr=False)
         name: str = ""
@@ -442,12 +442,12 @@ class LanceOperation:
 
 
 def table_operation(operation: LanceOperation.BaseOperation) -> TableOperation:
-    """The table operation that implements one which a user constructed.
+    """Return the table operation that implements an operation of a user.
 
     Raises
     ------
     OptionError
-        A field of it has a wrong type.
+        A field has a wrong type.
     """
     try:
         return operation.to_table()
@@ -459,7 +459,7 @@ def table_operation(operation: LanceOperation.BaseOperation) -> TableOperation:
         ) from error
 
 
-# --- Fields of the classes of ``LanceOperation`` as their messages have them ------------
+# --- Fields of the classes of ``LanceOperation`` as fields of their messages ------------
 
 
 def _stored_fields(value: Any, kind: Descriptor) -> dict[str, Any]:
@@ -505,7 +505,7 @@ def _stored(given: Any, at: FieldDescriptor) -> Any:
 
 
 def public_operation(operation: Any) -> LanceOperation.BaseOperation:
-    """The class of an operation that was read; ``Other`` if there is none."""
+    """Return the class of an operation that was read; ``Other`` if it has no class."""
     name = operation.wire_name or ""
     kind = next((kind for kind, wire_name in _WIRE_NAMES.items() if wire_name == name), "")
     cls = getattr(LanceOperation, kind, None)
@@ -561,4 +561,4 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "RewrittenIndex": LanceOperation.RewrittenIndex.from_wire,
     "UpdateMap": LanceOperation.UpdateMap.from_wire,
 }
-"""Public values by the messages that they are read from."""
+"""Converters of messages to public values, by name of the message."""

@@ -1,4 +1,4 @@
-"""The layout of a dataset as data: version, fragments, files, and the contents of files."""
+"""Describe the layout of a dataset: version, fragments, files, and contents of files."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from glaive.table.root import full_path, locate_data_file
 class DataFileEntry:
     """A data file in the manifest; ``layout`` is ``None`` if the file was not read.
 
-    ``columns``: the column of the dataset by physical column, without those that were dropped or
-    replaced.
+    ``columns`` maps physical columns to columns of the dataset, without dropped or replaced
+    columns.
     """
 
     path: str
@@ -83,7 +83,7 @@ class DeletionFileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentLayout:
-    """One fragment. ``rows`` counts deleted rows too."""
+    """One fragment. ``rows`` includes deleted rows."""
 
     id: int
     rows: int
@@ -102,7 +102,7 @@ class FragmentLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetLayout:
-    """One version of a dataset; ``uri`` is without a password."""
+    """One version of a dataset; ``uri`` has no password."""
 
     uri: str = dataclasses.field(repr=False)
     version: int
@@ -113,7 +113,7 @@ class DatasetLayout:
     fragments: tuple[FragmentLayout, ...]
 
     def files(self) -> Iterator[FileLayout]:
-        """The layouts of the files that were read."""
+        """Yield the layouts of the files that were read."""
         for fragment in self.fragments:
             for file in fragment.files:
                 if file.layout is not None:
@@ -121,7 +121,7 @@ class DatasetLayout:
 
     @property
     def num_files(self) -> int:
-        """Data files of all fragments."""
+        """Number of data files of all fragments."""
         return sum(len(fragment.files) for fragment in self.fragments)
 
     @property
@@ -167,7 +167,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     read: dict[tuple[str, object, int | None], FileLayout] = {}
 
     def contents(entry: DataFile, path: str) -> FileLayout:
-        """The layout of a file, read once however many fragments name it."""
+        """Return the layout of a file; read it once however many fragments name it."""
         key = (path, entry.version, entry.size)
         if key not in read:
             read[key] = file_layout(snapshot.open_file(entry))
@@ -216,19 +216,19 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     )
 
 
-# --- Versions, schemas and commits as texts for people who look for a fault -------------
+# --- Versions, schemas and commits as strings, for people who debug ---------------------
 
 _INDENT = "    "
 _LONGEST = 500
 
 
 def format_schema(dataset: LanceDataset) -> str:
-    """The schema with field ids, logical types and metadata."""
+    """Format the schema with field ids, logical types and metadata."""
     return _block("Schema", _schema(dataset.lance_schema))
 
 
 def format_manifest(dataset: LanceDataset) -> str:
-    """What the manifest of this version says, with all fragments; grows with their number."""
+    """Format the manifest of this version with all fragments; grows with their number."""
     manifest = dataset.manifest
     wire = manifest.wire
     content = {
@@ -253,12 +253,12 @@ def format_manifest(dataset: LanceDataset) -> str:
 
 
 def format_fragment(fragment: FragmentMetadata, dataset: LanceDataset) -> str:
-    """The metadata of a fragment; its data files with the names of their columns.
+    """Format the metadata of a fragment, with the names of columns of its data files.
 
     Raises
     ------
     OptionError
-        It is no metadata of a fragment.
+        The argument is not metadata of a fragment.
     """
     if not isinstance(fragment, FragmentMetadata):
         raise OptionError(
@@ -274,7 +274,7 @@ def format_fragment(fragment: FragmentMetadata, dataset: LanceDataset) -> str:
 
 
 def list_transactions(dataset: LanceDataset, max_transactions: int = 10) -> list[str]:
-    """The newest commits, the newest first, as texts; one request each.
+    """Format the newest commits, newest first; one request each.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def list_transactions(dataset: LanceDataset, max_transactions: int = 10) -> list
 
 
 class _Named:
-    """Values under the name of their type."""
+    """Values with the name of their type."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self.name, self.values = name, values
@@ -357,20 +357,20 @@ def _text(value: Any, depth: int) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-# --- What is wrong with a version: each fragment and each index by itself, with what to do
+# --- Check a version: each fragment and each index independently, with remedies ---------
 
 # --- Compare the files of a version with their checksums --------------------------------
 
 
 def compare_manifest(snapshot: Snapshot) -> None:
-    """Read the manifest of a version again, and compare it with its checksum, if it has one.
+    """Read the manifest of a version again, and compare it with its checksum, if any.
 
     Raises
     ------
     CorruptFileError
-        It differs.
+        The manifest differs.
     """
-    if checksum_function() is not None:  # otherwise nobody can compare it
+    if checksum_function() is not None:  # otherwise glaive cannot compare it
         manifest = snapshot.manifest
         load_again(snapshot.store, manifest.version, manifest.scheme, verify=True)
 
@@ -381,17 +381,17 @@ def compare_fragment(snapshot: Snapshot, position: int, compared: set[str]) -> i
     Parameters
     ----------
     compared
-        Files that were compared before and are left out; those that are compared now are added.
+        Files compared earlier, which are skipped; the files compared now are added.
 
     Returns
     -------
     int
-        Bytes of data files that were compared.
+        Number of compared bytes of data files.
 
     Raises
     ------
     CorruptFileError
-        A file differs; the message says which one, and which column and page of it.
+        A file differs; the message names the file, column and page.
     DataFileMissingError
         A file is missing.
     """
@@ -406,12 +406,12 @@ def compare_fragment(snapshot: Snapshot, position: int, compared: set[str]) -> i
 
 
 def compare_segment(snapshot: Snapshot, index: table_pb2.IndexMetadata, compared: set[str]) -> int:
-    """The same for the files of a segment of an index; of those in other base paths, none."""
+    """Compare the files of an index segment with their checksums; skip other base paths."""
     if checksum_function() is None or index.HasField("base_id"):
         return 0
     folder, where = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}", snapshot.manifest.where
     if {part.path for part in index.files} == {"index.idx"}:
-        return 0  # a vector index of old releases, in a layout of its own
+        return 0  # a vector index of old releases, with a different layout
     parts = [part for part in index.files if part.path.endswith((".lance", ".idx"))]
     files = [(index_file_path(folder, one.path, where=where), one.size_bytes) for one in parts]
     return sum(_compare_once(snapshot.store, *one, compared) for one in files)
@@ -428,16 +428,16 @@ def _compare_once(store: ObjectStore, path: str, size: int | None, compared: set
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a version.
+    """A fault of a version.
 
     Parameters
     ----------
     message
-        What is wrong, and where.
+        Description and location of the fault.
     fragment
-        The id of the fragment whose files are damaged or missing.
+        Id of the fragment with damaged or missing files.
     index
-        The name of the index whose files are; no rows are lost then.
+        Name of the index with damaged or missing files; no rows are lost.
     """
 
     message: str
@@ -446,12 +446,12 @@ class Problem:
 
 
 class VersionCheck:
-    """Finds what is wrong with versions of a dataset; files that several of them use are read once.
+    """Finds faults of versions of a dataset; reads files that several versions use once.
 
     Parameters
     ----------
     deep
-        Decode all values: those of rows, and those of files of indices.
+        Decode all values of rows and of index files.
     """
 
     def __init__(self, *, deep: bool) -> None:
@@ -461,7 +461,7 @@ class VersionCheck:
         self._segments: dict[bytes, Problem | None] = {}
 
     def problems(self, dataset: LanceDataset, number: int) -> list[Problem]:
-        """All that is wrong with version ``number``; nothing if it is sound."""
+        """Return all faults of version ``number``; empty if it is sound."""
         try:
             version = dataset.checkout_version(number)
             snapshot = version.snapshot
@@ -497,7 +497,7 @@ class VersionCheck:
     def _problem_of_rows(
         self, version: LanceDataset, position: int, columns: Hashable
     ) -> str | None:
-        """What is wrong with the rows of a fragment; found once for those with the same files."""
+        """Check the rows of a fragment, once for fragments with equal files; return the fault."""
         fragment = version.snapshot.manifest.fragment(position)
         rows = columns, replace(fragment, id=0)
         if rows not in self._decoded:
@@ -518,13 +518,13 @@ class VersionCheck:
         compare_segment(snapshot, entry, self._compared)
         segment = Segment.of(snapshot.store, snapshot.manifest, entry)
         kind = kind_of(entry, segment.sizes(), snapshot.manifest.schema)
-        if kind is None:  # of a newer version, or of somebody else: it is not ours to judge
+        if kind is None:  # newer, or unknown: glaive cannot check it
             return
         try:
             kind.open(segment)
         except UnsupportedFeatureError:
             return
-        # One file holds all of a vector index of old releases, in a layout of its own.
+        # One file holds all of a vector index of old releases, with a different layout.
         if self._deep and set(segment.sizes()) != {"index.idx"}:
             for name in segment.sizes():
                 if name.endswith((".lance", ".idx")):
@@ -532,7 +532,7 @@ class VersionCheck:
 
 
 def _columns_of(version: LanceDataset) -> Hashable:
-    """What the rows of a fragment depend on besides its own message: places, and fields."""
+    """Return all that rows depend on besides their fragment's message: locations and fields."""
     wire = version.manifest.wire
     parts = [part.SerializeToString() for part in [*wire.fields, *wire.base_paths]]
     return version.snapshot.store.full(""), *parts
@@ -569,7 +569,7 @@ def _decode_file(file: IndexFile) -> None:
 
 
 def _error_of(check: Callable[[], object]) -> str | None:
-    """What a check says that fails."""
+    """Return the error message of a check that fails."""
     try:
         check()
     except GlaiveError as error:

@@ -1,4 +1,4 @@
-"""What the process tells of its work: lines of the terminal, and its counters as metrics."""
+"""Report the work of the process: progress lines of the terminal, and counters as metrics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from glaive.io.store import process_totals
 
 
 class ProgressLine:
-    """One line, drawn by ``rich``.
+    """A progress line in the terminal, drawn by ``rich``.
 
     Parameters
     ----------
     label
-        What is done: ``write``.
+        Name of the work: ``write``.
     unit
-        What is counted: ``rows``.
+        Unit of the count: ``rows``.
     stream
         A terminal.
     total
-        How many there are, if known.
+        Total number of units, if known.
     """
 
     def __init__(self, label: str, unit: str, stream: TextIO, total: int | None = None) -> None:
@@ -49,11 +49,11 @@ class ProgressLine:
         self._bars.start()
 
     def advance(self, count: int) -> None:
-        """So many more are done; from any thread."""
+        """Add ``count`` units to the progress; callable from any thread."""
         self._bars.advance(self._task, count)
 
     def move_to(self, done: int, total: int | None) -> None:
-        """So many are done, of so many; from any thread."""
+        """Set the units done and the total; callable from any thread."""
         self._bars.update(self._task, completed=done, total=total)
 
     def end(self) -> None:
@@ -65,12 +65,12 @@ _LINE: ContextVar[ProgressLine | None] = ContextVar("line of the terminal", defa
 
 
 def current_line() -> ProgressLine | None:
-    """The line of the work that goes on in this thread, if one is shown."""
+    """Return the progress line of the work in this thread, if it has one."""
     return _LINE.get()
 
 
 def note_rows(count: int) -> None:
-    """So many rows were written, or found for a change."""
+    """Add rows that were written, or found for a change, to the progress."""
     line = _LINE.get()
     if line is not None:
         line.advance(count)
@@ -80,9 +80,9 @@ def note_rows(count: int) -> None:
 def showing(
     progress: object, label: str, total: int | None = None, unit: str = "rows"
 ) -> Iterator[None]:
-    """Show a line during a block, if ``progress`` is True and standard error is a terminal.
+    """Show a progress line during a block, if ``progress`` is True and stderr is a terminal.
 
-    A work within another one has the line of the outer one.
+    Nested work uses the outer line.
 
     Raises
     ------
@@ -104,25 +104,25 @@ def showing(
         line.end()
 
 
-# --- Bytes and requests of this process, and what its processor can do: pylance's counters
+# --- Bytes and requests of this process, and features of the CPU: pylance's counters -----
 
 _TIERS = (("avx512", "AVX512F"), ("avx2", "AVX2"), ("neon", "NEON"), ("sse4.2", "SSE42"))
 
 
 def bytes_read_counter() -> int:
-    """Bytes that this process has read, in all datasets and files."""
+    """Return the bytes that this process has read, over all datasets and files."""
     return process_totals().read_bytes
 
 
 def iops_counter() -> int:
-    """Read operations of this process, in all datasets and files."""
+    """Return the read operations of this process, over all datasets and files."""
     return process_totals().read_iops
 
 
 def simd_info() -> dict[str, Any]:
-    """The processor: ``tier`` (widest instructions), ``target_arch``, ``host_features``.
+    """Describe the CPU: ``tier`` (widest instructions), ``target_arch``, ``host_features``.
 
-    Kernels are compiled for the processor they run on.
+    Kernels are compiled for the CPU that they run on.
     """
     features: dict[str, bool] = import_module("numpy._core._multiarray_umath").__cpu_features__
     tier = next((name for name, feature in _TIERS if features.get(feature)), "none")
@@ -142,7 +142,7 @@ class MetricDescription:
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """The value of a metric. Histograms, of which there are none, would have the last three."""
+    """The value of a metric. Only histograms use the last three fields; glaive has none."""
 
     name: str
     kind: str
@@ -162,17 +162,17 @@ _CATALOG = (
 
 
 def lance_metrics_catalog() -> list[MetricDescription]:
-    """The metrics that there are."""
+    """Return all metrics."""
     return [MetricDescription(name, "counter", unit, text) for _, name, unit, text in _CATALOG]
 
 
 def register_lance_metrics_recorder() -> bool:
-    """Always true: the counters need no set-up."""
+    """Return True: the counters need no setup."""
     return True
 
 
 def snapshot_lance_metrics() -> list[MetricPoint]:
-    """The current values."""
+    """Return the current values."""
     totals = process_totals()
     return [
         MetricPoint(name, "counter", {}, float(getattr(totals, counter)))
@@ -183,13 +183,13 @@ def snapshot_lance_metrics() -> list[MetricPoint]:
 # --- Export of the counters by OpenTelemetry
 
 _instrumented: list[object] = []
-"""Providers that have the counters already."""
+"""Providers that already have the counters."""
 
 
 def instrument_lance_metrics(meter_provider: Any = None) -> bool:
     """Export the counters of this process through OpenTelemetry.
 
-    Calling it again with the same provider does nothing.
+    A second call with the same provider does nothing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Members of ``LanceDataset`` that clients of pylance use and that no other module is about."""
+"""Members of ``LanceDataset`` that clients of pylance use and that fit no other module."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
     from glaive.file.files import LanceFileSession
 
 
-# --- Datasets, fragments and scanners are those of pyarrow for who asks with ``isinstance``
-# pylance's classes derive from pyarrow's: DuckDB, LanceDB and others ask. Deriving from them would
-# load pyarrow.dataset, a quarter of a second, whenever a dataset is opened. So ``__class__`` says
-# so
-# only once pyarrow.dataset is loaded, before which nobody can ask.
+# --- ``isinstance`` takes datasets, fragments and scanners for pyarrow's ----------------
+# pylance's classes derive from pyarrow's, and DuckDB, LanceDB and others check that. But deriving
+# would load pyarrow.dataset, which takes 250 ms, whenever a dataset is opened. So ``__class__``
+# claims it only once pyarrow.dataset is loaded. Before, nobody can check.
 
 
 class ArrowNamed:
-    """Name pyarrow's module among the bases of a class, and offer nothing.
+    """Adds pyarrow's module to the bases of a class, and nothing else.
 
-    DuckDB 2 looks there before it asks with ``isinstance``. Without it, DuckDB pushes no filter.
+    DuckDB 2 looks there before it calls ``isinstance``. Otherwise DuckDB pushes no filter down.
     """
 
     __module__ = "pyarrow._dataset"
@@ -51,26 +50,28 @@ def _shown(name: str, self: Any) -> type:
 
 
 def class_for_arrow(name: str) -> Any:
-    """``__class__`` of a class: itself; one of pyarrow.dataset, too, once that or DuckDB is loaded.
+    """Make a ``__class__`` that also names a pyarrow class, once pyarrow.dataset or DuckDB is
+    loaded.
 
-    DuckDB asks for pyarrow's class only if it is loaded; then it reads what a query needs. Datasets
-    have no ``__arrow_c_stream__``, as pylance's: DuckDB would prefer it, and read all.
+    DuckDB checks for pyarrow's class only if it is loaded. Then it reads only data that a query
+    needs. Datasets have no ``__arrow_c_stream__``, as in pylance: DuckDB would prefer it and read
+    all data.
 
     Parameters
     ----------
     name
-        Of the class in pyarrow.dataset. The class with this ``__class__`` has no slots.
+        Name of the class in pyarrow.dataset. The class with this ``__class__`` has no slots.
     """
     return property(partial(_shown, name), doc="The class.")
 
 
 def manifest_needs_migration(dataset: Any) -> bool:
-    """Whether a manifest leaves out how many rows are deleted, as those of the first releases."""
+    """Return whether a manifest lacks the number of deleted rows, as in the first releases."""
     return bool((dataset.manifest.deleted_rows < 0).any())
 
 
 class _Inner:
-    """What well-known clients read of pylance's inner dataset, ``dataset._ds``."""
+    """The members that well-known clients read from pylance's inner dataset, ``dataset._ds``."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -79,50 +80,50 @@ class _Inner:
         return getattr(self._dataset, name)
 
     def version(self) -> int:
-        """Number of the version."""
+        """Return the number of the version."""
         return int(self._dataset.version)
 
     def latest_version(self) -> int:
-        """Number of the newest version."""
+        """Return the number of the newest version."""
         return int(self._dataset.latest_version)
 
     def get_version(self, tag: str) -> int:
-        """The version that a tag is of."""
+        """Return the version of a tag."""
         return int(self._dataset.tags.get_version(tag))
 
     def tags(self) -> dict[str, Any]:
-        """All tags, by name."""
+        """Return all tags, by name."""
         found: dict[str, Any] = self._dataset.tags.list()
         return found
 
     def count_fragments(self) -> int:
-        """Number of fragments."""
+        """Return the number of fragments."""
         return len(self._dataset.fragment_ids())
 
     def count_deleted_rows(self) -> int:
-        """Rows that are in files but deleted."""
+        """Count deleted rows that are still in files."""
         return int(self._dataset.stats.dataset_stats()["num_deleted_rows"])
 
     def num_small_files(self, max_rows_per_group: int) -> int:
-        """Fragments of fewer rows."""
+        """Count fragments below ``max_rows_per_group`` rows."""
         return int(self._dataset.stats.dataset_stats(max_rows_per_group)["num_small_files"])
 
     def current_version(self) -> int:
-        """Number of the version."""
+        """Return the number of the version."""
         return int(self._dataset.version)
 
     def serialized_manifest(self) -> bytes:
-        """The manifest of the version as it is stored."""
+        """Return the manifest of the version as stored."""
         found: bytes = self._dataset.manifest.complete_wire.SerializeToString()
         return found
 
     def index_cache_entry_count(self) -> int:
-        """Parts of indices and of metadata that the session holds."""
+        """Return the number of parts of indices and metadata in the session's cache."""
         session = self._dataset.session()
         return len(session.index_cache) + len(session.cache)
 
     def index_cache_hit_rate(self) -> float:
-        """Share of reads of indices that found something in the session; 0 before the first."""
+        """Return the hit rate of the session's index cache; 0 before the first read."""
         cache = self._dataset.session().index_cache
         rate: float = cache.hits / max(1, cache.hits + cache.misses)
         return rate
@@ -130,7 +131,7 @@ class _Inner:
     def take_rows(
         self, row_ids: Iterable[int], columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Rows by row id."""
+        """Return rows by row id."""
         found: pa.Table = self._dataset._take_rows(row_ids, columns)  # noqa: SLF001  # pylance's
         return found
 
@@ -140,7 +141,7 @@ class _Inner:
         columns: Sequence[str] | Mapping[str, str] | None = None,
         batch_readahead: int = 10,
     ) -> pa.RecordBatchReader:
-        """Ranges of rows, from (inclusive) and to (exclusive), one batch each."""
+        """Read ranges of rows, start inclusive and stop exclusive, one batch each."""
         schema = self._dataset.scanner(columns=columns).projected_schema
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -152,13 +153,13 @@ class _Inner:
 
 
 class _StorageOptions:
-    """Storage options as clients ask for them."""
+    """Storage options in the form that clients expect."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
 
     def get_storage_options(self) -> dict[str, str]:
-        """The options."""
+        """Return the options."""
         return dict(self._options)
 
 
@@ -170,13 +171,13 @@ def _path_of(model: type) -> str:
 
 
 class PylanceMembers:
-    """Members of pylance's dataset that no other module is about."""
+    """Members of pylance's dataset that fit no other module."""
 
     _at: OpenedVersion
 
     @property
     def _ds(self: Any) -> _Inner:
-        """The dataset, with the methods of pylance's inner one."""
+        """The dataset, with the methods of pylance's inner dataset."""
         return _Inner(self)
 
     @property
@@ -198,16 +199,16 @@ class PylanceMembers:
 
     @property
     def storage_options_accessor(self: Any) -> _StorageOptions | None:
-        """The storage options as an object; ``None`` if none were given."""
+        """The storage options as an object; ``None`` if no options were given."""
         options = self.storage_options
         return None if options is None else _StorageOptions(options)
 
     def filter(self: Any, expression: Any) -> Any:
-        """The dataset with a filter, as a pyarrow dataset."""
+        """Return the dataset with a filter, as a pyarrow dataset."""
         return self.to_pyarrow_dataset().filter(expression)
 
     def sort_by(self: Any, sorting: Any, **kwargs: Any) -> Any:
-        """All rows, sorted, in memory, as a pyarrow dataset."""
+        """Sort all rows in memory; return a pyarrow dataset."""
         return self.to_pyarrow_dataset().sort_by(sorting, **kwargs)
 
     def join(
@@ -239,7 +240,7 @@ class PylanceMembers:
         return arrow.join_asof(right_dataset, on, by, tolerance, right_on, right_by)
 
     def new_file_session(self: Any) -> LanceFileSession:
-        """Single files below the dataset's folder, with its storage options."""
+        """Open a session for single files below the dataset's folder, with its storage options."""
         from glaive.file.files import LanceFileSession
 
         return LanceFileSession(self.uri, self.storage_options)
@@ -254,27 +255,27 @@ class PylanceMembers:
         mode: str = "create",
         **options: Unpack[InsertKeywords],
     ) -> Any:
-        """Write instances of a pydantic model; the schema is that of the model.
+        """Write instances of a pydantic model; the model determines the schema.
 
         Parameters
         ----------
         model_class
             A class derived from ``pydantic.BaseModel``.
         data
-            A list of its instances; of the class itself, not of derived ones.
+            A list of instances of the class itself; instances of derived classes are refused.
         uri
-            Where to write; default: the name of the class in small letters and underscores.
+            Location to write to; default: the name of the class in snake case.
         mode
             ``create``, ``overwrite`` or ``append``.
         **options
-            Of the write.
+            Options of the write.
 
         Raises
         ------
         OptionError
-            ``data`` is no list of such instances.
+            ``data`` is not a list of such instances.
         SchemaError
-            The model has a field without counterpart in Arrow.
+            Arrow has no type for a field of the model.
         """
         from glaive.dataset.writing.rows import insert_rows
         from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
@@ -287,7 +288,7 @@ class PylanceMembers:
 
 
 def is_datagen_supported() -> bool:
-    """Whether :func:`rand_batches` works: no, as in pylance's wheels."""
+    """Return whether :func:`rand_batches` works: False, as in pylance's wheels."""
     return False
 
 
@@ -298,7 +299,7 @@ def rand_batches(
     batch_size_bytes: int | None = None,  # noqa: ARG001  # pylance has it
     rows_per_batch: int | None = None,  # noqa: ARG001  # pylance has it
 ) -> NoReturn:
-    """Not supported.
+    """Raise an error: glaive does not support it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``dataset.tags`` and ``dataset.branches``."""
+"""Tags and branches: ``dataset.tags`` and ``dataset.branches``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Delete a branch, and nothing that other branches use -------------------------------
+# --- Delete a branch, but no file that other branches use -------------------------------
 
 _logger = logging.getLogger(__name__)
 
@@ -83,9 +83,10 @@ _logger = logging.getLogger(__name__)
 def delete_branch(root: ObjectStore, branch: str) -> None:
     """Delete a branch: first its ref, then its files, its manifests last.
 
-    One without a ref, as a process leaves that was stopped in between, is deleted as well. Files of
-    branches below it stay, also of one that somebody is about to make; so do those of a branch of
-    this name which was made again, after somebody else deleted this one at the same time.
+    A branch without a ref, which a stopped process left, is deleted as well. Files of branches
+    below
+    it stay, including a branch that somebody is creating. If somebody else deleted this branch and
+    created it again meanwhile, the files of the new branch stay.
     """
     known: Branch | None = None
     if not refs.is_branch_begun(root, branch):
@@ -97,7 +98,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     _refuse_used(root, branch)
     refs.delete_branch_file(root, branch)
     try:
-        _refuse_used(root, branch)  # by a tag or a branch that was made meanwhile
+        _refuse_used(root, branch)  # by a new tag or branch
     except CommitError:
         if known is not None:
             with suppress(RefExistsError):
@@ -110,19 +111,20 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "the files of branch %r of %s are kept: %s", branch, root.public_uri, reason
         )
         return
-    # Also what killed writers had not finished: no clean-up finds it once the branch has no ref.
+    # Include unfinished files of killed writers: no clean-up finds them without a ref of the
+    # branch.
     listed = chain(store.walk(""), store.unfinished(""))
     files = [meta.path for meta in listed if can_be_deleted(store, meta.path)]
-    names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
+    names = ref_files(root, BRANCHES)  # after the files: a new branch has written some of them
     if find_object(root, branch_file(branch)) is not None:  # a listing may be stale
         return
     paths = _without_targets(root, store, branch, names, _own_files(files, branch, names))
     manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
     store.delete([path for path in paths if path not in manifests])
-    store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
+    store.delete(sorted(manifests))  # last, so that a second deletion still finds the other files
     forget_dataset(store)
-    # What looked like the rest of a deletion may have been a creation, which wrote the ref since;
-    # or one found the first version before it was deleted, as if a creation had been stopped.
+    # The rest of a deletion may have been a creation, which wrote the ref meanwhile. Or a creation
+    # found the first version before it was deleted, and took it for a stopped creation.
     if not _has_versions(root, branch):
         refs.delete_branch_file(root, branch)
 
@@ -130,9 +132,10 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
 def _without_targets(
     root: ObjectStore, store: ObjectStore, branch: str, names: Collection[str], paths: Sequence[str]
 ) -> Sequence[str]:
-    """These files without those that links of the dataset lead to; logs which ones stay.
+    """Return the files without targets of the dataset's symlinks; log the files that stay.
 
-    Programs that replace equal files by links leave such links. Those of the branch go with it.
+    Programs that replace equal files by symlinks make such symlinks. Symlinks of the branch itself
+    are deleted with it.
     """
     own = {f"{TREE}/{branch}/{path}" for path in _own_files(store.links(""), branch, names)}
     targets = targets_of_others(root, own)
@@ -143,11 +146,12 @@ def _without_targets(
 
 
 def _refuse_used(root: ObjectStore, branch: str) -> None:
-    """Refuse a branch that a tag names, or that another one was made from.
+    """Refuse a branch that a tag names, or that another branch was made from.
 
     Raises
     ------
     CommitError
+        The branch is in use.
     """
     named = [name for name, tag in refs.list_tags(root).items() if tag.branch == branch]
     if named:
@@ -165,10 +169,10 @@ def _refuse_used(root: ObjectStore, branch: str) -> None:
 
 
 def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Sequence[str]:
-    """Of the files below the directory of a branch, those that are its own.
+    """Return those files below the directory of a branch that belong to the branch.
 
-    What lies in a folder of a dataset, such as ``x/_versions``, belongs to ``x``, which has a ref,
-    or is about to get one. So in the directory of branch ``dev/data`` are data files of ``dev``.
+    A folder of a dataset, such as ``x/_versions``, belongs to ``x``, which has a ref or is about to
+    get one. So the directory of branch ``dev/data`` contains data files of ``dev``.
     """
     prefix = f"{branch}/"
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names if name.startswith(prefix))
@@ -183,30 +187,30 @@ def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Seque
 
 
 def _has_rest(root: ObjectStore, branch: str) -> bool:
-    """Whether something is left of a branch, which may have no ref. Two requests, or three."""
+    """Return whether files of a branch exist, which may have no ref. Two or three requests."""
     store = branch_store(root, branch)
     try:
         return branch_of(open_latest(store)) == branch
     except DatasetNotFoundError:
-        # Nobody can read files without a version. Those with other names may be the caller's own.
+        # Nobody can read files without a version. Files with other names may be the caller's own.
         files = [meta.path for meta in store.walk("")]
         own = _own_files(files, branch, ref_files(root, BRANCHES))
         return any(kind_of(path) is not None for path in own)
-    except ObjectNotFoundError:  # the manifest store has one whose file was deleted
+    except ObjectNotFoundError:  # the manifest store has a version without its file
         return True
 
 
 def _has_versions(root: ObjectStore, branch: str) -> bool:
-    """Whether there are versions of a branch. Two requests.
+    """Return whether versions of a branch exist. Two requests.
 
-    Two more where a listing shows none: it may be stale, and the branch made again just now.
+    Makes two more requests if a listing shows none: it may be stale, and the branch new.
     """
     store = branch_store(root, branch)
     try:
         return branch_of(open_latest(store)) == branch
     except DatasetNotFoundError:
         pass
-    except ObjectNotFoundError:  # the manifest store has one whose file was deleted
+    except ObjectNotFoundError:  # the manifest store has a version without its file
         return True
     try:
         store.head(manifest_path(refs.read_branch(root, branch).parent_version))
@@ -215,26 +219,25 @@ def _has_versions(root: ObjectStore, branch: str) -> bool:
     return True
 
 
-# --- Publish a branch: what was written to it becomes the next version of the one it was made
-# from
+# --- Publish a branch: its contents become the next version of its parent branch --------
 #
-# Tasks copy the files that only the branch has; one commit makes them visible.
+# Tasks copy the files that only the branch has. One commit makes them visible.
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """Copy files that a branch has written to the one it was made from; can be pickled.
+    """Copy files that a branch wrote to its parent branch; can be pickled.
 
     Parameters
     ----------
     fragments
         Fragments of the branch.
     indices
-        Positions of segments of indices in its manifest.
+        Positions of index segments in its manifest.
     parent
-        The branch to copy to; ``None`` for the main one.
+        The branch to copy to; ``None`` for the main branch.
     published
-        The version there that has what was published before; ``None`` if nothing was.
+        The version there with the contents published before; ``None`` if it is the first time.
     """
 
     fragments: FragmentRange
@@ -243,9 +246,9 @@ class CopyTask:
     published: int | None
 
     def execute(self, dataset: OpenDataset) -> int:
-        """Copy what is not there yet; returns the number of files.
+        """Copy files that the parent lacks; return their number.
 
-        One request for the version that was published before, two with old names of manifests.
+        Makes one request for the version published before, or two if manifests have old names.
         """
         opened = self.fragments.opened(dataset)
         manifest = opened.manifest
@@ -256,7 +259,7 @@ class CopyTask:
         kept = FileSet()
         if self.published is not None:
             ids = manifest.fragment_ids[positions.start : positions.stop]
-            with suppress(ObjectNotFoundError):  # others have committed since: a conflict
+            with suppress(ObjectNotFoundError):  # other writers have committed: a conflict
                 there = load_again(target, self.published, None)
                 (same,) = np.isin(there.fragment_ids, ids).nonzero()
                 kept.add(fragment_files(there, same.tolist()), bases=False)
@@ -268,33 +271,33 @@ class CopyTask:
 def publish_branch(
     opened: OpenedVersion, branch: str, job: Job = LOCAL, *, version: int | None = None
 ) -> tuple[Manifest, int]:
-    """Commit a version of a branch, by default its newest, as the next version of this one.
+    """Commit a version of a branch, by default its newest, as the next version of its parent.
 
     Parameters
     ----------
     opened
-        The newest version of the branch that the other was made from.
+        The newest version of the parent branch.
     branch
-        The other branch.
+        The branch to publish.
     version
-        Its version: later ones are not published.
+        Version of the branch; later versions are not published.
 
     Returns
     -------
     tuple
-        The version with its contents, and how many files were copied. No version is made if all
-        of the branch has been published.
+        The version with its contents, and the number of copied files. No version is made if the
+        branch has nothing new.
 
     Raises
     ------
     RefNotFoundError
-        There is no such branch.
+        The branch does not exist.
     VersionNotFoundError
-        The branch does not have this version.
+        The branch lacks this version.
     OptionError
-        It was made from another branch.
+        The branch was made from another branch.
     CommitConflictError
-        There are versions that the branch does not have; nothing was changed.
+        The parent has versions that the branch lacks. Nothing was changed.
     """
     newest = opened.manifest
     root = root_store(opened.store, branch_of(newest))
@@ -323,12 +326,12 @@ def publish_branch(
 
 
 def _published(opened: OpenedVersion, branch: str, made_from: Branch) -> Published:
-    """How far the opened version has the contents of the branch.
+    """Return how far the opened version has the contents of the branch.
 
     Raises
     ------
     CommitConflictError
-        It has others as well.
+        The opened version has other contents as well.
     """
     identity = made_from.identifier[-1][1] if made_from.identifier else str(made_from.create_at)
     start, newest = made_from.parent_version, opened.manifest.version
@@ -352,18 +355,18 @@ def copy_tasks(
     parts: Iterable[FragmentRange],
     published: int | None = None,
 ) -> Iterator[CopyTask]:
-    """A task for each part with files that the branch wrote, and one for each segment of its own.
+    """Yield a task for each part with files of the branch, and for each of its index segments.
 
     Parameters
     ----------
     reading
         The version of the branch.
     parent
-        The branch to copy to; ``None`` for the main one.
+        The branch to copy to; ``None`` for the main branch.
     parts
         All of its fragments.
     published
-        As for :class:`CopyTask`.
+        See :class:`CopyTask`.
     """
     manifest = reading.manifest
     for part in parts:
@@ -388,7 +391,7 @@ Named: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 
 class _Refs:
-    """The tags or branches of a dataset, at the version it is at."""
+    """The tags or branches of a dataset."""
 
     __slots__ = ("_dataset",)
 
@@ -399,7 +402,7 @@ class _Refs:
         return f"{type(self).__name__}({', '.join(sorted(self.list()))})"
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """The entries by name."""
+        """Return the entries by name."""
         raise NotImplementedError
 
     @property
@@ -414,46 +417,46 @@ class Tags(_Refs):
     __slots__ = ()
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All tags: ``branch``, ``version``, ``created_at``, ``updated_at`` (UTC),
-        ``manifest_size`` in bytes and ``metadata`` by name. One request per tag.
+        """Return all tags by name: ``branch``, ``version``, ``created_at``, ``updated_at`` (UTC),
+        ``manifest_size`` in bytes and ``metadata``. One request per tag.
         """
         return {name: _describe_tag(tag) for name, tag in refs.list_tags(self._root).items()}
 
     def list_ordered(self, order: str | None = None) -> Named:
-        """All tags by version, the newest first unless ``order`` is ``"asc"``."""
+        """Return all tags by version, newest first unless ``order`` is ``"asc"``."""
         by_name = refs.list_tags(self._root)
         names = _ordered(by_name, lambda tag: tag.version, order)
         return [(name, _describe_tag(by_name[name])) for name in names]
 
     def get_version(self, tag: str) -> int:
-        """Number of the version of a tag.
+        """Return the number of the version of a tag.
 
         Raises
         ------
         RefNotFoundError
-            There is no such tag.
+            The tag does not exist.
         """
         return refs.read_tag(self._root, tag).version
 
     def create(self, tag: str, reference: object = None) -> None:
-        """Tag a version: a number, a tag, or ``(branch, number)``; default: this one.
+        """Tag a version: a number, a tag, or ``(branch, number)``; default: this version.
 
         Raises
         ------
         RefExistsError
-            There is a tag of this name; ``update`` moves it.
+            A tag of this name exists; ``update`` moves it.
         VersionNotFoundError
-            There is no such version, or none any more.
+            The version does not exist, or was cleaned up.
         CommitConflictError
-            This version is of a dataset that was deleted, and another one is in its place.
+            Another dataset has replaced the dataset of this version.
         RefNotFoundError
-            Its branch is deleted meanwhile; there is no tag.
+            The branch was deleted meanwhile. No tag was made.
         OptionError
             The name is invalid.
 
         Notes
         -----
-        Two requests more on a branch than on the main one.
+        A tag on a branch takes two requests more than on the main branch.
         """
         root = self._root
         new, branch = self._tag(root, reference)
@@ -465,7 +468,7 @@ class Tags(_Refs):
             raise
 
     def update(self, tag: str, reference: object = None) -> None:
-        """Move a tag to another version; references as for :meth:`create`."""
+        """Move a tag to another version; :meth:`create` explains references."""
         root = self._root
         old = refs.read_tag(root, tag)
         new, branch = self._tag(root, reference)
@@ -483,11 +486,11 @@ class Tags(_Refs):
         refs.replace_tag(self._root, tag, replace(old, metadata=string_map("metadata", metadata)))
 
     def delete(self, tag: str) -> None:
-        """Delete a tag; its version remains, but can be cleaned up from now on."""
+        """Delete a tag. Its version remains, but a clean-up may now delete it."""
         refs.delete_tag(self._root, tag)
 
     def _tag(self, root: ObjectStore, reference: object) -> tuple[Tag, Branch | None]:
-        """A tag for a version, and the branch that had the version."""
+        """Return a tag for a version, and the branch of the version."""
         opened = self._dataset.opened
         target = resolve_again(opened.store, opened.manifest, reference)
         manifest = target.manifest
@@ -506,19 +509,21 @@ class Tags(_Refs):
 
 
 class Branches(_Refs):
-    """The branches other than the main one. Returned by ``dataset.branches``."""
+    """All branches except the main branch. Returned by ``dataset.branches``."""
 
     __slots__ = ()
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All branches except the main one, with origin and time. One request per branch."""
+        """Return all branches except the main branch, with origin and time; a request per
+        branch.
+        """
         return {
             name: _describe_branch(branch)
             for name, branch in refs.list_branches(self._root).items()
         }
 
     def list_ordered(self, order: str | None = None) -> Named:
-        """All branches by parent version, the newest first unless ``order`` is ``"asc"``."""
+        """Return all branches by parent version, newest first unless ``order`` is ``"asc"``."""
         by_name = refs.list_branches(self._root)
         names = _ordered(by_name, lambda branch: branch.parent_version, order)
         return [(name, _describe_branch(by_name[name])) for name in names]
@@ -536,36 +541,37 @@ class Branches(_Refs):
         Raises
         ------
         RefNotFoundError
-            There is no such branch.
+            The branch does not exist.
         CommitError
-            A tag refers to one of its versions, or a branch starts from it; delete those first.
+            A tag refers to one of its versions, or a branch starts from it. Delete those first.
         """
         delete_branch(self._root, branch)
 
     def publish(self, branch: str) -> int:
-        """Make what a branch has the next version of the one it was made from.
+        """Make the contents of a branch the next version of its parent branch.
 
-        The dataset must be on the branch that the other was made from, and moves to the new
-        version. Only glaive has this method; others see an overwrite.
+        The dataset must be on the parent branch; it moves to the new version. Only glaive has this
+        method; other libraries see an overwrite.
 
         Returns
         -------
         int
-            The number of the version.
+            The number of the new version.
 
         Raises
         ------
         RefNotFoundError
-            There is no such branch.
+            The branch does not exist.
         OptionError
-            It was made from another branch.
+            The branch was made from another branch.
         CommitConflictError
-            There are versions that the branch does not have; nothing was changed.
+            The parent has versions that the branch lacks. Nothing was changed.
 
         Notes
         -----
-        Files that the branch wrote are copied, so it can be deleted afterwards. Or it goes on:
-        publishing it again copies and adds what it wrote since, unless others have committed.
+        glaive copies files that the branch wrote, so you can delete the branch afterwards. Or
+        continue
+        with it: publishing it again copies and adds only new files, unless others have committed.
         """
         manifest, _ = publish_branch(self._dataset.opened.at_latest(), branch)
         self._dataset.move_to(manifest)
@@ -573,15 +579,15 @@ class Branches(_Refs):
 
 
 def _check_not_deleted(root: ObjectStore, tag: Tag, known: Branch | None) -> None:
-    """Check that the branch of a tag was not deleted, nor made again, before the tag was put.
+    """Check that the branch of a new tag was not deleted or created again meanwhile.
 
-    Its deletion looks for tags after its ref is deleted: either it finds this one, or this one
-    finds no ref. No request on the main branch.
+    A deletion first deletes the ref and then looks for tags. So either it finds this tag, or this
+    check finds no ref. Makes no request on the main branch.
 
     Raises
     ------
     RefNotFoundError
-        It was.
+        The branch was deleted.
     """
     if known is None or tag.branch is None:
         return
@@ -674,7 +680,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     if parent is not None:
         _check_parent(root, parent, source, name)
     if find_object(target, manifest_path(version, manifest.scheme)) is None:
-        # It was deleted by one who found no ref of the branch yet.
+        # A deletion that found no ref of the branch yet has deleted it.
         manifest = _begun_branch(root, source, target, clone)
     return Referenced(name, target, manifest)
 
@@ -687,7 +693,7 @@ def _begun_branch(
     Raises
     ------
     RefExistsError
-        There are versions of a branch of this name, with a ref or, while it is made, without one.
+        Versions of a branch of this name exist, with a ref or, while it is created, without.
     """
     try:
         return _begun(source, target, clone)
@@ -701,15 +707,16 @@ def _begun_branch(
 
 
 def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str) -> None:
-    """Check that the branch from which another one was made was not deleted, nor made again.
+    """Check that the parent of a new branch was not deleted or created again meanwhile.
 
-    Its deletion looks for branches made from it after its ref is deleted: either it finds this one,
-    or this one finds no ref, or, where it was made again, another version of this number.
+    A deletion first deletes the ref and then looks for child branches. So either it finds the new
+    branch, or this check finds no ref. If the parent was created again, this check finds another
+    version of this number.
 
     Raises
     ------
     RefNotFoundError
-        It was; the new one is deleted, too.
+        The parent was deleted. The new branch is deleted as well.
     """
     known = source.manifest
     try:
@@ -728,9 +735,9 @@ def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str)
 
 
 def _unfinished(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest | None:
-    """The manifest of an equal branch whose creation stopped before its ref was written.
+    """Return the manifest of an equal branch whose creation stopped before its ref was written.
 
-    Its parent may have been deleted, and made again, since then: the files tell.
+    Its parent may have been deleted and created again since: the files show this.
 
     Raises
     ------
@@ -786,14 +793,14 @@ def clone_deep(
 
 
 def _source(dataset: OpenedVersion, reference: object) -> Referenced:
-    """The version to clone. One request, if it is the opened one.
+    """Return the version to clone. One request, if it is the opened version.
 
     Raises
     ------
     OptionError
-        It is detached.
+        The version is detached.
     VersionNotFoundError, CommitConflictError
-        It was cleaned up since it was opened, or another dataset was made in the place of its own.
+        The version was cleaned up meanwhile, or another dataset has replaced its dataset.
     """
     source = resolve_again(dataset.store, dataset.manifest, reference)
     number = source.manifest.version
@@ -807,12 +814,12 @@ def _source(dataset: OpenedVersion, reference: object) -> Referenced:
 
 
 def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> Clone:
-    """The operation, which names the source.
+    """Return the operation, which names the source.
 
     Raises
     ------
     OptionError
-        All who read a shallow clone or a branch would see the password or the key in its URL.
+        The URL has a password or a key, which all readers of the clone or branch would see.
     """
     path = source.store.uri
     public = path if source.store.is_local else GlaiveError.without_secrets(path)

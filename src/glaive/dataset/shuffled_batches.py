@@ -1,8 +1,8 @@
-"""Rows in shuffled order: blocks of neighbours at random, and rows at random in windows of them.
+"""Rows in shuffled order: blocks of adjacent rows in random order, mixed in windows.
 
-Neighbours lie in the same pages, so a window of blocks costs about what a scan of as many rows
-does. A share of the rows, and the place where a pass goes on, are found without reading what is
-before.
+Adjacent rows lie in the same pages, so a window of blocks costs about as much as a scan of as many
+rows. glaive finds the share of a process, and the position where a pass resumes, without reading
+earlier rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from glaive.scan.projection import ROW_ID, refuse_taken
 from glaive.types import Int64s, integer_of
 
 _ORDER_BYTES = 32
-"""Memory of the order of one part, while it is made."""
+"""Memory per part to make an order, in bytes."""
 
 _WINDOW_BYTES = 256 * 2**20
 _WINDOW_ROWS = 65_536
@@ -40,13 +40,13 @@ class BlockOrder:
     rows
         Number of rows.
     block_rows
-        Neighbouring rows that stay together until a window mixes them.
+        Adjacent rows that stay together until a window mixes them.
     seed
-        Numbers that the order depends on.
+        Numbers that determine the order.
     share, shares
-        Number of the process, and how many there are. Their rows differ in number by one at most.
+        Number of the process, and number of processes. Shares differ by at most one row.
     equal
-        Whether the last rows are left out where shares would differ.
+        Whether to leave out the last rows, so that all shares are equal.
     """
 
     rows: int
@@ -57,14 +57,14 @@ class BlockOrder:
     equal: bool
 
     def bounds(self) -> tuple[int, int]:
-        """Where the share begins and ends in the order."""
+        """Return where the share begins and ends in the order."""
         if self.equal:
             each = self.rows // self.shares
             return self.share * each, (self.share + 1) * each
         return (self.rows * self.share // self.shares, self.rows * (self.share + 1) // self.shares)
 
     def windows(self, size: int, offset: int) -> Iterator[Int64s]:
-        """Positions of rows, a window of the share at a time, without the first ``offset`` rows."""
+        """Yield positions of rows in windows of the share, without the first ``offset`` rows."""
         first, end = self.bounds()
         check_order(-(-self.rows // self.block_rows), "block_rows")
         blocks = np.random.default_rng(self.seed).permutation(-(-self.rows // self.block_rows))
@@ -77,9 +77,9 @@ class BlockOrder:
 
 
 def _between(starts: Int64s, ends: Int64s, first: int, end: int) -> Int64s:
-    """Positions of the rows ``first`` to ``end`` of the blocks, laid end to end."""
+    """Return positions of rows ``first`` to ``end`` of the concatenated blocks."""
     at = slice(int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, end)) + 1)
-    # What has to be added to a number in the order to have its position.
+    # Add this to a number in the order to get its position.
     before = np.concatenate([[0], ends])[at.start : at.stop]
     shift = starts[at] - before
     counts = np.minimum(ends[at], end) - np.maximum(before, first)
@@ -88,12 +88,12 @@ def _between(starts: Int64s, ends: Int64s, first: int, end: int) -> Int64s:
 
 
 def check_order(parts: int, option: str) -> None:
-    """Refuse an order of more parts than memory is taken for: few bytes stand for many rows.
+    """Refuse an order that would need too much memory: few bytes may encode many rows.
 
     Raises
     ------
     LimitError
-        There are too many; the message names the option that makes them fewer.
+        The order has too many parts; the message names the option that reduces them.
     """
     most = settings.max_decoded_bytes_per_page // _ORDER_BYTES
     if parts > most:
@@ -104,7 +104,7 @@ def check_order(parts: int, option: str) -> None:
 
 
 def default_window(dataset: LanceDataset, batch_size: int) -> int:
-    """Rows of a window: 65,536, fewer if rows take more than 4 KiB each in the files."""
+    """Return the rows of a window: 65,536, or fewer if rows exceed 4 KiB each in the files."""
     each = max(1, dataset.manifest.stated.file_bytes // max(1, len(dataset)))
     return max(batch_size, min(_WINDOW_ROWS, _WINDOW_BYTES // each))
 
@@ -112,12 +112,12 @@ def default_window(dataset: LanceDataset, batch_size: int) -> int:
 def with_row_ids(
     dataset: LanceDataset, columns: Sequence[str] | Mapping[str, str] | None
 ) -> Sequence[str] | Mapping[str, str]:
-    """The columns, and the ids of the rows.
+    """Return the columns and the column of row ids.
 
     Raises
     ------
     SchemaError
-        A column of the dataset has the name of these.
+        The dataset has a column with the name of the row ids.
     """
     refuse_taken(dataset.lance_schema, ROW_ID)
     if isinstance(columns, Mapping):
@@ -131,7 +131,7 @@ def batches_at(
     numbers: Sequence[int],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches by number, where batch 0 is the first ``batch_size`` rows; some are read at once."""
+    """Yield batches by number: batch 0 is the first ``batch_size`` rows. Reads several at once."""
     at_once = max(1, default_window(dataset, batch_size) // (8 * batch_size))
     rows = len(dataset)
     for first in range(0, len(numbers), at_once):
@@ -154,16 +154,16 @@ def shuffled_batches(
     window_rows: int,
     offset: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a share.
+    """Yield the batches of a share.
 
     Parameters
     ----------
     positions
-        Of the rows that are numbered in ``order``; None if these are all rows.
+        Positions of the rows that ``order`` numbers; None: all rows.
     window_rows
-        Rows that are read and mixed at once; made a multiple of ``batch_size``.
+        Rows to read and mix at once, rounded up to a multiple of ``batch_size``.
     offset
-        Rows at the start that are left out.
+        Number of rows to leave out at the start.
     """
     window = -(-window_rows // batch_size) * batch_size
     for rows in order.windows(window, offset):
@@ -173,22 +173,22 @@ def shuffled_batches(
                 yield batch.slice(first, batch_size)
 
 
-# --- The share of one process of several: which parts of the work are its own, in which order
+# --- The share of one of several processes: its parts of the work, in order -------------
 
 MAX_ROWS: Final = 2**62
-"""Of a batch, or another part of a dataset: more than there are."""
+"""Maximum rows of a batch, or another part of a dataset."""
 
 _HIGHEST: Final = 2**128 - 1
-"""Of a seed: NumPy draws such."""
+"""Maximum of a seed, as NumPy draws such seeds."""
 
 
 class Sharded:
-    """A share of the work: that of one process of several, in an order of this epoch.
+    """The share of one of several processes, in the order of this epoch.
 
     Raises
     ------
     OptionError
-        There is no such rank, or a number is none.
+        The rank does not exist, or a number is invalid.
     """
 
     def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
@@ -206,16 +206,18 @@ class Sharded:
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Number of the pass: each has an order of its own, the same in all processes."""
+        """Set the number of the pass. Each pass has its own order, equal in all processes."""
         self._epoch = checked_integer(epoch, "epoch", _HIGHEST)
 
     @property
     def epoch(self) -> int | None:
-        """Number of the pass whose order this is; None if all passes have the same."""
+        """Number of the pass of this order; None if all passes have the same order."""
         return self._epoch if self._randomize else None
 
     def _share(self, count: int) -> Sequence[int]:
-        """Which of ``count`` parts are of this process, in order; see :func:`check_order`."""
+        """Return the parts of this process among ``count`` parts, in order; see
+        :func:`check_order`.
+        """
         if not self._randomize:
             return range(self._rank, count, self._world_size)
         check_order(count, "batch_size")
@@ -225,7 +227,7 @@ class Sharded:
 
 
 def without_rows(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The batches without so many rows at their start."""
+    """Yield the batches without the first ``rows`` rows."""
     for batch in batches:
         if rows < batch.num_rows:
             yield batch.slice(rows) if rows else batch
@@ -245,22 +247,22 @@ def maybe_sample(
     max_takes: int = 2048,
     filt: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows chosen at random, or all rows if there are not more than ``n``.
+    """Yield random rows, or all rows if there are at most ``n``.
 
     Parameters
     ----------
     dataset
-        A dataset, or where it is.
+        A dataset, or its URI.
     n
         Number of rows.
     columns
         Names of columns, or expressions by name.
     batch_size
-        Rows of a batch.
+        Rows per batch.
     max_takes
-        Runs of neighbouring rows that ``n`` rows are taken as, at most.
+        Maximum number of runs of adjacent rows to take the ``n`` rows in.
     filt
-        Rows to choose from. The ids of all that pass are held in memory.
+        Filter of the rows to choose from. glaive holds the ids of all rows that pass in memory.
 
     Raises
     ------
@@ -277,7 +279,7 @@ def maybe_sample(
 
 
 def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
-    """``k`` items of a stream of unknown length, each with the same chance; all if it has fewer."""
+    """Return ``k`` random items of a stream of unknown length; all if it has fewer."""
     integer(None).check("k", k)
     random = np.random.default_rng()
     chosen: list[T] = []
@@ -299,8 +301,8 @@ def _sampled_batches(
     max_takes: int,
     filter: str | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows at random, fewer than there are; neighbours if there are more than ``max_takes``."""
-    dataset = dataset.holding(dataset.opened)  # of one version, whatever becomes of the object
+    """Yield random rows, fewer than exist; adjacent rows if there are more than ``max_takes``."""
+    dataset = dataset.holding(dataset.opened)  # one version, even if the object moves
     random = np.random.default_rng()
     if filter is not None:
         found = dataset.scanner(columns=[], filter=filter, with_row_id=True)
@@ -321,11 +323,11 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _positions(random: np.random.Generator, rows: int, count: int, max_takes: int) -> Int64s:
-    """Positions of rows: single ones, or one run in each of ``max_takes`` windows."""
+    """Return positions of rows: single rows, or one run in each of ``max_takes`` windows."""
     if count <= max_takes:
         return np.asarray(random.choice(rows, count, replace=False), np.int64)
-    # Each window has its share of the rows, and room for others, both divided evenly: so that no
-    # share is larger than its window, whose rows would be there twice.
+    # Each window has its share of the rows and of the remaining room, both divided evenly. So no
+    # share is larger than its window, which would repeat rows.
     windows = np.arange(max_takes + 1)
     taken, left = windows * count // max_takes, windows * (rows - count) // max_takes
     shares, room = np.diff(taken), np.diff(left)

@@ -22,23 +22,23 @@ from glaive.table.index_coverage import covered_fragments
 from glaive.table.rowids import load_lineage
 from glaive.types import UInt64s
 
-# --- Runs of stable row ids, as a few bytes say of many rows ----------------------------
+# --- Runs of stable row ids, as few bytes may encode many rows --------------------------
 #
 # Specification: "Row ids" in ``docs/format``.
 
 _WINDOW = 1 << 18
-"""Rows whose numbers are decoded at a time."""
+"""Number of rows whose ids are decoded at a time."""
 
 
 class IdRuns(NamedTuple):
-    """The lowest and the highest id of each run of ids that ascend by one."""
+    """The lowest and the highest id of each run of ids that increase by one."""
 
     low: UInt64s
     high: UInt64s
 
     @classmethod
     def joined(cls, runs: list[IdRuns]) -> IdRuns:
-        """All of them, by the lowest id."""
+        """Join runs, sorted by the lowest id."""
         empty = np.empty(0, np.uint64)
         low = np.concatenate([empty, *(one.low for one in runs)])
         high = np.concatenate([empty, *(one.high for one in runs)])
@@ -46,7 +46,7 @@ class IdRuns(NamedTuple):
         return cls(low[order], high[order])
 
     def repeated(self) -> int | None:
-        """An id that is in several of the runs, which are in order; None if there is none."""
+        """Return an id that several of the sorted runs contain; None if ids are unique."""
         twice = np.flatnonzero(self.low[1:] <= np.maximum.accumulate(self.high)[:-1])
         return int(self.low[1:][twice[0]]) if len(twice) else None
 
@@ -58,7 +58,7 @@ def _windows(values: RowValues) -> Iterator[tuple[int, int, UInt64s]]:
 
 
 def runs_of_ids(ids: RowValues, live: LiveRows) -> IdRuns:
-    """The ids of the live rows of a fragment."""
+    """Return the ids of the live rows of a fragment."""
     runs = []
     for begin, end, window in _windows(ids):
         part = np.delete(window, live.deleted_between(begin, end) - begin)
@@ -70,7 +70,7 @@ def runs_of_ids(ids: RowValues, live: LiveRows) -> IdRuns:
 
 
 Place = tuple[str, int | None]
-"""Path of a data file, and its base."""
+"""Path of a data file, and its base path id."""
 
 
 def validate_version(snapshot: Snapshot) -> None:
@@ -78,7 +78,7 @@ def validate_version(snapshot: Snapshot) -> None:
 
     Notes
     -----
-    Opens every data file and reads every deletion file, but reads no values.
+    Opens every data file and reads every deletion file. Reads no values.
     """
     check_schema(snapshot)
     check_fragment_ids(snapshot)
@@ -91,19 +91,19 @@ def validate_version(snapshot: Snapshot) -> None:
 
 
 def check_schema(snapshot: Snapshot) -> None:
-    """Check that the fields of the manifest are a schema: without one no row can be read.
+    """Check that the fields of the manifest are a schema: otherwise no row can be read.
 
     Raises
     ------
     CorruptFileError
-        Two fields have the same id, or a name among their siblings; or a parent is not before
-        its children.
+        Two fields have the same id, or two siblings the same name. Or a parent comes after its
+        children.
     """
     _ = snapshot.manifest.schema
 
 
 def check_fragment_ids(snapshot: Snapshot) -> None:
-    """Check that no two fragments share an id, and that none is above the highest."""
+    """Check that fragment ids are unique and at most the highest recorded id."""
     manifest = snapshot.manifest
     ids = manifest.fragment_ids.tolist()
     twice = [fragment_id for fragment_id, times in Counter(ids).items() if times > 1]
@@ -118,12 +118,12 @@ def check_fragment_ids(snapshot: Snapshot) -> None:
 def validate_fragment(
     snapshot: Snapshot, position: int, parsed: set[Place] | None = None
 ) -> IdRuns | None:
-    """The same for one fragment; returns the stable row ids of its live rows, if they have any.
+    """Check one fragment; return the stable row ids of its live rows, if any.
 
     Parameters
     ----------
     parsed
-        Data files whose page tables were parsed, added to: many fragments may name one.
+        Data files whose page tables were parsed; updated, as many fragments may name one file.
     """
     manifest = snapshot.manifest
     fragment = manifest.fragment(position)
@@ -166,7 +166,7 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile, parsed: 
         raise _wrong(
             snapshot, f"rows of {where}", f"{fragment.physical_rows}", f"{reader.num_rows}"
         )
-    there = reader.num_columns  # counted in all fields each time, where a file is of format 0.1
+    there = reader.num_columns  # read once: format 0.1 counts all fields each time
     beyond = [field_id for field_id, column in columns.items() if column >= there]
     if beyond and file.version != LEGACY:
         raise _wrong(
@@ -178,18 +178,18 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile, parsed: 
     if reader.version != file.version:
         raise _wrong(snapshot, f"format of {where}", f"{file.version}", f"{reader.version}")
     manifest = snapshot.manifest
-    # Manifests of Lance 0.16 may say 0.1 where files are newer: each is read by its own version.
+    # Manifests of Lance 0.16 may say 0.1 with newer files: each file is read by its own version.
     mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS) or manifest.data_format == LEGACY
     if file.version != manifest.data_format and not mixed:
         raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
     place = file.path, file.base_id
     if place not in parsed:
-        reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
+        reader.bind(reader.schema.fields)  # parses the page tables, and checks locations and rows
         parsed.add(place)
 
 
 def check_row_ids(snapshot: Snapshot, row_ids: Sequence[IdRuns | None]) -> None:
-    """Check that stable row ids are unique; ``row_ids`` are those of each fragment, if any."""
+    """Check that stable row ids are unique; ``row_ids`` holds the ids of each fragment, if any."""
     ids = IdRuns.joined([runs for runs in row_ids if runs is not None])
     twice = ids.repeated()
     if twice is not None:

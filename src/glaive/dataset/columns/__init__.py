@@ -1,1 +1,1 @@
-"""Adding, changing and dropping columns."""
+"""Add, change and drop columns."""

@@ -1,6 +1,6 @@
-"""``dataset.add_columns``: new columns from expressions, functions, streams, or without values.
+"""Add columns: from expressions, functions or streams, or without values.
 
-Each fragment gets one more file, which holds the new columns only; nothing is rewritten.
+Each fragment gets one more file with the new columns only; no file is rewritten.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Files with new columns of fragments, on their way from tasks to the commit ---------
+# --- Files with new columns of fragments, from tasks to the commit ----------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +89,9 @@ class AddedFiles:
     Parameters
     ----------
     positions
-        Of the fragments in the list of the version; shape ``(files,)``.
+        Positions of the fragments in the list of the version; shape ``(files,)``.
     parts
-        What is added to each: a fragment with the file, and nothing else.
+        For each fragment a fragment that has only the new file.
     """
 
     positions: Int64s
@@ -99,14 +99,14 @@ class AddedFiles:
 
     @classmethod
     def of(cls, files: Mapping[int, DataFile]) -> Self:
-        """The same from files by position."""
+        """Make the value from files by position."""
         positions = np.fromiter(files, np.int64, len(files))
         parts = (Fragment(files=(file,), physical_rows=0) for file in files.values())
         return cls(positions, FragmentList.of(parts))
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """The files of several tasks."""
+        """Join the files of several tasks."""
         found = list(parts)
         none = np.empty(0, np.int64)
         positions = np.concatenate([none, *(part.positions for part in found)])
@@ -116,11 +116,11 @@ class AddedFiles:
         return len(self.positions)
 
     def files(self) -> Iterator[DataFile]:
-        """The files."""
+        """Yield the files."""
         return (file for part in self.parts for file in part.files)
 
     def added_to(self, manifest: Manifest) -> FragmentList:
-        """All fragments of the version, with these files.
+        """Return all fragments of the version, with these files.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class AddedFiles:
                 if part < 0:
                     yield before[position]
                     continue
-                # Messages that follow each other are read as one with the files of both.
+                # Protobuf reads concatenated messages as one message, with the files of both.
                 both = before[position] + added[part]
                 message = parse(table_pb2.DataFragment(), both, "fragment", manifest.where)
                 check_fragment(message, manifest.where)
@@ -145,13 +145,13 @@ class AddedFiles:
         return FragmentList(grown())
 
 
-# --- A file with new columns of a fragment that an earlier run has finished -------------
+# --- A file with new columns of a fragment, which an earlier run has finished -----------
 
 
 def still_there(store: ObjectStore, file: DataFile) -> DataFile | None:
-    """The file, if the dataset still has it; one that a clean-up may delete soon as a copy.
+    """Return the file if the dataset still has it; copy a file that a clean-up may soon delete.
 
-    One request; at least three more for the copy, which has its blobs, too.
+    Makes one request, and at least three more to copy the file with its blobs.
     """
     path = data_file_path(file.path)
     try:
@@ -174,8 +174,8 @@ _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
 class _Recipe:
     """The new columns, and how to compute them for a fragment.
 
-    ``write`` is ``None`` if the columns have no values; ``checkpoint`` keeps the files of a
-    failed attempt for the next one.
+    ``write`` is ``None`` for columns without values. ``checkpoint`` keeps the files of a failed
+    attempt for the next attempt.
     """
 
     grown: Grown
@@ -193,9 +193,9 @@ class ColumnsTask:
     transforms
         Expressions by name, or a function with a known schema.
     read_columns, batch_size
-        As for ``LanceDataset.add_columns``.
+        See ``LanceDataset.add_columns``.
     checkpoint
-        Folder of finished fragments, which are not computed again.
+        Folder of the results of finished fragments, which glaive does not compute again.
     """
 
     fragments: FragmentRange
@@ -205,14 +205,14 @@ class ColumnsTask:
     checkpoint: str | None = None
 
     def execute(self, dataset: OpenDataset) -> AddedFiles:
-        """Write files with the new columns, uncommitted."""
+        """Write files with the new columns; commit nothing."""
         opened = self.fragments.opened(dataset)
         positions = self.fragments.positions(opened)
         recipe = self.recipe(opened, positions)
         return AddedFiles.of(_write_files(opened.snapshot, recipe, positions))
 
     def recipe(self, opened: OpenedVersion, positions: Sequence[int]) -> _Recipe:
-        """What is to be computed, checked."""
+        """Check the input and return how to compute the columns."""
         given = (self.transforms, self.read_columns, None, self.batch_size, positions)
         folder = None if self.checkpoint is None else (self.checkpoint, opened.storage_options)
         return _recipe(opened.snapshot, *given, folder=folder)
@@ -260,7 +260,7 @@ def add_columns(
 def _for_all_cores(
     dataset: OpenedVersion, parts: Sequence[FragmentRange], cores: int
 ) -> Sequence[FragmentRange]:
-    """Parts for a function, such as a model: it costs much more than the bytes of its rows tell."""
+    """Divide work for all cores: a function, such as a model, costs more than its rows suggest."""
     manifest = dataset.manifest
     if len(parts) >= min(cores, manifest.num_fragments):
         return parts
@@ -276,7 +276,7 @@ def make_columns(
     reader_schema: pa.Schema | None,
     batch_size: int | None,
 ) -> tuple[Fragment, Grown]:
-    """One fragment with new columns, uncommitted, and the resulting schema."""
+    """Return one fragment with new columns, uncommitted, and the new schema."""
     if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
         raise OptionError(
             "checkpoint_file is only for LanceDataset.add_columns. Leave it out for one fragment "
@@ -293,7 +293,7 @@ def make_columns(
 def commit_columns(
     dataset: OpenedVersion, grown: Grown, files: AddedFiles, *, keep: bool = False, job: Job = LOCAL
 ) -> Manifest:
-    """Commit files with new columns; after a conflict they are removed, unless ``keep``."""
+    """Commit files with new columns; after a conflict remove them, unless ``keep``."""
     operation = Merge(
         fragments=files.added_to(dataset.manifest),
         schema=grown.schema,
@@ -302,7 +302,7 @@ def commit_columns(
     properties = job.recording(num_fragments=len(files))
     try:
         return commit_operation(dataset, operation, properties=properties, once=job.once)
-    except (CommitConflictError, CommitContentionError):  # after others a version may have them
+    except (CommitConflictError, CommitContentionError):  # after other errors they may be used
         if not keep:
             discard_files(dataset.snapshot, files.files())
         raise
@@ -431,7 +431,7 @@ def _function(
     schema = udf.output_schema
     grown = grow(manifest, schema)
     ids = [(field.id, field.name, field.logical_type) for field in grown.added.walk()]
-    # A column of the same name may be another one by the time that the job is resumed.
+    # When a job resumes, a column of the same name may be another column.
     read = [manifest.schema.find(name)[-1].id for name in wanted if name not in _SYSTEM]
     named = f"{ids} {wanted} {read} {window}"
     checkpoint: Checkpoint | CheckpointFolder | None = None
@@ -467,7 +467,7 @@ def _function(
 
 
 def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """The result of the user's function; where it was called, if it raises."""
+    """Call the user's function; if it raises, add where it was called."""
     try:
         result = udf(batch)
     except Exception as error:
@@ -478,7 +478,7 @@ def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str)
 
 
 def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:
-    """Schema of the function's result for the first row; it may have values for all rows."""
+    """Return the schema of the function's result for the first row; may compute all its values."""
     for position in range(fragments):
         for _, batch in batches(position):
             return as_batch(udf(batch.slice(0, 1)), None, None).schema
@@ -535,7 +535,7 @@ def merge_into_fragment(
     right_on: str | None,
     schema: pa.Schema | None,
 ) -> tuple[Fragment, Grown]:
-    """The same for one fragment, uncommitted; also returns the resulting schema."""
+    """Add columns of a table to one fragment, uncommitted; return it and the new schema."""
     lookup = _Lookup.of(snapshot, data, left_on, right_on, schema)
     grown, files = _write(snapshot, lookup, (position,))
     fragment = snapshot.manifest.fragment(position)
@@ -572,7 +572,7 @@ def _write(
 
 
 def taken_rows(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The rows at these positions, nulls for -1, in windows."""
+    """Yield the rows at these positions, nulls for -1, in windows."""
     for start in range(0, len(rows), WINDOW):
         yield from join_batches(take_rows(values, rows[start : start + WINDOW]))
 
@@ -585,12 +585,12 @@ def update_columns(
     right_on: str | None,
     schema: pa.Schema | None,
 ) -> tuple[Fragment, list[int], bytes]:
-    """One fragment with values of a table for rows with the same key, uncommitted.
+    """Set values in one fragment from table rows with the same key; commit nothing.
 
     Returns
     -------
     tuple
-        The fragment; ids of the rewritten fields; and the physical rows that got values, as a
+        The fragment; ids of the rewritten fields; and the physical rows with new values, as a
         roaring bitmap in the portable layout.
     """
     manifest = snapshot.manifest
@@ -611,7 +611,7 @@ def update_columns(
 
 
 def _columns_of(lookup: _Lookup, snapshot: Snapshot) -> LanceSchema:
-    """The columns of the dataset for which a table has complete values."""
+    """Return the columns of the dataset for which a table has complete values."""
     schema = snapshot.manifest.schema
     known = [name for name in lookup.columns.names if name in schema.by_name]
     for name in lookup.columns.names:
@@ -643,7 +643,7 @@ class _Lookup:
         right_on: str | None,
         schema: pa.Schema | None,
     ) -> _Lookup:
-        """Read the rows, all into memory, and check the keys."""
+        """Read all rows into memory, and check the keys."""
         right = left_on if right_on is None else right_on
         kind, rows = read_source(data, schema)
         if left_on not in snapshot.manifest.schema.names and left_on not in _SYSTEM:
@@ -677,9 +677,9 @@ class _Lookup:
         return pa.schema([field for field in self.rows.schema if field.name != self.right])
 
     def find(self, snapshot: Snapshot, positions: Sequence[int]) -> list[NDArray[np.int64]]:
-        """The matching row for each live row of the fragments, -1 for none.
+        """Return the matching row for each live row of the fragments; -1 without a match.
 
-        Of several rows with the same key the last one is used; null is a key like any other.
+        Of several rows with the same key the last is used. Null is a key like any other.
         """
         keys: Any = join_column(self.rows.column(self.right))
         backwards = keys[::-1]
@@ -698,7 +698,7 @@ class _Lookup:
         return np.split(rows, ends[:-1]) if parts else []
 
     def _keys_of(self, snapshot: Snapshot, position: int) -> list[Any]:
-        """Values of the key for the live rows of a fragment."""
+        """Return values of the key for the live rows of a fragment."""
         fragment = snapshot.manifest.fragment(position)
         if self.left in _SYSTEM:
             snapshot.check_rows(fragment)

@@ -1,4 +1,4 @@
-"""``drop_columns`` and ``alter_columns``: drop columns, change names, types or nullability.
+"""Drop columns; change names, types or nullability of columns.
 
 Only a change of type writes files: one per fragment, with the column under a new id.
 """
@@ -47,7 +47,7 @@ _KEYS = ("path", "name", "nullable", "data_type")
 
 
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
-    """Commit a schema without these columns or members of structs."""
+    """Commit a schema without these columns or struct members."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
     emit(DATASETS, event="dropping_column", uri=dataset.uri, columns=", ".join(paths))
@@ -87,7 +87,7 @@ def _without(field: Field, dropped: set[int]) -> Field | None:
 
 @dataclass(slots=True)
 class _Changes:
-    """The requested changes by field id; paths by field id for messages."""
+    """The requested changes by field id, and paths by field id for messages."""
 
     names: dict[int, str] = field(default_factory=dict)
     nullable: dict[int, bool] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class _Changes:
 
 
 def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifest:
-    """Commit other names, types or nullability; see ``LanceDataset.alter_columns``."""
+    """Commit new names, types or nullability; see ``LanceDataset.alter_columns``."""
     schema = dataset.manifest.schema
     changes = _changes(schema, alterations)
     strict = [
@@ -190,7 +190,7 @@ def _check_siblings(fields: Sequence[Field], prefix: str = "") -> None:
 
 
 def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
-    """Check that a column has no nulls before it is made non-nullable; reads the column."""
+    """Check that a column to be made non-nullable has no nulls; read the column."""
     chain = dataset.manifest.schema.find(path)
     if any(field.logical_type != "struct" for field in chain[:-1]):
         raise SchemaError(
@@ -216,7 +216,7 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     ids = new_field_ids(first_new_id(manifest))
     cast_fields = {number: _field(schema, changes, number, ids) for number in changes.types}
     cast_ids = {descendant.id for field in cast_fields.values() for descendant in field.walk()}
-    # Files keep the old names: readers go by id.
+    # Files keep the old names: readers match by id.
     fields, parts = [], []
     for top in schema.fields:
         cast = _replaced(top, cast_fields)
@@ -253,7 +253,7 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
 
 
 def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
-    """Refuse to give new ids to columns of indices, which have the old ones, or to their parts."""
+    """Refuse new ids for indexed columns or their parts: indices have the old ids."""
     schema = manifest.schema
     for index in manifest.indices:
         indexed = (*index.fields, *index.covering_fields)
@@ -267,7 +267,7 @@ def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
 
 
 def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[int]) -> Field:
-    """The field with its new type, under a new id."""
+    """Return the field with its new type, under a new id."""
     old, data_type, path = schema.field_by_id(number), changes.types[number], changes.paths[number]
     if old.metadata.get(EXTENSION_NAME) == JSON.encode() or isinstance(
         data_type, pa.BaseExtensionType
@@ -300,7 +300,7 @@ def _replaced(field: Field, new: Mapping[int, Field]) -> Field:
 
 
 def _only(field: Field, wanted: set[int]) -> Field:
-    """The field with only the wanted descendants."""
+    """Return the field with only the wanted descendants."""
     if field.id in wanted:
         return field
     kept = tuple(
@@ -312,7 +312,7 @@ def _only(field: Field, wanted: set[int]) -> Field:
 
 
 def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) -> bool:
-    """Whether one file can hold the changed part of a column and another file the rest."""
+    """Return whether one file can hold the changed part of a column and another file the rest."""
     if cast.id != old.id:
         return True
     leaf_columns = profile_of(version).leaf_columns
@@ -324,7 +324,7 @@ def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) 
 
 
 def _paths_of(schema: LanceSchema, part: Field) -> list[str]:
-    """Paths to read the values of a part of a column."""
+    """Return paths to read the values of a part of a column."""
     return list(_struct_paths(part, schema.find(part.name)[0], ()))
 
 
@@ -366,7 +366,7 @@ def _castable(old: Any, new: Any) -> bool:
     if old.equals(new) and not types.is_nested(old):
         return True
     if types.is_decimal(old) and types.is_decimal(new):
-        # Arrow has so many powers of 10, and multiplies by what lies beyond them.
+        # Arrow supports these powers of 10 and multiplies by garbage beyond them.
         most = 76 if 256 in (old.bit_width, new.bit_width) else 38
         return bool(abs(old.scale - new.scale) <= most)
     if types.is_timestamp(old) and types.is_time(new):

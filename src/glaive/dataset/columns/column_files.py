@@ -1,4 +1,4 @@
-"""Rewrite some columns of a fragment, for all of its rows, into a file of their own.
+"""Rewrite some columns of a fragment, for all of its rows, into a separate file.
 
 A column file covers all physical rows; the values of deleted rows are arbitrary.
 """
@@ -47,7 +47,7 @@ from glaive.scan.views import BoundProjection, Views
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The columns after a change, and the new ones with their enclosing structs."""
+    """The columns after a change, and the new columns with their enclosing structs."""
 
     schema: LanceSchema
     added: LanceSchema
@@ -59,9 +59,9 @@ class Grown:
 
 
 def first_new_id(manifest: Manifest) -> int:
-    """The lowest id above those of the schema and of the fields in data files.
+    """Return the lowest id above the ids of the schema and of fields in data files.
 
-    If ids must not be reused, above all ids ever assigned.
+    If ids must not be reused, it is above all ids ever assigned.
     """
     highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
     for at in range(manifest.num_fragments):
@@ -76,8 +76,8 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     Raises
     ------
     SchemaError
-        A name is taken or invalid, Lance has no such type, it is nested too deeply, the ids are
-        exhausted, or a column of the primary key may be null.
+        A name is taken or invalid, or Lance lacks the type. A type is nested too deeply, the ids
+        are exhausted, or a column of the primary key may be null.
     UnsupportedFeatureError
         Files of this format cannot add members to a struct.
     """
@@ -104,12 +104,12 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         added.append(fresh)
     order = {name: at for at, name in enumerate(new.names)}
     added.sort(key=lambda field: order[field.name])
-    check_primary_key(fields)  # before values are made
+    check_primary_key(fields)  # before values are computed
     return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
 
 
 def renumbered(field: Field, ids: Iterator[int]) -> Field:
-    """The field with new ids, depth first."""
+    """Return the field with new ids, depth first."""
     number = next(ids)
     children = tuple(renumbered(child, ids) for child in field.children)
     return replace(field, id=number, children=children)
@@ -118,7 +118,7 @@ def renumbered(field: Field, ids: Iterator[int]) -> Field:
 def _merged(
     old: Field, new: Field, path: str, profile: Profile, ids: Iterator[int]
 ) -> tuple[Field, Field]:
-    """A struct with the members of both, and one with the new members."""
+    """Return a struct with the members of both, and a struct with the new members."""
     if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
         raise SchemaError(
             f"Column {path} already exists in the dataset. Choose another name, or drop it first; "
@@ -147,12 +147,12 @@ def _merged(
 
 
 WINDOW: Final = 128 * 1024
-"""Rows read at a time."""
+"""Number of rows to read at a time."""
 
 _MAX_THREADS: Final = 8
 
 _MAX_REPEATED_BYTES: Final = 64 * 1024 * 1024
-"""Limit on bytes of a value × deleted rows after it: below it, the value is repeated for them."""
+"""Maximum of (bytes of a value × deleted rows after it) up to which the value fills these rows."""
 
 
 def write_column_file(
@@ -163,14 +163,14 @@ def write_column_file(
     Parameters
     ----------
     schema
-        The columns, with the ids they have or will have.
+        The columns, with existing or future field ids.
     rows
         All physical rows of the fragment.
 
     Raises
     ------
     SchemaError
-        The number of rows is wrong; the file is removed.
+        The number of rows is wrong. The file is removed.
     """
     options = WriteOptions(mode="append", max_rows_per_file=max(1, fragment.physical_rows))
     plan = plan_write(snapshot.store, schema, options, snapshot.manifest)
@@ -186,7 +186,7 @@ def write_column_file(
 
 
 def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
-    """Remove files that no version refers to, if that is possible."""
+    """Remove files that no version refers to, if possible."""
     paths = [data_file_path(file.path) for file in files]
     snapshot.store.discard(paths + blob_files(snapshot.store, paths))
 
@@ -199,18 +199,18 @@ def for_each(
     threads: int | None = None,
     keep: bool = False,
 ) -> dict[int, DataFile]:
-    """Write a file for each fragment; files by position of the fragment in the list.
+    """Write a file for each fragment; return files by position of the fragment in the list.
 
     Parameters
     ----------
     write
         Called with a position; returns ``None`` if the fragment needs no file.
     positions
-        Positions to call it with; default: all.
+        Positions to pass to ``write``; default: all.
     threads
         Number of threads; default: one per core.
     keep
-        Keep the finished files when one fails; otherwise they are removed.
+        Keep the finished files when a call fails; otherwise remove them.
     """
     wanted = range(snapshot.manifest.num_fragments) if positions is None else positions
     done: dict[int, DataFile] = {}
@@ -222,7 +222,7 @@ def for_each(
             done[position] = file
 
     count = threads or min(worker_count(), _MAX_THREADS, len(wanted) or 1)
-    if not main_thread().is_alive():  # Python starts no pools any more
+    if not main_thread().is_alive():  # Python no longer starts pools
         count = 1
     try:
         if count == 1:
@@ -232,7 +232,7 @@ def for_each(
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(count, "glaive-columns") as pool:
-                # In copies of the context, which has the line of the terminal.
+                # Each task gets a copy of the context, which has the line of the terminal.
                 tasks = [pool.submit(copy_context().run, write_at, at) for at in wanted]
                 try:
                     for task in tasks:
@@ -249,12 +249,12 @@ def for_each(
 
 
 def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
-    """The fragment with a new file for existing fields, which are marked obsolete in old files.
+    """Return the fragment with a new file for fields, which are marked obsolete in old files.
 
     Raises
     ------
     UnsupportedFeatureError
-        A file of format 0.1 would lose its first field, from which its columns are counted.
+        A file of format 0.1 would lose its first field, which its columns are counted from.
     """
     replaced = frozenset(new.fields)
     files = []
@@ -279,7 +279,7 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
 def view_of(
     snapshot: Snapshot, names: Sequence[str], *, blobs: BlobHandling = "logical"
 ) -> BoundProjection:
-    """The view from which :func:`physical_rows` reads columns."""
+    """Return the view that :func:`physical_rows` reads columns from."""
     return Views(snapshot).take(tuple(names), blobs=blobs)
 
 
@@ -291,9 +291,9 @@ def physical_rows(
     *,
     window: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All physical rows of the fragment at a list position, in windows: those of scans by default.
+    """Yield all physical rows of the fragment at a list position, in windows as a scan reads them.
 
-    The view has at least one column. Memory: a window; pages of mapped files are let go of.
+    The view has at least one column. Memory: one window; pages of mapped files are released.
     """
     bound = view.fragment(position)
     names = [field.name for field in view.schema]
@@ -318,27 +318,27 @@ def physical_rows(
 def spread_rows(
     batches: Iterable[pa.RecordBatch], live: LiveRows | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Fill in deleted rows: each repeats the live row before it, or the first one.
+    """Fill in deleted rows: each repeats the live row before it, or the first live row.
 
     Parameters
     ----------
     batches
         The live rows, in order.
     live
-        Which rows they are; ``None`` if no row is deleted.
+        Positions of the live rows; ``None`` without deleted rows.
     rows
-        Physical rows.
+        Number of physical rows.
 
     Raises
     ------
     SchemaError
-        The number of rows differs from that of live rows.
+        The number of rows differs from the number of live rows.
     """
     if live is None:
         yield from batches
         return
     seen, reached = 0, 0
-    held: pa.RecordBatch | None = None  # the last batch also fills the deleted rows after it
+    held: pa.RecordBatch | None = None  # the last batch also fills deleted rows after it
     for batch in chain((batch for batch in batches if batch.num_rows), [None]):
         if held is not None:
             last = seen + held.num_rows
@@ -366,7 +366,7 @@ def spread_rows(
 def _with_deleted(
     batch: pa.RecordBatch, positions: NDArray[np.int64], live: NDArray[np.bool_]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a batch at ``positions``; rows that are not ``live`` get arbitrary values."""
+    """Yield rows of a batch at ``positions``; rows that are not ``live`` get arbitrary values."""
     repeated = len(positions) - int(np.count_nonzero(live))
     if not repeated and len(positions) == batch.num_rows:
         yield batch
@@ -385,7 +385,7 @@ def _with_deleted(
 def replaced_values(
     batches: Iterable[pa.RecordBatch], offsets: NDArray[np.int64], new: pa.Table
 ) -> Iterator[pa.RecordBatch]:
-    """All rows; those at ``offsets`` (ascending) get the values of ``new``'s rows."""
+    """Yield all rows; rows at ``offsets`` (ascending) get the values of ``new``'s rows."""
     start = 0
     for batch in batches:
         stop = start + batch.num_rows
@@ -402,7 +402,7 @@ def replaced_values(
 def _replaced(
     batch: pa.RecordBatch, offsets: NDArray[np.int64], new: pa.Table, start: int, stop: int
 ) -> pa.RecordBatch:
-    """Rows ``start`` to ``stop`` of a batch; those at ``offsets`` get the first rows of ``new``."""
+    """Return rows ``start`` to ``stop`` of a batch, with ``new``'s first rows at ``offsets``."""
     first, last = np.searchsorted(offsets, (start, stop)).tolist()
     order = np.arange(stop - start)
     order[offsets[first:last] - start] = stop - start + np.arange(last - first)
@@ -416,8 +416,8 @@ def _replaced(
 
 
 # --- Compute new columns of a fragment from its live rows, and write them ---------------
-# Values are computed for live rows only, so that an expression cannot fail at a deleted row. The
-# file has values for all rows.
+# glaive computes values for live rows only, so that an expression cannot fail at a deleted row.
+# The file has values for all rows.
 
 Batches = Iterator[tuple[int, pa.RecordBatch]]
 """First physical row of a window, and its live rows."""
@@ -439,7 +439,7 @@ class Shares:
         return next(self._rows, None) if batch is None else batch
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
-        """The next ``count`` rows."""
+        """Yield the next ``count`` rows."""
         while count:
             batch = self._next()
             if batch is None:
@@ -455,7 +455,7 @@ class Shares:
             yield part
 
     def end(self) -> None:
-        """Refuse further rows."""
+        """Raise if rows are left."""
         while (batch := self._next()) is not None:
             if batch.num_rows:
                 raise SchemaError(
@@ -469,7 +469,7 @@ def write_live(
 ) -> DataFile | None:
     """Write the new columns of a fragment from the values of its live rows.
 
-    ``None`` where all rows are deleted.
+    Returns ``None`` if all rows are deleted.
     """
     fragment = snapshot.manifest.fragment(position)
     live = snapshot.live_rows(fragment)
@@ -496,7 +496,7 @@ def write_changed(
 def _windows(
     view: BoundProjection, position: int, rows: int, window: int | None
 ) -> Iterator[tuple[int, int, list[Any]]]:
-    """Ranges of physical rows, and their columns; shorter if values are large."""
+    """Yield ranges of physical rows, and their columns; ranges are shorter if values are large."""
     if not view.schema.names:
         step = window or WINDOW
         for start in range(0, rows, step):
@@ -515,10 +515,10 @@ def live_batches(
     system: Sequence[str],
     window: int | None = None,
 ) -> Batches:
-    """Windows of a fragment without the deleted rows: first physical row, and the rows.
+    """Yield windows of a fragment without deleted rows: first physical row, and the rows.
 
-    Without a number of rows for ``window``, wide rows make shorter ones.
-    A view without columns gives batches with the right number of rows.
+    Without ``window``, wide rows make shorter windows. A view without columns gives batches with
+    the right number of rows.
     """
     fragment = snapshot.manifest.fragment(position)
     if not view.schema.names:

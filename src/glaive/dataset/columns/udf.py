@@ -1,4 +1,4 @@
-"""Functions over batches that compute new columns, and the checkpoint file of their results."""
+"""Functions over batches that compute new columns, and checkpoints of their results."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from glaive.io.failures import as_store_errors
 from glaive.io.location import check_root
 from glaive.io.store import ObjectStore
 
-# --- The file in which results of functions are kept: a database of SQLite --------------
+# --- The file that keeps results of functions: an SQLite database -----------------------
 
 _WAIT_SECONDS = 5.0
-"""How long to wait for another process that is writing."""
+"""Maximum time to wait for another process that is writing."""
 
 _REMEDIES: Final = {
     sqlite3.SQLITE_BUSY: "wait until the other process that has it open has ended",
     sqlite3.SQLITE_FULL: "free some space and try again",
 }
-"""What to do about a file that is as it should be, by the code of SQLite."""
+"""Remedies for a valid file, by SQLite's error code."""
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS batches (work TEXT, start INT, result BLOB, PRIMARY KEY (work, start));
@@ -47,29 +47,29 @@ _OWN: Final = frozenset({"batches", "files"})
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """Batches by the work that they are of and a number, and a text for each finished work.
+    """Stored batches by work and number, and a string for each finished work.
 
     Raises
     ------
     OptionError
-        The file cannot be used, or is a database of something else: a checkpoint is deleted in the
-        end. Or a number or a text that is looked for, or kept, is none that SQLite has.
+        The file cannot be used. Or it is another database, which must not be deleted in the end.
+        Or SQLite cannot represent a number or a string.
     """
 
     path: str
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Self:
-        """The results in a file, which is created if missing."""
+        """Open the results in a file; create a missing file."""
         check_root(os.fsdecode(path), is_local=True)
         results = cls(os.fspath(path))
         with results._opened():
-            pass  # it can be used
+            pass  # the file can be used
         return results
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """A connection; what was done with it is committed at the end."""
+        """Yield a connection; commit its changes at the end."""
         where = f"checkpoint_file {self.path}"
         try:
             opened = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
@@ -85,9 +85,9 @@ class _Results:
                 yield connection
         except (OverflowError, UnicodeEncodeError) as error:
             raise OptionError(f"{where}: no value that it can hold: {error}") from error
-        # Messages of SQLite cite a damaged file, which may have any bytes.
+        # SQLite's messages cite a damaged file, which may have any bytes.
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is of extended codes
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended code
             remedy = f"Choose another file, or {_REMEDIES.get(code, 'delete this one')}."
             raise OptionError(f"{where}: {error}. {remedy}") from error
 
@@ -97,7 +97,7 @@ class _Results:
         return None if row is None else row[0]
 
     def batch(self, work: str, number: int, subject: object) -> pa.RecordBatch | None:
-        """The batch that was kept, if any; checked, as its offsets may be anything."""
+        """Return the stored batch, if any; check it, as its offsets may be anything."""
         query = "SELECT result FROM batches WHERE work = ? AND start = ?"
         data = self._value(query, work, number)
         if data is None:
@@ -121,7 +121,7 @@ class _Results:
         return batch
 
     def keep_batch(self, work: str, number: int, batch: pa.RecordBatch) -> None:
-        """Keep a batch; one that was kept before is replaced."""
+        """Store a batch; replace an earlier one."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -130,22 +130,22 @@ class _Results:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
     def text(self, work: str) -> str | None:
-        """The text that was kept for a finished work, if any."""
+        """Return the stored string of a finished work, if any."""
         text: str | None = self._value("SELECT file FROM files WHERE work = ?", work)
         return text
 
     def keep_text(self, work: str, text: str) -> None:
-        """Keep the text of a finished work; its batches are no longer needed."""
+        """Store the string of a finished work; delete its batches."""
         with self._opened() as connection:
             connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?)", (work, text))
             connection.execute("DELETE FROM batches WHERE work = ?", (work,))
 
 
-# --- Checkpoints: the files of finished fragments, and results of batches ---------------
+# --- Checkpoints: the files of finished fragments, and results for batches --------------
 
 
 class _Fragments(ABC):
-    """Finished files by fragment in its current state: other files or deletions change it."""
+    """Finished files, by the state of a fragment: other files or deletions change the state."""
 
     __slots__ = ()
 
@@ -157,14 +157,14 @@ class _Fragments(ABC):
 
     @abstractmethod
     def _text(self, work: str) -> str | bytes | None:
-        """What is kept of a finished work, if any."""
+        """Return the stored string of a finished work, if any."""
 
     @abstractmethod
     def _keep_text(self, work: str, text: str) -> None:
-        """Keep it; the last attempt counts."""
+        """Store the string of a finished work; replace an earlier one."""
 
     def file(self, fragment: Fragment) -> stored.DataFile | None:
-        """The finished file of a fragment, if any."""
+        """Return the finished file of a fragment, if any."""
         text = self._text(self._work(fragment))
         try:
             return None if text is None else DataFile(**json.loads(text)).to_stored()
@@ -180,22 +180,22 @@ class _Fragments(ABC):
 
 
 _FILE_NAME: Final = re.compile(r"[0-9a-f]{64}\.json")
-"""Of the file of a fragment; the folder may have others."""
+"""Name of the file of a fragment; the folder may have other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder(_Fragments):
     """A folder that processes of a cluster share, with a file for each fragment; can be pickled.
 
-    Data files lie in the dataset, where no version refers to them before the commit. Results of
-    batches are not kept.
+    Data files lie in the dataset; no version refers to them before the commit. Results for batches
+    are not stored.
 
     Parameters
     ----------
     store
         The folder.
     job
-        Identifies what is computed.
+        Identity of the computation.
     """
 
     store: ObjectStore
@@ -203,7 +203,7 @@ class CheckpointFolder(_Fragments):
 
     @classmethod
     def open(cls, uri: str, job: str, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Start or resume a checkpoint; the folder is made when a fragment is finished."""
+        """Start or resume a checkpoint; the first finished fragment creates the folder."""
         return cls(open_store(uri, storage_options), job)
 
     def _text(self, work: str) -> bytes | None:
@@ -216,13 +216,13 @@ class CheckpointFolder(_Fragments):
         self.store.put(f"{work}.json", [text.encode()])
 
     def batch(self, fragment: Fragment, start: int) -> None:
-        """Nothing: fragments are kept whole."""
+        """Return None: only whole fragments are stored."""
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
-        """Nothing: fragments are kept whole."""
+        """Do nothing: only whole fragments are stored."""
 
     def remove(self) -> None:
-        """Delete the files of the folder that checkpoints made, if that is possible."""
+        """Delete the files of the folder that checkpoints made, if possible."""
         with suppress(StoreError):
             names = [meta.path for meta in self.store.list("")]
             self.store.discard(list(filter(_FILE_NAME.fullmatch, names)))
@@ -230,14 +230,14 @@ class CheckpointFolder(_Fragments):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(_Fragments):
-    """A file of SQLite with results of batches, and the files of finished fragments.
+    """An SQLite file with results for batches, and the files of finished fragments.
 
     Parameters
     ----------
     results
         The file.
     job
-        Identifies what is computed.
+        Identity of the computation.
     """
 
     results: _Results
@@ -245,7 +245,7 @@ class Checkpoint(_Fragments):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], job: str) -> Checkpoint:
-        """Start or resume a checkpoint; errors as for results."""
+        """Start or resume a checkpoint; ``_Results`` lists the errors."""
         return cls(_Results.of(path), job)
 
     def _text(self, work: str) -> str | None:
@@ -255,7 +255,7 @@ class Checkpoint(_Fragments):
         self.results.keep_text(work, text)
 
     def batch(self, fragment: Fragment, start: int) -> pa.RecordBatch | None:
-        """The stored result for the rows from ``start`` on, if any."""
+        """Return the stored result for the rows from ``start`` on, if any."""
         return self.results.batch(self._work(fragment), start, f"fragment {fragment.id}")
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
@@ -263,7 +263,7 @@ class Checkpoint(_Fragments):
         self.results.keep_batch(self._work(fragment), start, batch)
 
     def remove(self) -> None:
-        """Delete the file, if that is possible: the columns are committed."""
+        """Delete the file, if possible: the columns are committed."""
         path = self.results.path
         try:
             Path(path).unlink()
@@ -278,7 +278,7 @@ class Checkpoint(_Fragments):
 
 
 class BatchUDFCheckpoint:
-    """Batches and finished fragments in a file (SQLite), kept by hand, under pylance's name.
+    """Batches and finished fragments in an SQLite file, with pylance's interface.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ class BatchUDFCheckpoint:
     """
 
     class BatchInfo(NamedTuple):
-        """Which batch: the fragment, and its number within it, from 0 on."""
+        """A batch: its fragment, and its number within the fragment, from 0."""
 
         fragment_id: int
         batch_index: int
@@ -297,19 +297,19 @@ class BatchUDFCheckpoint:
         self._results = _Results.of(path)
 
     def get_batch(self, info: BatchInfo) -> pa.RecordBatch | None:
-        """The batch that was kept; None if there is none."""
+        """Return the stored batch; None if it is missing."""
         return self._results.batch(f"{info.fragment_id}", info.batch_index, info)
 
     def insert_batch(self, info: BatchInfo, batch: pa.RecordBatch) -> None:
-        """Keep a batch; one that was kept before is replaced."""
+        """Store a batch; replace an earlier one."""
         self._results.keep_batch(f"{info.fragment_id}", info.batch_index, batch)
 
     def get_fragment(self, fragment_id: int) -> str | None:
-        """The text that was kept for a fragment; None if there is none."""
+        """Return the stored string of a fragment; None if it is missing."""
         return self._results.text(f"{fragment_id}")
 
     def insert_fragment(self, fragment_id: int, fragment: str) -> None:
-        """Keep the text of a finished fragment; its batches are no longer needed."""
+        """Store the string of a finished fragment; delete its batches."""
         self._results.keep_text(f"{fragment_id}", fragment)
 
     def cleanup(self) -> None:
@@ -318,7 +318,7 @@ class BatchUDFCheckpoint:
         Raises
         ------
         StoreError
-            It is missing, or cannot be deleted.
+            The file is missing or cannot be deleted.
         """
         with as_store_errors(os.fspath(self.path), "delete"):
             Path(self.path).unlink()
@@ -335,11 +335,11 @@ class BatchUDF:
     Parameters
     ----------
     func
-        Given a record batch; returns a record batch, table or data frame with as many rows.
+        Function from a record batch to a record batch, table or data frame with as many rows.
     output_schema
-        What it returns; inferred by a call with one row when omitted.
+        Schema of the result; default: inferred by a call with one row.
     checkpoint_file
-        Stores results until the columns are committed.
+        File that stores results until the columns are committed.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class BatchUDF:
         return None if self.checkpoint_file is None else BatchUDFCheckpoint(self.checkpoint_file)
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        """Call the function itself."""
+        """Call the function."""
         return self.func(batch)
 
 
@@ -374,10 +374,10 @@ def batch_udf(
     Parameters
     ----------
     output_schema
-        What the function returns; inferred by a call with one row when omitted.
+        Schema of the function's result; default: inferred by a call with one row.
     checkpoint_file
-        A file that stores results until the columns are committed: ``add_columns`` with the
-        same file resumes where it stopped. It may grow to the size of the new columns.
+        A file that stores results until the columns are committed. ``add_columns`` with the same
+        file resumes where it stopped. The file may grow to the size of the new columns.
     """
 
     def wrap(func: Function) -> BatchUDF:
@@ -387,13 +387,13 @@ def batch_udf(
 
 
 def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.RecordBatch:
-    """The result of a function as one record batch.
+    """Return the result of a function as one record batch.
 
     Raises
     ------
     SchemaError
-        It has other columns than ``schema``, another number of rows, days and times in one column,
-        objects of polars, or is not tabular.
+        The result is not tabular, or differs from ``schema`` or the number of rows. Or it has
+        dates and datetimes in one column, or polars objects.
     """
     if type(result).__module__.startswith("pandas."):
         result = pa.RecordBatch.from_pandas(result, preserve_index=False)
