@@ -284,7 +284,6 @@ def test_a_folder_is_converted_with_the_members_of_structs_in_all_its_files(
     ("first", "later"),
     [
         (pa.array([date(2024, 1, 1)]), pa.array([1_700_000_000], pa.timestamp("s"))),
-        (pa.array([1.5], pa.float32()), pa.array([0.1])),
         (pa.array([[Decimal("1.5")]]), pa.array([[0.123]])),
         (pa.array([[0.5]]), pa.array([[Decimal("12345678901234567.89")]])),
         (pa.array([True]), pa.array([5])),
@@ -305,11 +304,23 @@ def test_files_of_a_folder_whose_values_would_be_changed_are_not_converted(
                 writer.write_table(rows)
     result = call("convert", str(folder), str(target), "--from", kind)
     assert result.exit_code == 1
-    assert f"b.{kind}: column x has " in result.stderr
+    assert "column x: no type holds" in result.stderr
+    assert f"b.{kind} and " in result.stderr
     assert not target.exists()
     words = ("--from", kind, "--columns", "id")
     assert call("convert", str(folder), str(target), *words).exit_code == 0
     assert glaive.dataset(target).to_table().to_pydict() == {"id": [1, 1]}
+
+
+def test_a_type_of_a_later_file_that_holds_the_values_of_all_is_taken(
+    call: Call, tmp_path: Path
+) -> None:
+    folder, target = tmp_path / "files", str(tmp_path / "t.lance")
+    folder.mkdir()
+    for name, values in (("a", pa.array([1.5], pa.float32())), ("b", pa.array([0.1]))):
+        pq.write_table(pa.table({"x": values}), folder / f"{name}.parquet")
+    assert call("convert", str(folder), target, "--from", "parquet").exit_code == 0
+    assert glaive.dataset(target).to_table()["x"].to_pylist() == [1.5, 0.1]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -326,6 +337,9 @@ def test_values_in_names_of_folders_are_not_lost_on_the_way(
     words = ("--from", kind, "--columns", "id", "--overwrite")
     assert call("convert", str(folder), str(target), *words).exit_code == 0
     assert glaive.dataset(target).schema.names == ["id"]
+    words = ("--from", kind, "--columns", "day", "--overwrite")
+    assert call("convert", str(folder), str(target), *words).exit_code == 0
+    assert glaive.dataset(target).to_table().to_pydict() == {"day": ["a", "b"]}
     pads.write_dataset(rows.append_column("x", rows["day"]), tmp_path / "x=1", format=kind)
     again = ("--from", kind, "--overwrite")
     assert call("convert", str(tmp_path / "x=1"), str(target), *again).exit_code == 0

@@ -6,114 +6,20 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from glaive.cli.options import SCAN, command, options_of, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import KINDS, json_line, number_of, print_json, public, replacing, say
-from glaive.dataset.writing.source import lost_values
 from glaive.errors import FormatError
 
 if TYPE_CHECKING:
     from glaive.ingestion import IngestResult
-
-# --- The columns of several files that ``glaive convert`` reads as one ------------------
-
-_TYPED = ("arrow", "parquet")
-"""Formats that state types: in others, values are parsed as those of the first file, or refused."""
-
-
-def schema_of(path: str, kind: str) -> pa.Schema:
-    """Return the columns of a file."""
-    if kind == "arrow":
-        return pads.dataset([path], format="arrow").schema
-    from glaive.ingestion.formats import format_named
-    from glaive.ingestion.sources import local_file
-
-    return format_named(kind, {}).schema(local_file(path))
-
-
-def columns_of(found: list[str], kind: str, wanted: list[str] | None) -> pa.Schema:
-    """The columns of the first file, then those that only others have.
-
-    Parameters
-    ----------
-    found
-        The files.
-    kind
-        Their format.
-    wanted
-        Columns that are converted; None for all.
-
-    Raises
-    ------
-    FormatError
-        Values of a file would lose something as those of the type that a column has.
-    """
-    first = schema_of(found[0], kind)
-    fields = list(first)
-    places = {field.name: at for at, field in enumerate(fields)}
-    for path in found[1:]:
-        known = len(fields)
-        for field in schema_of(path, kind):
-            at = places.get(field.name)
-            if at is None:
-                fields.append(field.with_nullable(True))
-                continue
-            joined = _joined(fields[at], field)
-            if kind in _TYPED and (wanted is None or field.name in wanted):
-                _refuse_losses(path, field, joined)
-                _refuse_losses(f"a file before {path}", fields[at], joined)
-            fields[at] = joined
-        places |= {fields[at].name: at for at in range(known, len(fields))}
-    metadata: Any = first.metadata
-    return pa.schema(fields, metadata)
-
-
-def places_of(source: str, found: list[str]) -> list[tuple[str, str]]:
-    """The folder that was given, or that of the file, and the path of each file below it."""
-    folder = source if Path(source).is_dir() else str(Path(source).parent)
-    below = (Path(os.path.relpath(path, folder)).as_posix() for path in found)
-    return [(f"{Path(folder).absolute().as_posix()}/", path) for path in below]
-
-
-def _refuse_losses(path: str, field: pa.Field, joined: pa.Field) -> None:
-    lost = lost_values(field.type, joined.type)
-    if lost is not None:
-        raise FormatError(f"{path}: column {field.name} has {lost}. Convert such files separately")
-
-
-def _joined(first: pa.Field, other: pa.Field) -> pa.Field:
-    """A column with the members that its structs have in either of two files."""
-    kind = first.type
-    if kind == other.type or not (pa.types.is_null(kind) or pa.types.is_nested(kind)):
-        return first
-    unify: Any = pa.unify_schemas
-    try:
-        both = unify(
-            [pa.schema([one.with_type(_may_lack(one.type))]) for one in (first, other)],
-            promote_options="permissive",
-        )
-    except pa.ArrowException:  # values are cast to the first type, or refused
-        return first
-    found: pa.Field = both.field(0)
-    return found
-
-
-def _may_lack(kind: Any) -> Any:
-    """A type whose structs have members that may be null, as those are that a file lacks."""
-    if pa.types.is_struct(kind):
-        return pa.struct(
-            [member.with_type(_may_lack(member.type)).with_nullable(True) for member in kind]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_may_lack(kind.value_type)))
-    return kind
-
+    from glaive.ingestion.sources import SourceFile, SourceFormat
 
 _BATCH_BYTES = 64 << 20
 
@@ -147,11 +53,10 @@ def convert(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark. Files of a folder give their
-    rows once each, also where links lead to them, but not those in folders behind links; the result
-    has the columns of all of them, and columns for folders such as day=1. A name that JSON has only
-    beyond 4 MiB is an error, and so is a type of Parquet or Arrow whose values that of the
-    first file does not hold as they are.
+    Batch by batch, in one process without Spark. Files of a folder give their rows once each, also
+    where links lead to them, but not those in folders behind links. The result has the columns of
+    all files, of types that hold the values of all, and columns for folders such as day=1. A name
+    that JSON has only beyond 4 MiB is an error.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
@@ -220,124 +125,78 @@ def _reader(
         whole = [name for name in schema.names if not isinstance(columns, dict)]
         known = {name: schema.field(name) for name in whole}
         return reader, pa.schema([known.get(field.name, field) for field in reader.schema])
-    found = _files_of(source)
+    from glaive.ingestion.formats import format_named
+    from glaive.ingestion.sources import Piece, Rejects
+    from glaive.ingestion.task import conformed, whole_rows
+
+    chosen = kind == "json" and columns is not None  # else a member that no column has is an error
+    source_format, files = (
+        format_named(kind, {"ignore_unknown": True} if chosen else {}),
+        _files_of(source),
+    )
+    schema = _columns_of(source, files, source_format, columns)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in files:
+            piece = Piece(file, 0, None, file.size)
+            for part in whole_rows(piece, source_format, schema, Rejects(keep=False)):
+                yield from conformed(part, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, _sound(rows(), source)), schema
+
+
+def _columns_of(
+    source: str, files: list[SourceFile], source_format: SourceFormat, columns: list[str] | None
+) -> pa.Schema:
+    """The columns of all files and of the names of folders; the types hold the values of all."""
+    from glaive.errors import SchemaError
+    from glaive.ingestion.plan import columns_of_folders, reconcile, schema_of, with_folders
+
+    folders = columns_of_folders(files, None, "add", chosen=False)
+    given = (with_folders(folders, file, schema_of(source_format, file)) for file in files)
+    wanted = (
+        schema if columns is None else pa.schema([one for one in schema if one.name in columns])
+        for schema in given
+    )
+    typed, named = source_format.typed, source_format.named
+    try:
+        found = reconcile(zip(files, wanted, strict=True), None, "add", typed=typed, named=named)
+    except SchemaError as error:
+        said = f"{error}".partition(" Pass schema=")[0]
+        raise FormatError(f"{said} Convert such files separately") from error
+    if columns is None:
+        return found.schema
+    if unknown := [name for name in columns if name not in found.schema.names]:
+        raise FormatError(f"{source}: there is no column {unknown[0]!r}")
+    return pa.schema([found.schema.field(name) for name in columns])
+
+
+def _files_of(source: str) -> list[SourceFile]:
+    """A file, or those below a folder by name, each once; folders behind links are left out."""
+    from glaive.ingestion.sources import files_in, local_file
+
+    if not Path(source).is_dir():
+        return [local_file(source)]
+    found = sorted(files_in(source, {}), key=attrgetter("path"), reverse=True)
     if not found:
         raise click.ClickException(f"{source} has no files")
-    from glaive.ingestion.task import completed, folder_columns, folder_values
-
-    try:
-        given = columns_of(found, kind, columns)
-        places = places_of(source, found)
-        others = {field.name: field for field in folder_columns(places, given.names)}
-        folders = {field.name.lower() for field in folder_columns(places)}
-        shared = {name for name in given.names if name.lower() in folders}  # a file may lack them
-        if unknown := [name for name in columns or () if name not in (*given.names, *others)]:
-            raise FormatError(f"{source}: there is no column {unknown[0]!r}")
-        own = given.names
-        if columns is not None:  # without a column of its own, a file of Parquet has no rows
-            own = [name for name in columns if name not in others] or own[:1]
-        metadata: Any = given.metadata
-        stored = pa.schema([given.field(name) for name in own], metadata)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
-    except pa.ArrowInvalid as error:
-        raise FormatError(f"{source}: {error}") from error
-
-    wanted = [*stored.names, *others] if columns is None else columns
-    if (others.keys() | shared).isdisjoint(wanted):
-        batches = _sound(
-            (row for path in found for row in _rows(path, kind, given, stored)), source, kind
-        )
-        return pa.RecordBatchReader.from_batches(stored, batches), stored
-    schema = pa.schema([others.get(name) or stored.field(name) for name in wanted], metadata)
-    names = [schema_of(path, kind).names if shared else given.names for path in found]
-    complete = (
-        part
-        for path, place, own in zip(found, places, names, strict=True)
-        for batch in _rows(path, kind, given, stored)
-        for part in completed(batch, schema, folder_values(*place, schema, own)).to_batches()
-    )
-    return pa.RecordBatchReader.from_batches(schema, _sound(complete, source, kind)), schema
+    return list({os.path.realpath(file.uri): file for file in found}.values())[::-1]
 
 
-def _rows(path: str, kind: str, given: pa.Schema, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a file with the columns and types of a schema: null where it has none."""
-    if kind == "arrow":
-        yield from pads.dataset([path], schema=stored, format="arrow").scanner().to_reader()
-        return
-    from glaive.ingestion.formats import format_named
-    from glaive.ingestion.sources import Piece, Rejects, local_file
-
-    file = local_file(path)
-    wanted = given if kind == "json" else stored  # a member that no column has is an error
-    whole = Piece(file, 0, None, file.size)
-    for rows in format_named(kind, {}).read(whole, wanted, Rejects(keep=False)):
-        have = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns: list[Any] = []
-        for field in stored:
-            values: Any = have.get(field.name)
-            try:
-                columns.append(
-                    pa.nulls(len(rows), field.type) if values is None else values.cast(field.type)
-                )
-            except pa.ArrowException as error:
-                raise FormatError(
-                    f"{path}: column {field.name} is not {field.type} as in other files: {error}"
-                ) from error
-        yield from pa.Table.from_arrays(columns, schema=stored).to_batches()
-
-
-def _files_of(source: str) -> list[str]:
-    """A file, or those below a folder by name, each once; folders behind links are left out.
-
-    Names that begin with "." or "_" are left out, too, as by Arrow.
-    """
-    if not Path(source).is_dir():
-        return [source]
-    from glaive.io.confined import is_link
-
-    found: dict[str, str] = {}
-    folders = [source]
-    for folder in folders:  # those near the source first, so that files have the shortest names
-        with os.scandir(folder) as entries:
-            named = sorted(entries, key=lambda entry: entry.name)
-        for entry in named:
-            if entry.name.startswith((".", "_")):
-                continue
-            if Path(entry.path).is_file():
-                found.setdefault(os.path.realpath(entry.path), entry.path)
-            elif Path(entry.path).is_dir() and not is_link(entry.path):
-                folders.append(entry.path)
-    return sorted(found.values())
-
-
-def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterator[pa.RecordBatch]:
+def _sound(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
     from glaive.arrow.validation import damaged_text
     from glaive.io.failures import as_store_errors
 
-    check = _invalid if kind == "arrow" else damaged_text
     try:
         with as_store_errors(source, "read"):
             for batch in batches:
-                fault = next(filter(None, map(check, batch.columns)), None)
+                fault = next(filter(None, map(damaged_text, batch.columns)), None)
                 if fault is not None:
                     raise FormatError(f"{source} is damaged: {fault}")
                 yield batch
     except pa.ArrowInvalid as error:
         raise FormatError(f"{source}: {error}") from error
-
-
-def _invalid(column: Any) -> str | None:
-    """What is wrong with a column of a file of Arrow: its offsets are as in memory, any at all."""
-    kind = column.type
-    if pa.types.is_time(kind) or pa.types.is_date(kind):  # such as 24:00, which does no harm
-        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
-    try:
-        column.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:  # the latter of views
-        return str(error)
-    return None
 
 
 def write_file(reader: pa.RecordBatchReader, target: Path, kind: str) -> int:

@@ -1,4 +1,4 @@
-"""Formats of source files by name: Parquet, ORC, Avro, whole files; text is in ``lines``."""
+"""Formats of source files by name: Parquet, ORC, Arrow, Avro, whole files; text in ``lines``."""
 
 from __future__ import annotations
 
@@ -236,6 +236,53 @@ def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
         refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
     return opened
+
+
+# --- Arrow: record batches as they are ---------------------------------------------------
+
+
+class Arrow(SourceFormat):
+    """Files of Arrow, which Feather is another name of. No options. A file is one task."""
+
+    name = "arrow"
+    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Return columns from the footer."""
+        with open_source(file) as source:
+            schema: pa.Schema = _opened_arrow(source, file).schema
+        return schema
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Yield the batches of the file, one of which is the memory needed."""
+        with open_source(piece.file) as source:
+            opened = _opened_arrow(source, piece.file)
+            names = [name for name in schema.names if name in opened.schema.names]
+            for number in range(opened.num_record_batches):
+                try:
+                    batch = opened.get_batch(number)
+                    for column in map(_valid_times, batch.columns):
+                        column.validate(full=True)  # offsets are as in memory, any at all
+                except (pa.ArrowException, OSError) as error:
+                    rejects.add_damaged(piece.file, f"batch {number}", error)
+                    continue
+                yield batch.select(names)
+
+
+def _opened_arrow(source: pa.NativeFile, file: SourceFile) -> Any:
+    try:
+        return pa.ipc.open_file(source)
+    except (pa.ArrowException, OSError) as error:
+        refuse_failure(file, error)
+        raise FormatError(f"{file.uri} is not an Arrow file: {error}") from error
+
+
+def _valid_times(column: Any) -> Any:
+    """Return times as integers: such as 24:00, which Arrow does not take for one, do no harm."""
+    kind = column.type
+    if not (pa.types.is_time(kind) or pa.types.is_date(kind)):
+        return column
+    return column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
 
 
 # --- Avro: blocks of records become batches; read by the package fastavro -----------------
@@ -497,7 +544,7 @@ class Images(Binary):
 # --- Formats by name, and the format that names of files suggest ------------------------
 
 FORMATS: dict[str, type[SourceFormat]] = {
-    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Text, Images, Binary)
+    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Arrow, Text, Images, Binary)
 }
 
 

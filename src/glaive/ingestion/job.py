@@ -103,8 +103,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     uri
         Path or URI of the dataset.
     format
-        ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``text``, ``images`` or ``binary``;
-        default: from the names of the files.
+        ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``arrow``, ``text``, ``images`` or
+        ``binary``; default: from the names of the files.
     mode
         ``create`` fails if there is a dataset. ``append`` adds rows, ``overwrite`` replaces all
         rows. ``merge`` updates the rows whose ``merge_keys`` exist, and inserts the others.

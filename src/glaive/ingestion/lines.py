@@ -807,7 +807,7 @@ def _parse_json(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Ta
     return table
 
 
-def _mapped(data_type: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(data_type: Any, change: Callable[[Any], Any]) -> Any:
     """Return a list or struct with other types inside; None for other types."""
     if pa.types.is_struct(data_type):
         members = (data_type.field(at) for at in range(data_type.num_fields))
@@ -823,7 +823,7 @@ def _with_texts(field: Any) -> Any:
     """Return the field with texts for values that are all null."""
 
     def typed(kind: Any) -> Any:
-        return pa.string() if pa.types.is_null(kind) else _mapped(kind, typed) or kind
+        return pa.string() if pa.types.is_null(kind) else mapped(kind, typed) or kind
 
     return field.with_type(typed(field.type))
 
@@ -834,7 +834,7 @@ def _parsed(field: Any) -> Any:
     def parsed(kind: Any) -> Any:
         if pa.types.is_dictionary(kind):
             return parsed(kind.value_type)
-        return pa.float32() if pa.types.is_float16(kind) else _mapped(kind, parsed) or kind
+        return pa.float32() if pa.types.is_float16(kind) else mapped(kind, parsed) or kind
 
     return field.with_type(parsed(field.type)).with_nullable(True)
 

@@ -33,6 +33,7 @@ from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, sized
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import format_named, format_of
+from glaive.ingestion.lines import mapped
 from glaive.ingestion.sources import (
     BAD_RECORDS,
     Piece,
@@ -308,16 +309,21 @@ def _joined(
     if _would_round(current.type, field.type):
         raise refused
     joined: pa.Field[Any]
+    both = (one.with_type(_may_lack(one.type)).with_nullable(True) for one in (current, field))
     try:
         joined = pa.unify_schemas(
-            [pa.schema([current.with_nullable(True)]), pa.schema([field.with_nullable(True)])],
-            promote_options="permissive",
+            [pa.schema([one]) for one in both], promote_options="permissive"
         ).field(0)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise refused from error
     if _plain(joined.type) == _plain(current.type):
         return current.with_nullable(nullable)
     return joined.with_nullable(nullable)
+
+
+def _may_lack(kind: Any) -> Any:
+    """Return a type whose structs have members that may be null, as a file may lack them."""
+    return mapped(kind, _may_lack) or kind
 
 
 def _read_as(inferred: Any, known: Any) -> bool:
@@ -452,15 +458,15 @@ def find_sources(
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing
-    folders = _folder_columns(files, known, schema_drift, chosen=schema is not None)
+    folders = columns_of_folders(files, known, schema_drift, chosen=schema is not None)
     schemas: Iterable[pa.Schema]
     if known is not None and not _depends_on_files(source_format, schema, schema_drift):
         schemas = repeat(known, len(files))
     else:
         # A schema at a time: there can be a million, and each can be of a thousand columns.
-        schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
+        schemas = ordered_map(partial(schema_of, source_format), files, workers=_READERS)
     if folders:
-        schemas = map(partial(_with_folders, folders), files, schemas)
+        schemas = map(partial(with_folders, folders), files, schemas)
     columns = reconcile(
         zip(files, schemas, strict=True),
         known,
@@ -519,7 +525,7 @@ def _refuse_other_columns(
         )
 
 
-def _folder_columns(
+def columns_of_folders(
     files: Sequence[SourceFile], known: pa.Schema | None, rule: DriftRule, *, chosen: bool
 ) -> dict[str, pa.Field[Any]]:
     """Return columns in names of folders, by lower-case name; known columns keep their spelling.
@@ -545,7 +551,7 @@ def _folder_columns(
     return folders
 
 
-def _with_folders(
+def with_folders(
     folders: Mapping[str, pa.Field[Any]], file: SourceFile, schema: pa.Schema
 ) -> pa.Schema:
     """Return the columns of a file, and columns that only the names of its folders have."""
@@ -554,7 +560,8 @@ def _with_folders(
     return pa.schema([*schema, *(folders[key] for key in keys if key in folders.keys() - own)])
 
 
-def _schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
+def schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
+    """Return the columns of a file; raises ``FormatError`` unless each has a name of its own."""
     try:
         schema = source_format.schema(file)
         names = Counter(schema.names)  # parsers of Arrow leave it to Python to read them

@@ -169,7 +169,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     wildcard = _WILDCARD.search(source)
     if wildcard is None:
         file = _file(source, options)
-        yield from _below(source, options) if file is None else [file]
+        yield from files_in(source, options) if file is None else [file]
         return
     folder = source[: wildcard.start()].rpartition("/")[0] or ("/" if source[:1] == "/" else ".")
     pattern = source.removeprefix(folder).lstrip("/") if folder != "." else source
@@ -183,7 +183,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
         raise OptionError(
             f"{source}: a file has this name, a pattern of other names; {name!r} is the file"
         )
-    yield from _below(folder, options, matches)
+    yield from files_in(folder, options, matches)
 
 
 def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
@@ -204,9 +204,13 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
         return None
 
 
-def _below(
+def files_in(
     folder: str, options: Mapping[str, str], matches: Callable[[str], object] | None = None
 ) -> Iterator[SourceFile]:
+    """Yield the files below a folder, but no hidden ones and none in folders behind links.
+
+    ``matches`` tells which of their paths are wanted; default: all.
+    """
     store = open_store(folder, options)
     if store.is_local and not _is_folder(store.full("")):
         return

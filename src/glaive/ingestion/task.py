@@ -417,7 +417,7 @@ class Expectations:
             A row violates a condition, and ``on_violation`` is ``fail``.
         """
         filters = [(name, text, bind_filter(text, schema)) for name, text in self.conditions]
-        for batch in _conformed(rows, columns):
+        for batch in conformed(rows, columns):
             left = batch
             for name, text, bound in filters:
                 mask = bound.mask(left)
@@ -449,7 +449,8 @@ def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
     return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in python_rows(rows)]
 
 
-def _conformed(rows: Rows, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def conformed(rows: Rows, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows with the types of columns; raises ``SchemaError`` where a value does not fit."""
     for part in cut_views(rows):
         fitted = conform(part, columns)
         yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
@@ -629,6 +630,25 @@ def _unescaped(text: str) -> str:
         ) from None
 
 
+def whole_rows(
+    piece: Piece, source_format: SourceFormat, schema: pa.Schema, rejects: Rejects
+) -> Iterator[Rows]:
+    """Yield the rows of a piece with all columns, in order.
+
+    If the file lacks a column, the names of folders give its values, or the values are null.
+    """
+    file, own = piece.file, None
+    if not source_format.named and folder_texts(file.folder, file.path):
+        own = set(source_format.schema(file).names)  # its rows have the other columns as nulls
+    for rows in source_format.read(piece, schema, rejects):
+        if not len(rows):
+            continue
+        given = set(rows.schema.names) if own is None else own
+        values = folder_values(file.folder, file.path, schema, given)
+        same = rows.schema.names == schema.names and not values
+        yield rows if same else completed(rows, schema, values)
+
+
 @dataclass(frozen=True, slots=True)
 class IngestTask:
     """Read pieces of files and write their rows to data files. :meth:`execute` runs it.
@@ -690,35 +710,14 @@ class IngestTask:
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
-        """Yield the rows that meet the conditions, with all columns.
-
-        If a file lacks a column, the names of folders give its values, or the values are null.
-        """
+        """Yield the rows that meet the conditions, with all columns."""
         expected, stored = self.expectations, self.write.schema
         for piece in self.pieces:
-            own = self._own_columns(piece.file)
-            for rows in self.source_format.read(piece, self.schema, rejects):
-                if not len(rows):
-                    continue
-                whole = self._completed(rows, piece.file, own)
+            for whole in whole_rows(piece, self.source_format, self.schema, rejects):
                 if expected is None:
                     yield whole
                 else:
                     yield from expected.kept(whole, self.schema, stored, piece.file, rejects)
-
-    def _own_columns(self, file: SourceFile) -> Collection[str] | None:
-        """Return the columns that a file has; None if its rows have these and no others."""
-        if self.source_format.named or not folder_texts(file.folder, file.path):
-            return None
-        return set(self.source_format.schema(file).names)
-
-    def _completed(self, rows: Rows, file: SourceFile, own: Collection[str] | None) -> Rows:
-        """Return rows with all columns, in order."""
-        given = set(rows.schema.names) if own is None else own
-        values = folder_values(file.folder, file.path, self.schema, given)
-        if rows.schema.names == self.schema.names and not values:
-            return rows
-        return completed(rows, self.schema, values)
 
     def execute(
         self, dataset: OpenDataset | None = None
