@@ -198,7 +198,7 @@ def test_texts_that_do_not_follow_each_other_are_damage(tmp_path: Path, starts: 
     said = np.array(starts, np.int64).tobytes().hex()
     segment = replaced(path, "part_0_fm.lance", lambda rows: rows, doc_start_positions=said)
     out = SegmentWriter(segment.store, glaive.dataset(str(path)).manifest.data_format)
-    with pytest.raises(CorruptFileError, match=r"one behind the other.*part_0_fm\.lance"):
+    with pytest.raises(CorruptFileError, match=r"one after the other.*part_0_fm\.lance"):
         index_kinds()["fm"].merge([segment, segment], None, out)
 
 

@@ -1,4 +1,4 @@
-"""BITMAP and LABEL_LIST: for each distinct value or list item, the set of rows that have it.
+"""BITMAP and LABEL_LIST: the set of rows of each distinct value or list item.
 
 Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
 """
@@ -60,21 +60,21 @@ from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch, sorted_
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
 from glaive.types import Int64s, items_of
 
-# --- Keys with the set of rows of each: the file of BITMAP and LABEL_LIST, read and written
+# --- The file of BITMAP and LABEL_LIST: keys, and the set of rows of each ---------------
 # Specification: "BITMAP" in ``docs/format/indices.md``.
 
 LOOKUP = "bitmap_page_lookup.lance"
 STATS = "lance:index_stats"
 
 _BITS_PER_ROW = 12
-"""Bits of a stored set for each of its rows, about: 16 where they are few, less of many."""
+"""Approximate bits of a stored set per row: 16 in small sets, fewer in large sets."""
 
 _RESIDENT_BYTES = 1 << 23
-"""Sets of files up to this size are read when they are opened."""
+"""Maximum size of a file whose sets are read when it is opened."""
 
 
 class KeyBatch(NamedTuple):
-    """Some keys, and the sets of their rows as they are stored."""
+    """Some keys, and the stored sets of their rows."""
 
     keys: Any
     sets: Any
@@ -82,7 +82,7 @@ class KeyBatch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KeySets:
-    """The file, opened: its keys, and the sets if they are small.
+    """An opened file: its keys, and the sets if they are small.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ class KeySets:
     keys
         All keys, ascending, null first.
     present
-        Sort keys of those that are not null.
+        Sort keys of the keys that are not null.
     sets
-        The sets of all keys; None if they are read when they are needed.
+        Sets of all keys; None if they are read on demand.
     order
-        Row of each key in the file; None if the file has the same order.
+        Row of each key in the file; None if the file is in key order.
     keep
-        Keeps sets of single keys that were read.
+        Cache for keys and sets.
     """
 
     file: IndexFile
@@ -114,9 +114,9 @@ class KeySets:
         Raises
         ------
         CorruptFileError
-            A key is there more than once.
+            A key occurs several times.
         UnsupportedFeatureError
-            Keys are of a type without order.
+            The type of the keys has no order.
         """
         file.check(keys=None, bitmaps=pa.binary())
         kind = file.schema.field("keys").type
@@ -134,7 +134,7 @@ class KeySets:
         nulls = int(keys.null_count)
         present, order = sort_keys(keys[nulls:]), None
         if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
-            # As pylance up to 10 writes them: in the order of a hash table.
+            # pylance up to 10 writes keys in the order of a hash table.
             order = _ascending(keys)
             at: Any = pa.array(order)
             keys = keys.take(at)
@@ -146,22 +146,22 @@ class KeySets:
 
     @property
     def has_nulls(self) -> bool:
-        """Whether all rows that are null are there: Lance up to 0.29 lost them in compactions."""
+        """Whether null rows are complete: compactions of Lance up to 0.29 lost them."""
         return bool(self.keys.null_count) or STATS in self.file.metadata
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds, about, beside keys and sets that are kept."""
+        """Approximate bytes of memory, without cached keys and sets."""
         objects = 33 * len(self.present) if self.present.dtype == np.object_ else 0
         return int(self.file.nbytes + self.present.nbytes + objects)
 
     def accepts(self, query: object) -> bool:
-        """Whether keys can be selected for a query."""
+        """Return whether the query is a condition on the keys."""
         kind = self.keys.type
         return (isinstance(query, HasText) and is_text(kind)) or accepts(kind, query)
 
     def select(self, condition: Condition) -> Int64s:
-        """Positions of the keys that pass a condition, ascending."""
+        """Return the positions of the keys that pass a condition, ascending."""
         nulls = int(self.keys.null_count)
         if isinstance(condition, IsNull):
             return np.arange(nulls) if not condition.negated else np.arange(nulls, len(self.keys))
@@ -198,7 +198,7 @@ class KeySets:
         return first + nulls, max(first, last) + nulls
 
     def estimate(self, at: Int64s) -> int:
-        """Rows of the keys at some positions, about, by the bytes of their sets."""
+        """Estimate the rows of the keys at some positions, from the bytes of their sets."""
         if not len(at):
             return 0
         if self.sets is None:
@@ -209,7 +209,7 @@ class KeySets:
         return math.ceil(size * rows_per_byte(sets, self.file.path))
 
     def rows(self, at: Int64s) -> RowSet:
-        """The rows of any of the keys at some positions, which ascend."""
+        """Return the rows that have any of the keys at some ascending positions."""
         if len(at) != 1:
             return row_set_of(self._sets(at), self.file.path, self.file.size)
 
@@ -221,7 +221,7 @@ class KeySets:
         return rows
 
     def rows_of_each(self, at: Int64s) -> Iterator[RowSet]:
-        """The rows of each of the keys at some positions, one after the other."""
+        """Yield the rows of each key at some positions."""
         sets, file = self._sets(at), self.file
         return (row_set_of(sets[one : one + 1], file.path, file.size) for one in range(len(at)))
 
@@ -246,13 +246,13 @@ class KeySets:
         return found.take(pa.array(back))
 
     def batches(self) -> Iterator[KeyBatch]:
-        """All keys and sets, which are held together: their limit is that of what is read at once.
+        """Yield all keys and sets. The caller holds all of them, which the memory limit covers.
 
         Raises
         ------
         UnsupportedFeatureError
-            They take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
-            bytes of the file.
+            They exceed ``max_decoded_bytes_per_page`` and ``USUAL_RATIO`` times the bytes of the
+            file.
         """
         size = 0
         for start in range(0, len(self.keys), KEYS_AT_ONCE):
@@ -264,7 +264,7 @@ class KeySets:
 
 
 def _ascending(keys: Any) -> Int64s:
-    """The order that makes keys ascend, null first."""
+    """Return the order that sorts keys, null first."""
     is_null = np.asarray(keys.is_null())
     known = np.flatnonzero(~is_null)
     by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
@@ -272,10 +272,10 @@ def _ascending(keys: Any) -> Int64s:
 
 
 KEYS_AT_ONCE = 1 << 16
-"""Keys whose sets are objects of Python at once."""
+"""Maximum number of keys whose sets are Python objects at a time."""
 
 _JOINED_BYTES = 1 << 25
-"""Bytes of these sets, but for those of one key."""
+"""Maximum bytes of these sets, unless one key has more."""
 
 
 # --- writing ------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ _JOINED_BYTES = 1 << 25
 def grouped(
     runs: Sequence[SortedRun], memory_limit: int, form: SetFormat = ROWSETS
 ) -> Iterator[KeyBatch]:
-    """The distinct values of sorted runs, ascending, with the set of rows of each.
+    """Yield the distinct values of sorted runs, ascending, with the set of rows of each.
 
     Memory: windows of the runs, and the encoded sets of a batch.
     """
@@ -313,31 +313,31 @@ def grouped(
 
 @dataclass(eq=False)
 class _Group:
-    """A key that may have more rows, and parts of the set of its rows."""
+    """A key whose rows may continue in the next batch, and parts of its set of rows."""
 
     key: Any
     parts: list[bytes]
 
     def has(self, key: Any) -> bool:
-        """Whether another key is the same one."""
+        """Return whether another key is equal."""
         if self.key.null_count or key.null_count:
             return bool(self.key.null_count == key.null_count)
         return bool(sort_keys(self.key)[0] == sort_keys(key)[0])
 
     def closed(self, form: SetFormat) -> KeyBatch:
-        """The key with the whole set."""
+        """Return the key with its complete set."""
         parts = self.parts
         whole = parts[0] if len(parts) == 1 else form.union(parts)
         return KeyBatch(self.key, pa.array([whole], pa.binary()))
 
 
 def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Iterator[KeyBatch]:
-    """Batches with keys in common as one, ascending. All encoded sets are in memory."""
+    """Merge batches that share keys; yield ascending keys. Holds all encoded sets in memory."""
     found = list(batches)
     if not found:
         return
     keys: Any = pa.concat_arrays([batch.keys for batch in found])
-    # One array: taking some sets from chunks costs as much as all of them.
+    # Concatenate first: taking sets from chunks costs as much as reading all of them.
     wide: Any = pa.large_binary()
     sets: Any = pa.concat_arrays([cast("Any", batch.sets).cast(wide) for batch in found])
     found.clear()
@@ -348,7 +348,7 @@ def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Itera
     bounds = np.append(starts, len(keys))
     sizes = np.diff(items_of(sets.buffers()[1], "<i8", len(sets) + 1, sets.offset * 8))
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes[positions.astype(np.int64)])))
-    # Their bytes before the sets of each key: so many keys at a time have not too many.
+    # Bytes before the sets of each key, to bound the bytes per batch of keys.
     at = before[bounds]
     first = 0
     while first < len(starts):
@@ -367,7 +367,7 @@ def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Itera
 def remapped(
     file: IndexFile, names: Sequence[str], form: SetFormat, address_map: AddressMap
 ) -> Iterator[tuple[pa.ChunkedArray, list[bytes]]]:
-    """Keys of a file, and their sets with new addresses, some at a time."""
+    """Yield keys of a file, and their sets with new addresses, some at a time."""
     limit = RowLimit(address_map, file.path)
     for rows in file.windows(names, KEYS_AT_ONCE):
         file.check_present(rows[names[1]])
@@ -381,7 +381,7 @@ def write_keys(
     batches: Iterable[KeyBatch],
     buffers: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write the file, with global buffers by the metadata key that stores their number."""
+    """Write the file; ``buffers`` maps metadata keys to global buffers."""
     schema = pa.schema([pa.field("keys", kind), pa.field("bitmaps", pa.binary())])
     file = out.create(LOOKUP, schema)
     count = 0
@@ -394,7 +394,7 @@ def write_keys(
     file.finish()
 
 
-# --- BITMAP and LABEL_LIST, searched: the sets of the keys that pass are read, and joined
+# --- BITMAP and LABEL_LIST, searched: read and join the sets of the keys that pass ------
 # Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
 
 
@@ -412,26 +412,26 @@ class OpenedBitmap(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return self._keys.nbytes
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it is a condition on values of this type; nulls may be unknown."""
+        """Return whether the query is a condition on this type; null rows must be complete."""
         is_known = self._keys.has_nulls or not isinstance(query, IsNull)
         return is_known and self._keys.accepts(query)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of the keys that pass, by the bytes of their sets."""
+        """Estimate the rows of the keys that pass, from the bytes of their sets."""
         condition: Any = query
         return self._keys.estimate(self._keys.select(condition))
 
     def compared(self, query: IndexQuery) -> int:
-        """Keys whose rows are joined."""
+        """Return the number of keys whose rows are joined."""
         condition: Any = query
         return len(self._keys.select(condition))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows, exactly unless nulls are unknown. One read of the sets at most."""
+        """Find rows, exactly unless null rows are incomplete; at most one read, of the sets."""
         condition: Any = query
         rows = self._keys.rows(self._keys.select(condition))
         if not nulls:
@@ -439,25 +439,25 @@ class OpenedBitmap(ScalarIndex):
         return Candidates(rows, self._unknown(condition), exact=self._keys.has_nulls)
 
     def _unknown(self, condition: Any) -> RowSet:
-        """Rows for which a condition is null."""
+        """Return the rows for which a condition is null."""
         if isinstance(condition, IsNull):
             return NO_ROWS
         if isinstance(condition, IsOneOf) and condition.values.null_count:
-            # What is not equal to a known value may be equal to the null.
+            # With a null among the values, a row that equals no value may equal the null.
             equal = self._keys.select(IsOneOf(condition.values.drop_null()))
             return self._keys.rows(np.setdiff1d(np.arange(len(self._keys.keys)), equal))
         return self._keys.rows(self._keys.select(IsNull()))
 
 
 class OpenedLabelList(ScalarIndex):
-    """All items of lists, and the rows with a list that has each.
+    """All list items, and the rows whose list contains each.
 
     Parameters
     ----------
     key_sets
         The items.
     null_lists
-        Rows whose list is null; None if an old writer did not say.
+        Rows whose list is null; None if an old writer did not store them.
     """
 
     def __init__(self, key_sets: KeySets, null_lists: RowSet | None) -> None:
@@ -465,11 +465,11 @@ class OpenedLabelList(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return self._keys.nbytes + (0 if self._null_lists is None else self._null_lists.nbytes)
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it asks for items of this type, or for lists that are null."""
+        """Return whether the query asks for items of this type, or for null lists."""
         if isinstance(query, IsNull):
             return self._null_lists is not None and not query.negated
         if not isinstance(query, HasLabels):
@@ -479,7 +479,7 @@ class OpenedLabelList(ScalarIndex):
         return same_type and len(values) > 0 and not values.null_count
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of the items that are asked for, by the bytes of their sets."""
+        """Estimate the rows of the requested items, from the bytes of their sets."""
         if isinstance(query, HasLabels):
             at = self._keys.select(IsOneOf(query.values))
             rows = self._keys.estimate(at)
@@ -487,7 +487,7 @@ class OpenedLabelList(ScalarIndex):
         return 0 if self._null_lists is None else self._null_lists.count
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows, exactly unless it is not known which lists are null."""
+        """Find rows, exactly unless null lists are unknown."""
         unknown = self._null_lists
         if not isinstance(query, HasLabels):
             return Candidates(unknown or NO_ROWS, NO_ROWS if nulls else None, exact=True)
@@ -497,7 +497,7 @@ class OpenedLabelList(ScalarIndex):
         elif len(at) < len(query.values.unique()):
             rows = NO_ROWS
         else:
-            # Two sets at a time: a query may have any number of items.
+            # Intersect two sets at a time, because a query may have very many items.
             rows = reduce(_in_both, self._keys.rows_of_each(at))
         if not nulls:
             return Candidates(rows, None, exact=True)
@@ -524,12 +524,12 @@ class Bitmap(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the sets; keys without surviving rows are left out."""
+        """Rebuild the sets; drop keys without surviving rows."""
         lookup = segment.open(LOOKUP)
         lookup.check(keys=None, bitmaps=pa.binary())
         schema = pa.schema([lookup.schema.field(name) for name in ("keys", "bitmaps")])
         if is_sortable(schema.field("keys").type):
-            # A few bytes can stand for many equal keys, which are not rebuilt one by one.
+            # Check for duplicate keys first: a few bytes may encode very many equal keys.
             KeySets.open(lookup)
         file = out.create(LOOKUP, schema.with_metadata(lookup.schema.metadata))
         metadata = {key: value for key, value in lookup.metadata.items() if key != NULLS}
@@ -543,7 +543,7 @@ class Bitmap(IndexKind):
             bitmaps = pa.chunked_array([pa.array([sets[at] for at in surviving], pa.binary())])
             file.write(pa.table([kept, bitmaps], schema=schema))
             count, has_null = count + len(surviving), has_null or bool(kept.null_count)
-        if has_null or STATS in metadata:  # else a reader knows no nulls
+        if has_null or STATS in metadata:  # readers take this metadata to mean that nulls are known
             metadata[STATS] = f'{{"num_bitmaps":{count}}}'
         file.add_metadata(metadata)
         file.finish()
@@ -554,20 +554,20 @@ class Bitmap(IndexKind):
         return OpenedBitmap(KeySets.open(segment.open(LOOKUP), segment.keep))
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Distinct values, a null included."""
+        """Return the number of distinct values, including null."""
         return {"num_bitmaps": segment.open(LOOKUP).num_rows}
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
-        """The type of the keys."""
+        """Return the type of the keys."""
         lookup = segment.open(LOOKUP)
         lookup.check(keys=None)
         kind: pa.DataType = lookup.schema.field("keys").type
         return kind
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Sort the values of the source within its limit of memory; there are no parameters.
+        """Sort the values of the source within its memory limit; takes no parameters.
 
-        Sets of equal keys of segments are joined: all encoded sets are in memory.
+        Joins the sets of equal keys of the segments: all encoded sets are in memory.
         """
         opened = [KeySets.open(segment.open(LOOKUP)) for segment in given.segments]
         null_sets = [self._null_set(keys) for keys in opened]
@@ -598,7 +598,7 @@ class Bitmap(IndexKind):
         return field.type
 
     def _keyed(self, source: IndexSource, _: list[RowNumbers]) -> Iterator[ValueBatch]:
-        """Yield the keys of a source; rows whose list is null are added to a list."""
+        """Yield the keys of a source, and add rows of null lists to a list."""
         return stored_batches(source)
 
     def _null_set(self, keys: KeySets) -> bytes:

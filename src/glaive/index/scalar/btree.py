@@ -72,7 +72,7 @@ _RANGE_PARTITIONED = "range_partitioned"
 
 @index_kind
 class BTree(IndexKind):
-    """Sorted values."""
+    """Values sorted in pages."""
 
     name: ClassVar[str] = "btree"
     title: ClassVar[str] = "BTREE"
@@ -114,7 +114,7 @@ class BTree(IndexKind):
         for name in ("null_count", "page_idx"):
             lookup.check_present(rows[name])
         count = -(-pages.num_rows // per_page)
-        # Compactions of pylance before 2.0 dropped rows from the pages and left the bounds.
+        # Compactions of pylance before 2.0 dropped rows from the pages without updating the bounds.
         old = _RANGE_PARTITIONED not in lookup.metadata
         if not old and not np.array_equal(as_numpy(rows["page_idx"]), np.arange(count)):
             expected = f"page_idx from 0 to {count - 1}, for {pages.num_rows} rows"
@@ -133,11 +133,11 @@ class BTree(IndexKind):
         return OpenedBTree(pages, bounds, per_page, segment.keep)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The rows of a page."""
+        """Return the rows per page."""
         return {_ZONE_SIZE: _page_rows(segment)}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Its pages, and the first and the last value."""
+        """Return the number of pages, and the first and the last value."""
         lookup = _open_lookup(segment, "read")
         lookup.check(min=None, max=None)
         rows = lookup.read(["min", "max"])
@@ -146,13 +146,13 @@ class BTree(IndexKind):
         return {"min": lowest, "max": highest, "num_pages": len(rows)}
 
     def value_type(self, segment: Segment) -> pa.DataType:
-        """The type of the values."""
+        """Return the type of the values."""
         return _type_of([segment])
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Sort the values of the source within its limit of memory, and merge those of segments.
+        """Sort the values of the source within its memory limit, and merge them with the segments.
 
-        ``zone_size`` is the number of rows of a page, by default 4,096.
+        The parameter ``zone_size`` is the number of rows of a page; default: 4,096.
         """
         from glaive.index.scalar.sorting import merged, sorted_runs
 
@@ -173,7 +173,7 @@ class BTree(IndexKind):
 
 
 def _sortable_type(field: pa.Field[Any]) -> pa.DataType:
-    """Return the type of a column that is to be indexed."""
+    """Return the type of a column to index."""
     name = field.name
     if (field.metadata or {}).get(EXTENSION_NAME.encode()) == JSON.encode():
         raise IndexKindError(
@@ -190,7 +190,7 @@ _DETAILS = "/lance.table.BTreeIndexDetails"
 
 
 def _shown(value: Any) -> str:
-    """A value as pylance shows it."""
+    """Format a value as pylance does."""
     from glaive.arrow.conditions import python_values
 
     if value is None or not value.is_valid:
@@ -215,7 +215,7 @@ def _open_lookup(segment: Segment, purpose: str) -> IndexFile:
 
 
 def _bounds_in(pages: IndexFile, per_page: int, sizes: Int64s) -> tuple[Any, Any, Int64s]:
-    """Return the first value, the last value and the nulls of each page, as the pages have them."""
+    """Read the first value, the last value and the number of nulls of each page."""
     starts = np.arange(len(sizes)) * per_page
     (lowest,), (highest,) = (pages.take(["values"], at) for at in (starts, starts + sizes - 1))
     begins, ends = (as_numpy(values.is_null()) for values in (lowest, highest))
@@ -251,7 +251,7 @@ def _type_of(segments: Sequence[Segment]) -> pa.DataType:
 
 @dataclass(frozen=True, eq=False)
 class _StoredRun:
-    """The values of a segment, which are sorted."""
+    """The sorted values of a segment."""
 
     pages: IndexFile
     nulls: int
@@ -273,7 +273,7 @@ class _StoredRun:
         values, ids = self.pages.read_ranges([(("values", "ids"), [(start, stop)])])[0]
         self.pages.check_present(ids)
         nulls = min(max(self.nulls - start, 0), len(values))
-        # Merging goes on to the last value of what it has read: one below others would stop it.
+        # The merge reads up to the last value of a window: a smaller value within would break it.
         if values[:nulls].null_count != nulls or not ascends(values[nulls:]):
             raise self.pages.corrupt_column("values", "values in ascending order", "others")
         return ValueBatch(values, np.asarray(ids))
@@ -289,7 +289,7 @@ def _write(
     metadata: Mapping[str, str],
     out: SegmentWriter,
 ) -> None:
-    """Write rows in order, and the bounds of their pages, to files with these columns."""
+    """Write sorted rows to the file of pages, and page bounds to the lookup file."""
     file = out.create(PAGES, schemas[0])
     lookup = _LookupBuilder(schemas[1], per_page)
     for values, rows in batches:
@@ -319,12 +319,12 @@ class _LookupBuilder:
         last = np.arange(-(before + 1) % self._per_page, len(values), self._per_page)
         self._firsts.append(values.take(pa.array(first)))
         self._lasts.append(values.take(pa.array(last)))
-        # A copy, so that the other values are not kept.
+        # Copy the last value, so that the rest of the array can be freed.
         self._end = values.take(pa.array([len(values) - 1]))
         self._nulls += values.null_count
 
     def table(self) -> pa.Table:
-        """One row per page."""
+        """Return a row per page."""
         if self._rows % self._per_page:
             self._lasts.append(self._end)
         starts = np.arange(0, self._rows, self._per_page)
@@ -358,22 +358,19 @@ def _lookup_schema(kind: pa.DataType) -> pa.Schema:
     )
 
 
-# --- BTREE, searched: the pages that a condition needs are read, their values tested ----
-# Specification: "BTREE" in ``docs/format/indices.md``.
-
-# --- Pages of sorted values: their bounds, and which of them hold the answers to a condition
+# --- BTREE, searched: read the pages that a condition needs, and test their values ------
 # Specification: "BTREE" in ``docs/format/indices.md``.
 
 
 class PageSelection(NamedTuple):
-    """The pages that matter for a condition.
+    """Pages that may have rows for a condition.
 
     Parameters
     ----------
     whole
-        Ranges of pages of which all rows pass: half-open, ascending, not adjacent.
+        Ranges of pages whose rows all pass: half-open, ascending, not adjacent.
     partly
-        Pages of which some rows may pass, whose values have to be tested; ascending.
+        Pages with some rows that may pass, so that their values must be tested; ascending.
     """
 
     whole: list[tuple[int, int]]
@@ -381,7 +378,7 @@ class PageSelection(NamedTuple):
 
     @classmethod
     def of(cls, whole: Flags, partly: Flags) -> Self:
-        """The same from one flag per page."""
+        """Build a selection from flags per page."""
         edges = np.flatnonzero(np.diff(whole, prepend=False, append=False)).tolist()
         return cls(list(zip(edges[::2], edges[1::2], strict=True)), np.flatnonzero(partly))
 
@@ -395,18 +392,18 @@ class PageBounds:
     kind
         Type of the values.
     lows, highs
-        Keys of the first and the last value of each page that has values; of a page that
-        begins with nulls, the low key stands for any lower one.
+        Keys of the first and the last value of each page that has values. For a page that begins
+        with nulls, the low key is undefined.
     null_rows
-        Rows that are null: the first ones.
+        Number of null rows; they come first.
     all_null
-        Pages of nulls only: the first ones.
+        Number of pages with nulls only; they come first.
     straddles
-        Whether the first page with values begins with nulls.
+        The first page with values begins with nulls.
     rows
-        Rows of each page.
+        Number of rows of each page.
     nbytes
-        Bytes of memory, about.
+        Approximate bytes of memory.
     """
 
     kind: pa.DataType
@@ -420,9 +417,9 @@ class PageBounds:
 
     @classmethod
     def of(cls, lowest: pa.Array, highest: pa.Array, nulls: Int64s, rows: Int64s) -> Self | None:
-        """Bounds from the first and the last value of each page and its nulls.
+        """Build bounds from the first and the last value and the number of nulls of each page.
 
-        None if they are not those of sorted pages.
+        Return None if the pages cannot be sorted with these bounds.
         """
         null_rows, all_null = int(nulls.sum()), int((nulls == rows).sum())
         before = np.cumsum(rows) - rows
@@ -441,7 +438,7 @@ class PageBounds:
         return cls(lowest.type, lows, highs, null_rows, all_null, straddles, rows, int(nbytes))
 
     def select(self, condition: Condition) -> PageSelection:
-        """The pages for a condition that :meth:`accepts`."""
+        """Return the pages for a condition that ``accepts`` allows."""
         if isinstance(condition, IsNull):
             return self._nulls(condition)
         if isinstance(condition, IsOneOf):
@@ -456,7 +453,7 @@ class PageBounds:
         return self._range(_Bound(first, True), _Bound(after, False))
 
     def keys_by_page(self, values: Any, pages: Int64s) -> list[SortKeys]:
-        """The distinct keys of some values that each of some pages may have."""
+        """Return, for each of some pages, the distinct keys of ``values`` within its bounds."""
         keys = distinct_keys(values)
         at = pages - self.all_null
         first = np.searchsorted(keys, self.lows[at], "left")
@@ -495,7 +492,7 @@ class PageBounds:
         )
 
     def _without(self, found: PageSelection, condition: IsOneOf) -> PageSelection:
-        """All pages with values, but for those that were found whole."""
+        """Return all pages with values, except the pages found whole."""
         if condition.values.null_count:
             return PageSelection([], _NO_PAGES)
         whole = np.ones(len(self.rows), np.bool_)
@@ -516,7 +513,7 @@ class PageBounds:
         return self.highs.searchsorted(keys, side)
 
     def _search_lows(self, keys: SortKeys, side: Any) -> Int64s:
-        """``searchsorted`` in the low keys; that of a page that begins with nulls is the lowest."""
+        """Search the low keys; the key of a page that begins with nulls counts as the lowest."""
         skipped = int(self.straddles)
         found = self.lows[skipped:].searchsorted(keys, side)
         return found + 1 if skipped else found
@@ -524,9 +521,9 @@ class PageBounds:
     def _selection(
         self, first: Int64s, last: Int64s, inner_first: Int64s, inner_last: Int64s
     ) -> PageSelection:
-        """The union of ranges of pages, numbered among those with values.
+        """Return the union of ranges of pages, numbered among the pages with values.
 
-        Those from ``inner_first`` to ``inner_last`` pass as a whole, if there are no nulls.
+        All rows of the pages from ``inner_first`` to ``inner_last`` pass, unless they are null.
         """
         if len(first) == 1:
             inner = max(inner_first.item(), int(self.straddles))
@@ -536,7 +533,7 @@ class PageBounds:
         return PageSelection.of(whole, found & ~whole)
 
     def _single(self, first: int, last: int, inner_first: int, inner_last: int) -> PageSelection:
-        """One range of pages: where it begins and ends, some rows may pass."""
+        """Select one range of pages; the pages at its ends may pass partly."""
         before = self.all_null
         inner_first, inner_last = max(first, inner_first), min(last, inner_last)
         if inner_first >= inner_last:
@@ -558,15 +555,15 @@ class PageBounds:
     # ------------------------------------------------------------------ numbers of rows
 
     def rows_of(self, ranges: Iterable[tuple[int, int]]) -> int:
-        """Rows of ranges of pages."""
+        """Return the number of rows in ranges of pages."""
         return sum(int(self.rows[start:stop].sum()) for start, stop in ranges)
 
     @cached_property
     def rows_per_value(self) -> float:
-        """Rows with the same value, about.
+        """Estimated number of rows with the same value.
 
-        The more rows have the same value, the more pages end within these: where each does, there
-        are as many rows as in some pages, as far as bounds tell.
+        Two adjacent pages with an equal bound share a value. The more pages share values, the more
+        rows have the same value.
         """
         pages = max(1, len(self.lows))
         changes = int(np.count_nonzero(self.lows[1:] != self.highs[:-1]))
@@ -574,24 +571,24 @@ class PageBounds:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether no value is in two pages."""
+        """Whether no two pages share a value."""
         return self.rows_per_value == 1 and not self.null_rows
 
     def rows_of_values(self, condition: IsOneOf) -> int:
-        """Rows that have one of some values, about, wherever they are."""
+        """Estimate the rows that have one of some values, without a look at the values."""
         return math.ceil(len(condition.values) * self.rows_per_value)
 
     def estimate(self, condition: Condition, selection: PageSelection) -> int:
-        """Rows that pass a condition, about, by the pages that were selected for it."""
+        """Estimate the rows that pass a condition, given the pages selected for it."""
         whole, partly = selection
         tested = (
             self.rows.item(partly.item()) if len(partly) == 1 else self.rows[partly].sum().item()
         )
         if isinstance(condition, IsOneOf) and not condition.negated:
             single = self.rows_of_values(condition)
-            # A value that goes on in the next page has about half of either.
-            goes_on = len(whole) > 0 or len(partly) > len(condition.values)
-            tested = max(tested // 2, single) if goes_on else min(tested, single)
+            # A value that continues on the next page has about half of each page.
+            continues = len(whole) > 0 or len(partly) > len(condition.values)
+            tested = max(tested // 2, single) if continues else min(tested, single)
         elif isinstance(condition, InRange) and self.lows.dtype != np.object_:
             tested = math.ceil(sum(self._share(condition, page) for page in partly.tolist()))
         else:
@@ -599,7 +596,7 @@ class PageBounds:
         return self.rows_of(whole) + tested
 
     def _share(self, condition: InRange, page: int) -> float:
-        """Rows of a page that are in a range, if values are spread evenly between its bounds."""
+        """Estimate the rows of a page in a range; assumes evenly spread values."""
         at = page - self.all_null
         low, high = int(self.lows[at]), int(self.highs[at])
         first = low if condition.low is None else int(_first(condition.low))
@@ -622,7 +619,7 @@ _OBJECT_BYTES = 33
 
 
 class _Bound(NamedTuple):
-    """An end of a range: its key, in an array of one; None if the range is open."""
+    """An end of a range: its key in an array of one; None for an open end."""
 
     key: SortKeys | None
     included: bool
@@ -633,28 +630,28 @@ def _keys_of(bound: Any) -> SortKeys | None:
 
 
 _KEPT_PAGES = 16
-"""So many pages whose values are tested are kept, for the next search."""
+"""Maximum pages to test per search that are cached individually."""
 
 _KEPT_ROWS, _KEPT_BYTES = 1 << 21, 1 << 25
-"""Rows and bytes of a file whose pages are all kept, once a search has to test more of them."""
+"""Maximum rows and bytes of a file that is cached whole, once searches tested as many pages."""
 
 _BISECTED = 2_000
-"""Values are looked up where there are as many for each; else all are tested, in one go."""
+"""Values per key for which a binary search is faster than testing all values."""
 
 
 class OpenedBTree(ScalarIndex):
-    """The bounds of all pages, and the file they are in.
+    """The bounds of all pages, and the file of the pages.
 
     Parameters
     ----------
     pages
-        File of the sorted values with the number of their rows.
+        File of sorted values with row numbers.
     bounds
-        Of each page.
+        Bounds of each page.
     per_page
-        Rows of each page but the last.
+        Rows of each page except the last.
     keep
-        Keeps single pages that were read.
+        Cache for the pages read.
     """
 
     def __init__(
@@ -664,50 +661,50 @@ class OpenedBTree(ScalarIndex):
         self._keep = keep
         self._last: tuple[Condition, PageSelection] | None = None
         self._fits = pages.num_rows <= _KEPT_ROWS and pages.size <= _KEPT_BYTES
-        self._tested = 0  # pages, one by one, since all were read
+        self._tested = 0  # pages read singly since the whole file was read
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return self._bounds.nbytes + self._pages.nbytes
 
     @property
     def null_rows(self) -> int:
-        """Rows that are null."""
+        """Number of null rows."""
         return self._bounds.null_rows
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it is a condition on values of this type; of texts, on how they begin."""
+        """Return whether the query is a condition on this type; for strings, also a prefix."""
         return accepts(self._bounds.kind, query)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of the pages that pass, and of others as many as their bounds suggest."""
+        """Return the rows of pages that pass, and an estimate for pages that pass partly."""
         condition: Any = query
         if isinstance(condition, IsOneOf) and not condition.negated and self._bounds.are_apart:
             return self._bounds.rows_of_values(condition)
         return self._bounds.estimate(condition, self._select(condition))
 
     def compared(self, query: IndexQuery) -> int:
-        """Bounds of pages, and the values of pages that have to be tested."""
+        """Return the number of bounds and values to compare."""
         condition: Any = query
         pages = len(self._bounds.rows)
         return pages + min(len(self._select(condition)[1]) * self._per_page, self._pages.num_rows)
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows, exactly.
+        """Find rows exactly.
 
-        One read of the values and rows of pages that have to be tested, and the rows of others.
+        Cost: one read, of values and rows of the pages to test, and of rows of the pages that pass.
         """
         condition: Any = query
         rows = self._find(condition)
         return Candidates(rows, self._unknown(condition) if nulls else None, exact=True)
 
     def _unknown(self, condition: Condition) -> RowSet:
-        """Rows for which a condition is null."""
+        """Return the rows for which a condition is null."""
         if isinstance(condition, IsNull):
             return NO_ROWS
         if isinstance(condition, IsOneOf) and condition.values.null_count:
-            # What is not equal to a known value may be equal to the null.
+            # With a null among the values, a row that equals no value may equal the null.
             found = self._find(IsOneOf(condition.values.drop_null()))
             return self._row_set([self._rows(0, self._pages.num_rows)]).difference(found)
         return self._row_set([self._rows(0, self._bounds.null_rows)])
@@ -717,12 +714,12 @@ class OpenedBTree(ScalarIndex):
 
     def _find(self, condition: Condition) -> RowSet:
         if isinstance(condition, IsNull):
-            # Nulls come first: no value has to be looked at.
+            # Nulls come first: their rows are known without reading values.
             nulls, end = self._bounds.null_rows, self._pages.num_rows
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
         places = _has_places(condition)
         if places and self._fits and self._tested >= len(self._bounds.rows):
-            # As much was read of single pages as there is: all of them are searched at once.
+            # Single pages read so far amount to the whole file: read and search it whole.
             return self._few(self._keep("pages", self._load_all).find(condition))
         whole, partly = self._select(condition)
         self._tested += len(partly)
@@ -744,16 +741,16 @@ class OpenedBTree(ScalarIndex):
         return self._row_set([*rest, *(page.find(condition) for page in pages)])
 
     def _load_all(self) -> tuple[_Page, int]:
-        """All pages as one."""
-        self._tested = 0  # They may be forgotten again.
+        """Read all pages as one."""
+        self._tested = 0  # the cache may evict the pages again
         rows = [(0, self._pages.num_rows)]
         ((values, ids),) = self._pages.read_ranges([(("values", "ids"), rows)])
         page = _Page.of(values, self._numbers(ids))
         return page, page.nbytes
 
     def _select(self, condition: Condition) -> PageSelection:
-        """The pages for a condition; those for the last one are remembered."""
-        last = self._last  # other threads may replace it meanwhile
+        """Return the pages for a condition; caches the result for the last condition."""
+        last = self._last  # another thread may replace it
         if last is None or last[0] is not condition:
             self._last = last = (condition, self._bounds.select(condition))
         return last[1]
@@ -761,9 +758,9 @@ class OpenedBTree(ScalarIndex):
     def _kept(
         self, at: Int64s, others: list[tuple[int, int]]
     ) -> tuple[list[_Page], list[RowNumbers]]:
-        """Some pages, and the rows of other ranges.
+        """Return some pages, and the rows of other ranges.
 
-        If a page is not kept yet, all that is asked for is read at once.
+        If a page is not cached, one read fetches all pages and ranges.
         """
         fetched: dict[int, _Page] = {}
         rest: list[RowNumbers] = []
@@ -783,14 +780,14 @@ class OpenedBTree(ScalarIndex):
     def _read(
         self, runs: list[tuple[int, int]], others: list[tuple[int, int]]
     ) -> tuple[list[_Page], list[RowNumbers]]:
-        """Runs of pages, each as one, and the rows of other ranges. One read."""
+        """Read runs of pages, each run as one page, and the rows of other ranges; one read."""
         ranges = self._ranges(runs)
         columns = self._pages.read_ranges([(("values", "ids"), ranges), (("ids",), others)])
         pages = [_Page.of(values, self._numbers(ids)) for values, ids in columns[: len(ranges)]]
         return pages, [self._numbers(ids) for (ids,) in columns[len(ranges) :]]
 
     def _ranges(self, pages: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Rows of ranges of pages."""
+        """Convert ranges of pages to ranges of rows."""
         size = self._per_page
         return [(start * size, min(stop * size, self._pages.num_rows)) for start, stop in pages]
 
@@ -799,7 +796,7 @@ class OpenedBTree(ScalarIndex):
         return as_numpy(ids)
 
     def _few(self, rows: RowNumbers) -> RowSet:
-        """The rows of a set: those of one value are ascending."""
+        """Return a row set from ascending rows of one value."""
         if len(rows) != 1 or rows.item(0) == _NO_ROW:
             return self._row_set([rows])
         return RowSet(rows, rows + _ONE)
@@ -812,9 +809,9 @@ class OpenedBTree(ScalarIndex):
 
 
 class _Texts(NamedTuple):
-    """Texts, or other bytes, that ascend: looked up where they lie, without a value of Arrow each.
+    """Ascending strings or bytes; searched in their buffers, without an Arrow scalar per value.
 
-    Text i are the bytes of ``data`` from ``ends[i]`` to ``ends[i + 1]``.
+    String i is ``data[ends[i] : ends[i + 1]]``.
     """
 
     ends: memoryview
@@ -822,7 +819,7 @@ class _Texts(NamedTuple):
 
     @classmethod
     def of(cls, values: Any) -> _Texts | None:
-        """Those of an array without nulls; None if it has others, or none."""
+        """Wrap an array without nulls; None for other types, and for an empty array."""
         types, kind = pa.types, values.type
         if not len(values) or not (types.is_binary(kind) or types.is_large_binary(kind)):
             return None
@@ -832,7 +829,7 @@ class _Texts(NamedTuple):
         return cls(memoryview(ends), memoryview(b"" if data is None else data))
 
     def place(self, key: bytes, side: _Side) -> int:
-        """Where a key belongs: before, or behind those that equal it."""
+        """Return the index at which a key sorts, before or after equal strings."""
         ends, data = self
         low, high, is_left = 0, len(ends) - 1, side == "left"
         while low < high:
@@ -846,17 +843,17 @@ class _Texts(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """The values of neighbouring pages, and their rows.
+    """Values of adjacent pages, and their rows.
 
     Parameters
     ----------
     present
-        The values that are not null, behind those that are; keys of numbers, binary values of
+        The values that are not null, which follow the nulls; keys for numbers, binary values for
         strings.
     is_ascending
-        Whether these are in order, as they should be, so that places among them can be looked up.
+        The values are sorted, as they should be: they can be searched by bisection.
     texts
-        The same, where they are bytes in order.
+        The values, if they are sorted strings or bytes.
     """
 
     values: Any
@@ -867,7 +864,7 @@ class _Page(NamedTuple):
 
     @classmethod
     def of(cls, values: Any, rows: RowNumbers) -> _Page:
-        """A page as it is read."""
+        """Build a page from the columns read."""
         present = values[values.null_count :]
         if present.null_count:
             return cls(values, rows, present, is_ascending=False)
@@ -890,7 +887,7 @@ class _Page(NamedTuple):
         return int(self.values.nbytes + self.rows.nbytes + self.present.nbytes)
 
     def find(self, condition: Condition) -> RowNumbers:
-        """Rows that pass."""
+        """Return the rows that pass a condition."""
         if self.is_ascending and isinstance(condition, InRange):
             first, last = 0, len(self.present)
             if condition.low is not None:
@@ -903,7 +900,7 @@ class _Page(NamedTuple):
         return self.rows[_passing(condition, self.values)]
 
     def find_keys(self, keys: SortKeys, condition: Condition) -> RowNumbers:
-        """Rows whose value has one of some distinct keys; ``condition`` is the same test."""
+        """Return the rows with one of some distinct keys; ``condition`` is an equivalent test."""
         rows = self.rows[len(self.rows) - len(self.present) :]
         if not self.is_ascending:
             return self.rows[_passing(condition, self.values)]
@@ -921,14 +918,14 @@ class _Page(NamedTuple):
         return np.concatenate([rows[:0], *parts])
 
     def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
-        """Where the values behind those with a key begin, of which ``first`` may be the first."""
-        # Mostly there is one, if any: a look at two values is quicker than another search.
+        """Return the end of the values equal to a key; ``first`` is where they would begin."""
+        # Mostly there is at most one: comparing two values is faster than another search.
         two: Any = self.present[first : first + 2]
         same = [value == key[0] for value in two.tolist()]
         return self._place(key, "right") if all(same) else first + same[0]
 
     def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
-        """Where a key belongs among those of the values that are not null."""
+        """Return the index at which a key sorts among the values that are not null."""
         if isinstance(self.present, np.ndarray):
             return int(self.present.searchsorted(key, side)[0])
         if self.texts is not None:
@@ -946,7 +943,7 @@ _ONE = np.uint64(1)
 
 
 def _has_places(condition: Condition) -> bool:
-    """Whether the values that pass lie side by side, or in a few places, among sorted ones."""
+    """Return whether the passing values are in one or a few ranges of the sorted values."""
     return isinstance(condition, InRange) or (
         isinstance(condition, IsOneOf) and not condition.negated
     )

@@ -1,4 +1,4 @@
-"""FM: the texts of a column by their Burrows-Wheeler transform, in which any word is found.
+"""FM: the Burrows-Wheeler transform of the texts of a column, for substring search.
 
 Specification: "FM" in ``docs/format/indices.md``.
 """
@@ -49,20 +49,20 @@ from glaive.kernels.wavelet import (
 )
 from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
 
-# --- One partition of an FM index: some texts as one, by its Burrows-Wheeler transform --
+# --- One partition of an FM index: the Burrows-Wheeler transform of concatenated texts --
 # Specification: "FM" in ``docs/format/indices.md``.
 
 SEPARATOR: Final = 0xFF
-"""Follows each text; no text of UTF-8 has it."""
+"""Follows each text; UTF-8 does not contain this byte."""
 
 END: Final = 0
-"""Follows all texts."""
+"""Follows the last text."""
 
 SAMPLES: Final = 0xFFFF_FFFF
-"""The node of rows that hold samples of positions, not bits."""
+"""Node number of rows that hold position samples instead of bits."""
 
 DEAD_ROW: Final = 2**64 - 1
-"""Number of texts whose row is no more."""
+"""Row number of texts whose row was deleted."""
 
 _FIELDS: Final[Sequence[pa.Field[Any]]] = (
     pa.field("node_id", pa.uint32(), nullable=False),
@@ -82,7 +82,7 @@ _MOST_SHIFT = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchableText:
-    """The texts of a partition, ready to be searched."""
+    """The texts of a partition, loaded for searches."""
 
     tree: WaveletTree
     samples: SuffixSamples
@@ -95,18 +95,18 @@ class SearchableText:
 
 @dataclass(frozen=True, eq=False)
 class FMPartition:
-    """What is known of a partition once it is opened.
+    """Metadata of an opened partition.
 
     Parameters
     ----------
     file
-        The file.
+        File of the partition.
     rows
-        Number of the row of each text; :data:`DEAD_ROW` for one that is no more.
+        Row number of each text; :data:`DEAD_ROW` if the row was deleted.
     starts
-        ``int64``: where each text begins; texts are followed by one byte each, all by another.
+        ``int64``: start of each text. A separator byte follows each text, and an end byte the last.
     counts
-        ``int64`` of 257: bytes that are less than each; then all.
+        ``int64`` of 257 items: for each byte value, the number of smaller bytes; then the total.
     """
 
     file: IndexFile
@@ -116,12 +116,12 @@ class FMPartition:
 
     @classmethod
     def read(cls, file: IndexFile) -> Self:
-        """Read what the metadata of a file says.
+        """Read the metadata of a file.
 
         Raises
         ------
         CorruptFileError
-            It is damaged.
+            The file is damaged.
         """
         file.check(**{one.name: one.type for one in SCHEMA})
         size = file.number("bwt_len")
@@ -134,19 +134,19 @@ class FMPartition:
             raise file.corrupt("texts of an index", "as many texts as rows", found)
         ascend = bool((starts[1:] > starts[:-1]).all())
         if len(starts) and not (ascend and starts[0] == 0 and starts[-1] < size - 1):
-            raise file.corrupt("texts of an index", "one behind the other", f"in {size} bytes")
-        # An old writer left these out where there is no text.
+            raise file.corrupt("texts of an index", "one after the other", f"in {size} bytes")
+        # Old writers omit the counts of an empty partition.
         expected = _BYTES + 1 if size else len(counts)
         known = len(counts) == expected and (not size or (counts[0] == 0 and counts[-1] == size))
         if not known or bool((counts[1:] < counts[:-1]).any()):
             raise file.corrupt("counts of bytes of an index", f"{expected}, up to {size}", "others")
         if size and counts[SEPARATOR + 1] - counts[SEPARATOR] < len(starts):
-            raise file.corrupt("texts of an index", "a separator behind each", f"{len(starts)}")
+            raise file.corrupt("texts of an index", "a separator after each", f"{len(starts)}")
         return partition
 
     @property
     def size(self) -> int:
-        """Bytes of all texts, with those between and behind them."""
+        """Number of bytes of all texts, including separators and the end."""
         return int(self.counts[-1]) if len(self.starts) else 0
 
     @property
@@ -157,16 +157,16 @@ class FMPartition:
 
     @cached_property
     def has_zeros(self) -> bool:
-        """Whether a text has a byte 0: then steps back through one may lead elsewhere."""
+        """Whether a text contains a byte 0, which makes some backward steps ambiguous."""
         return bool(self.size) and int(self.counts[END + 1] - self.counts[END]) != 1
 
     def load(self) -> SearchableText:
-        """Read the transform and the samples. One request.
+        """Read the transform and the samples; one request.
 
         Raises
         ------
         CorruptFileError
-            They are damaged.
+            The file is damaged.
         """
         file = self.file
         stored = file.read(SCHEMA.names)
@@ -204,14 +204,14 @@ class FMPartition:
         return SearchableText(tree, samples)
 
     def _shift(self) -> int:
-        """Binary logarithm of the rows for each sample."""
+        """Return the binary logarithm of the rows per sample."""
         rate = self.file.number("sa_sample_rate", least=1)
         if rate.bit_count() != 1 or rate > 1 << _MOST_SHIFT:
             raise self.file.corrupt("metadata 'sa_sample_rate'", "a power of two", f"{rate}")
         return rate.bit_length() - 1
 
     def _children(self) -> Int64s:
-        """The children of each node of the tree, as :class:`WaveletTree` has them."""
+        """Return the children of each node of the tree, as :class:`WaveletTree` expects them."""
         raw = _hex_numbers(self.file, _TOPOLOGY, np.dtype("u1"))
         count = int(raw[:4].view("<u4")[0]) if len(raw) >= 4 else -1
         if len(raw) != 4 + 10 * count or count >= _BYTES:
@@ -225,32 +225,32 @@ class FMPartition:
         return children
 
     def with_rows(self, rows: RowNumbers) -> Self:
-        """The same texts, in other rows."""
+        """Return a copy with other row numbers."""
         return replace(self, rows=rows)
 
     def metadata(self) -> dict[str, str]:
-        """What the file says, with the rows that this has."""
+        """Return the metadata of the file with the row numbers of this object."""
         return {**self.file.metadata, _ROWS: self.rows.astype("<u8").tobytes().hex()}
 
 
 def _are_ranks(tree: WaveletTree, nodes: Int64s, words: Int64s, ones: Int64s) -> bool:
-    """Whether blocks of so many words of some nodes begin behind so many bits that are 1."""
+    """Return whether the stored ranks of blocks are right, given the sizes of the blocks."""
     if bool((np.bincount(nodes, words, len(tree.sizes)) != (tree.sizes + 63) >> 6).any()):
         return False
     within = np.cumsum(words) - words - tree.nodes[nodes, 0]
-    # All blocks but the last of a node have thousands of words.
+    # All blocks of a node except the last have thousands of words.
     if bool((within & 7).any()):
         return False
     return bool((tree.ranks[tree.nodes[nodes, 1] + (within >> 3)] == ones).all())
 
 
 def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
-    """Numbers that the metadata of a file has as hexadecimal digits.
+    """Parse numbers in the metadata of a file, stored as hexadecimal digits.
 
     Raises
     ------
     CorruptFileError
-        They are absent, or something else.
+        The numbers are missing, or something else.
     """
     text = file.metadata.get(key)
     try:
@@ -262,33 +262,33 @@ def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
     return np.frombuffer(data, kind)
 
 
-# --- FM, built: texts joined, their suffixes sorted, the transform cut into a wavelet tree
+# --- FM, built: join texts, sort their suffixes, and build a wavelet tree of the transform ---
 # Specification: "FM" in ``docs/format/indices.md``.
 
 _MOST_TEXTS: Final = 10_000
 _MOST_BYTES: Final = 1 << 22
-"""Texts of a partition, and bytes after which it is closed: more are sorted at half the speed."""
+"""Maximum texts and bytes of a partition: larger partitions sort at half the speed."""
 
 _MEMORY_PER_BYTE: Final = 16
-"""Bytes of memory for each byte of a text whose suffixes are sorted, about."""
+"""Approximate memory per byte of text while suffixes are sorted."""
 
 _RATE: Final = 32
 _BLOCK_BYTES: Final = 1 << 15
 _DEEPEST: Final = 32
-"""Bits of a code at most: they are stored as a number of so many."""
+"""Maximum bits of a code: codes are stored as 32-bit numbers."""
 
 
 class Texts(NamedTuple):
-    """Texts of neighbouring rows, without nulls.
+    """Texts of adjacent rows, without nulls.
 
     Parameters
     ----------
     rows
-        Number of each row.
+        Row number of each text.
     sizes
         ``int64``: bytes of each text.
     data
-        Their bytes.
+        Bytes of all texts.
     """
 
     rows: RowNumbers
@@ -297,12 +297,12 @@ class Texts(NamedTuple):
 
 
 def partition_name(number: int) -> str:
-    """Name of the file of a partition."""
+    """Return the file name of a partition."""
     return f"part_{number}_fm.lance"
 
 
 def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator[list[Texts]]:
-    """Cut a stream of texts into partitions: by texts and bytes, or by memory."""
+    """Cut a stream of texts into partitions, by number of texts, bytes and memory."""
     most_bytes = max(1, min(_MOST_BYTES, memory_limit // _MEMORY_PER_BYTE))
     kept: list[Texts] = []
     texts = size = 0
@@ -310,7 +310,7 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
         rest = arrived
         while len(rest.rows):
             ends = np.cumsum(rest.sizes + 1)
-            # The text that fills a partition is its last.
+            # The text that exceeds the limit is the last of its partition.
             filled = int(np.searchsorted(ends, most_bytes - size)) + 1
             count = min(filled, _MOST_TEXTS - texts, len(rest.rows))
             used = int(ends[count - 1]) - count
@@ -325,23 +325,23 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
 
 
 def is_small(partition: FMPartition) -> bool:
-    """Whether a partition has less than half of the texts and bytes that one may have."""
+    """Return whether a partition is less than half full."""
     few = 2 * len(partition.rows) < _MOST_TEXTS and 2 * partition.size < _MOST_BYTES
     return few and not partition.has_zeros
 
 
 def stored_texts(partition: FMPartition) -> Texts:
-    """The texts of a partition whose rows are still there.
+    """Read the texts of a partition whose rows still exist.
 
     Raises
     ------
     CorruptFileError
-        It is damaged.
+        The file is damaged.
     """
     data = read_text(partition.load().tree)
     ends = np.append(partition.starts[1:], partition.size - 1) - 1
     if bool((data[ends] != SEPARATOR).any()):
-        raise partition.file.corrupt("texts of an index", "a separator behind each", "others")
+        raise partition.file.corrupt("texts of an index", "a separator after each", "others")
     sizes = ends - partition.starts
     alive = partition.rows != DEAD_ROW
     kept = np.repeat(alive, sizes + 1)
@@ -350,7 +350,7 @@ def stored_texts(partition: FMPartition) -> Texts:
 
 
 def texts_of(batch: ValueBatch) -> Texts:
-    """The texts of a batch of values."""
+    """Return the texts of a batch of values."""
     values: Any = batch.values
     rows = batch.rows
     if values.null_count:
@@ -372,7 +372,7 @@ def write_partition(out: SegmentWriter, number: int, parts: Sequence[Texts]) -> 
     Raises
     ------
     UnsupportedFeatureError
-        A text is longer than can be indexed.
+        The texts are too long.
     """
     rows = np.concatenate([np.empty(0, np.uint64), *(part.rows for part in parts)])
     sizes = np.concatenate([np.empty(0, np.int64), *(part.sizes for part in parts)])
@@ -410,7 +410,7 @@ def write_partition(out: SegmentWriter, number: int, parts: Sequence[Texts]) -> 
 
 
 class _Transformed(NamedTuple):
-    """The Burrows-Wheeler transform of a text, and where the suffix of every 32nd row begins."""
+    """The Burrows-Wheeler transform of a text, and the suffix start of every 32nd row."""
 
     transform: UInt8s
     samples: UInt64s
@@ -421,8 +421,8 @@ def _transformed(data: UInt8s, sizes: Int64s) -> _Transformed:
         return _Transformed(np.empty(0, np.uint8), np.empty(0, np.uint64))
     text = np.append(np.insert(data, np.cumsum(sizes), np.uint8(SEPARATOR)), np.uint8(END))
     if int(np.count_nonzero(text == END)) > 1:
-        # The last byte is not the only one of its kind: rotations, not suffixes, are in the order
-        # in which steps back lead from one to the other.
+        # With further bytes 0, rotations instead of suffixes have the order that backward steps
+        # follow.
         order = sort_suffixes(np.concatenate((text, text)))
         order = order[order < len(text)]
     else:
@@ -432,16 +432,16 @@ def _transformed(data: UInt8s, sizes: Int64s) -> _Transformed:
 
 @dataclass(slots=True, eq=False)
 class _WaveletBuilder:
-    """Nodes of a wavelet tree in the shape of a Huffman code, parents before children.
+    """A wavelet tree in the shape of a Huffman code, parents before children.
 
     Parameters
     ----------
     children
-        Node or ``~symbol`` below a bit 0 and below a bit 1, of each node.
+        For each node, its children below bit 0 and bit 1: a node, or ``~symbol``.
     bits
-        The words of each node.
+        Words of each node.
     sizes
-        Bits of each node.
+        Number of bits of each node.
     """
 
     children: list[list[int]] = field(default_factory=list)
@@ -450,14 +450,14 @@ class _WaveletBuilder:
 
     @classmethod
     def of(cls, transform: UInt8s) -> _WaveletBuilder:
-        """Build the tree of a transform. A pass for each bit of a code, on average."""
+        """Build the tree of a transform; on average, a pass per bit of a code."""
         tree = cls()
         if len(transform):
             tree._add(_huffman(np.bincount(transform, minlength=256)), transform)
         return tree
 
     def _add(self, shape: Any, transform: UInt8s) -> int:
-        """Add a node and what is below it; its number."""
+        """Add a node and its subtree; return its number."""
         node = len(self.children)
         right = np.zeros(256, np.bool_)
         right[_symbols(shape[1])] = True
@@ -475,7 +475,7 @@ class _WaveletBuilder:
         return node
 
     def blocks(self, samples: UInt64s) -> tuple[list[UInt64s], Int64s, Int64s]:
-        """Words of each block, the node each is of, and the bits of that node; samples last."""
+        """Return words, node and node's bits of each block; samples come last."""
         words: list[UInt64s] = []
         owners, sizes = [], []
         step = _BLOCK_BYTES // 8
@@ -488,7 +488,7 @@ class _WaveletBuilder:
         return words, np.array(owners, np.int64), np.array(sizes, np.int64)
 
     def codes(self) -> bytes:
-        """Of each byte: its code, how many bits it has, and the nodes that it goes through."""
+        """Encode for each byte value its code, the code's length, and the nodes on its path."""
         parts = [bytes(7)] * 256
         stack: list[tuple[int, int, list[int]]] = [(0, 0, [])] if self.children else []
         while stack:
@@ -503,7 +503,7 @@ class _WaveletBuilder:
         return b"".join(parts)
 
     def topology(self) -> bytes:
-        """The number of nodes, and the children of each: a node, or a byte."""
+        """Encode the number of nodes, and the children of each: a node, or a byte."""
         entries = [
             (0, child) if child >= 0 else (1, ~child) for pair in self.children for child in pair
         ]
@@ -515,9 +515,9 @@ def _symbols(shape: Any) -> list[int]:
 
 
 def _huffman(counts: Int64s) -> Any:
-    """A tree of pairs with the bytes of a text as leaves, frequent ones near the root.
+    """Return a Huffman tree of nested pairs, with bytes as leaves.
 
-    There are two bytes at least: the end, and a separator.
+    The text has at least two distinct bytes: the end, and a separator.
     """
     while True:
         heap: list[tuple[int, int, int, Any]] = [
@@ -536,7 +536,7 @@ def _huffman(counts: Int64s) -> Any:
 
 
 def _blocks(words: Sequence[UInt64s], owners: Int64s, sizes: Int64s) -> pa.Table:
-    """The rows of a file."""
+    """Return the rows of a file."""
     lengths = np.array([len(one) for one in words], np.int64) * 8
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     data = np.concatenate([np.empty(0, np.uint64), *words]).astype("<u8", copy=False)
@@ -556,34 +556,34 @@ def _blocks(words: Sequence[UInt64s], owners: Int64s, sizes: Int64s) -> pa.Table
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-# --- FM, searched: rows whose text contains a given text --------------------------------
-# The index does not say which rows are null, so it cannot answer negated conditions.
+# --- FM, searched: find the rows whose text contains a given string ---------------------
+# The index does not store which rows are null: it cannot answer negated conditions.
 
 _FEW_FOUND: Final = 64
-"""Occurrences that are located however short the texts are."""
+"""Number of occurrences that are always located, even in short texts."""
 
 _SURPRISE: Final = 0.6
-"""Bits that a letter tells when those before it are known, by those that it tells alone: of English
-texts about 2.5 by 4.2."""
+"""Bits of information of a letter after known letters, divided by a letter's alone: in English,
+about 2.5 and 4.2 bits."""
 
 _BYTES_PER_STEP: Final = 256
-"""Bytes of texts that are looked at in the time in which one occurrence is located, about."""
+"""Approximate bytes of text that a scan tests in the time to locate one occurrence."""
 
 
 class OpenedFM(ScalarIndex):
-    """All partitions, of which transforms are read when they are searched.
+    """All partitions; a search reads their transforms.
 
     Parameters
     ----------
     partitions
-        In their order.
+        Partitions in order.
     keep
-        Keeps the transforms.
+        Cache for the transforms.
     """
 
     def __init__(self, partitions: Sequence[FMPartition], keep: Keep) -> None:
         self._partitions, self._keep = partitions, keep
-        counts = np.zeros(256)  # what damaged partitions say together may be more than an integer
+        counts = np.zeros(256)  # float: the sum over damaged partitions may exceed an integer
         for partition in partitions:
             if partition.size:
                 counts += np.diff(partition.counts)
@@ -593,25 +593,25 @@ class OpenedFM(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return sum(partition.nbytes for partition in self._partitions)
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a text, on average."""
+        """Mean number of bytes of a text."""
         return self._size // max(1, self._texts)
 
     def prewarm(self) -> int:
-        """Read all transforms; bytes of memory after it."""
+        """Read all transforms; return the bytes of memory afterwards."""
         texts = [self._text(number) for number in range(len(self._partitions))]
         return self.nbytes + sum(text.nbytes for text in texts)
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it asks for a word, at some place or anywhere, or a pattern with words."""
+        """Return whether the query asks for a string or a pattern within texts."""
         return bool(_words(query))
 
     def estimate(self, query: IndexQuery) -> int:
-        """Texts with the rarest word, as if bytes depended on those before them as in English."""
+        """Estimate the texts with the rarest word, from byte frequencies corrected for English."""
         likely = [
             self._size * float(np.prod(self._shares[np.frombuffer(word, np.uint8)])) ** _SURPRISE
             for word in _words(query)
@@ -619,9 +619,9 @@ class OpenedFM(ScalarIndex):
         return min(self._texts, int(min(likely)) + 1)
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows. One read for each partition that is not kept.
+        """Find rows; one read per partition that is not cached.
 
-        A word that is all over the texts of a partition is not located there: all of its rows
+        A word with very many occurrences in a partition is not located: all rows of the partition
         are candidates.
         """
         exact = isinstance(query, HasText) and not nulls
@@ -633,7 +633,7 @@ class OpenedFM(ScalarIndex):
             exact = exact and texts is not None
             rows = partition.rows if texts is None else partition.rows[texts]
             found.append(rows[rows != DEAD_ROW])
-        # Rows of an answer that is not exact are tested, so that those that are null do not matter.
+        # Rows of an inexact answer are tested, so that null rows do not matter.
         unknown = NO_ROWS if nulls else None
         return Candidates(RowSet.of(np.concatenate(found)), unknown, exact)
 
@@ -648,7 +648,7 @@ class OpenedFM(ScalarIndex):
         return text
 
     def _matching(self, number: int, partition: FMPartition, query: IndexQuery) -> Int64s | None:
-        """The texts with all words of a query, ascending; None where these are not located."""
+        """Return the texts with all words of a query, ascending; None if no word was located."""
         text = self._text(number)
         chosen: Int64s | None = None
         for word in _words(query):
@@ -672,7 +672,7 @@ class OpenedFM(ScalarIndex):
 def _at_its_place(
     partition: FMPartition, query: HasText, places: Int64s, owners: Int64s, length: int
 ) -> Flags:
-    """Which occurrences of a word are where it is wanted: at the beginning, or the end."""
+    """Return flags of the occurrences at the required position: the beginning, or the end."""
     kept = np.ones(len(places), np.bool_)
     if query.begins:
         kept &= places == partition.starts[owners]
@@ -683,7 +683,7 @@ def _at_its_place(
 
 
 def _words(query: IndexQuery) -> list[bytes]:
-    """Words that a text must have, without those that cannot be looked up."""
+    """Return the words that a text must contain; skips words that the index cannot find."""
     if isinstance(query, HasText):
         words = [query.word]
     elif isinstance(query, MatchesPattern):
@@ -700,7 +700,7 @@ _PARTITION = re.compile(r"part_(\d{1,9})_fm\.lance")
 
 @index_kind
 class SubstringIndex(IndexKind):
-    """Texts in which any word is found."""
+    """Substring search in texts."""
 
     name: ClassVar[str] = "fm"
     title: ClassVar[str] = "FM"
@@ -711,7 +711,7 @@ class SubstringIndex(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Say where the rows are now; texts of deleted rows stay, and are in no row."""
+        """Store the new rows of texts; texts of deleted rows stay, without a row."""
         if segment.entry.index_version != _VERSION:
             return None
         for number, partition in enumerate(_partitions(segment)):
@@ -721,13 +721,13 @@ class SubstringIndex(IndexKind):
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedFM:
-        """Read which texts are in which row; of the texts nothing."""
+        """Read the metadata of partitions; searches read the texts."""
         return OpenedFM(list(_partitions(segment)), segment.keep)
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Copy large partitions, and sort the suffixes of small ones and of the source again.
+        """Copy large partitions, and build small partitions and the source again.
 
-        There are no parameters. Without a text, the segment has an empty partition.
+        The build takes no parameters. A segment without texts has one empty partition.
         """
         partitions = [one for segment in given.segments for one in _partitions(segment) if one.size]
         source = given.source
@@ -751,7 +751,7 @@ class SubstringIndex(IndexKind):
         return BuiltSegment("/lance.index.pb.FMIndexDetails", version=_VERSION)
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Partitions, and the bytes and texts in them."""
+        """Return the numbers of partitions, bytes and texts."""
         partitions = list(_partitions(segment))
         if not partitions:
             return {}
@@ -763,12 +763,12 @@ class SubstringIndex(IndexKind):
 
 
 def _partitions(segment: Segment) -> Iterator[FMPartition]:
-    """The partitions of a segment, in their order.
+    """Yield the partitions of a segment in order.
 
     Raises
     ------
     UnsupportedFeatureError
-        They are of a version that no released writer has.
+        The version of the index is unknown.
     """
     version = segment.entry.index_version
     if version != _VERSION:

@@ -1,4 +1,4 @@
-"""JSON: a BTREE or another scalar index over the values of one member of JSON documents.
+"""JSON: a scalar index, such as BTREE, over one member of JSON documents.
 
 Specification: "JSON" in ``docs/format/indices.md``.
 """
@@ -43,18 +43,18 @@ from glaive.index.row_sets import AddressMap
 from glaive.index.scalar.zones import MEMBER, OpenedBloomFilter
 from glaive.index.segment import Segment, SegmentWriter
 
-# --- The values of one member of JSON documents, as a build of an index reads them ------
+# --- Read the values of one member of JSON documents to build an index ------------------
 # Specification: "JSON" in ``docs/format/indices.md``.
 
 _FLOAT = 0x60
-"""Type of a number that is not an integer, in the first byte of its payload."""
+"""JSONB type of a number that is not an integer, in the first byte of its payload."""
 
 
 _STORED = (
     *(pa.types.is_string, pa.types.is_large_string),
     *(pa.types.is_binary, pa.types.is_large_binary),
 )
-"""Types that documents may have: text of JSON, or JSONB."""
+"""Types of columns of documents: JSON text, or JSONB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +64,11 @@ class MemberSource:
     Parameters
     ----------
     documents
-        The column.
+        Source of the column.
     path
         Name of the member.
     field
-        The member, with the type that its values have: integers, floats, strings or booleans.
+        The member, with the type of its values: integer, float, string or boolean.
     """
 
     documents: IndexSource
@@ -77,9 +77,9 @@ class MemberSource:
 
     @classmethod
     def of(cls, documents: IndexSource, path: str, otherwise: pa.DataType | None = None) -> Self:
-        """Read documents until one has the member, whose type is that of all.
+        """Read documents until one has the member; its type must be the type of all.
 
-        If none has it, it is of the type ``otherwise``, by default a string.
+        If no document has the member, its type is ``otherwise``, by default string.
         """
         field, stored = documents.field, documents.field.type
         if not any(test(stored) for test in _STORED):
@@ -92,7 +92,7 @@ class MemberSource:
                 return cls(documents, path, _member(field.name, _type_of(items, field.name, path)))
         return cls(documents, path, _member(field.name, otherwise or pa.string()))
 
-    dictionary_type = None  # members are plain values
+    dictionary_type = None  # members are not dictionaries
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.documents, name)
@@ -125,7 +125,7 @@ def _member(name: str, kind: pa.DataType) -> pa.Field[Any]:
 
 
 def _present(documents: Any, path: str) -> JsonItems:
-    """The member of each document that has it, and in which it is not null."""
+    """Return the member of the documents that have it, except nulls."""
     kind = documents.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         documents = encode_jsonb(documents)
@@ -134,7 +134,7 @@ def _present(documents: Any, path: str) -> JsonItems:
 
 
 def _type_of(items: JsonItems, column: str, path: str) -> Any:
-    """The type that all of some items have."""
+    """Return the common type of some items; raise if types differ."""
     is_number = items.kinds == NUMBER
     fractional = np.zeros(len(items), np.bool_)
     tagged = np.flatnonzero(is_number & (items.end > items.begin))
@@ -167,7 +167,7 @@ _MEMBER = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 @index_kind
 class JsonPath(IndexKind):
-    """Delegates to the kind of index that its files belong to."""
+    """Delegates to the target kind: the kind of index that its files belong to."""
 
     name: ClassVar[str] = "json"
     newest: ClassVar[int] = 0
@@ -175,19 +175,19 @@ class JsonPath(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the segment as the other kind does."""
+        """Rebuild the segment with the target kind."""
         return _kind_of(segment).remap(segment, address_map, out)
 
     def json_path(self, entry: table_pb2.IndexMetadata) -> str | None:
-        """Where the indexed values are within the documents."""
+        """Return the path of the indexed values within the documents."""
         return _details_of(entry)[0]
 
     def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
-        """The path; the details of the other kind have nothing in them."""
+        """Return the path; the details of the target kind are always empty."""
         return {"path": _details_of(entry)[0], "target_details": {}}
 
     def open(self, segment: Segment) -> OpenedIndex:
-        """Open the segment as the other kind does."""
+        """Open the segment with the target kind."""
         path, _ = _details_of(segment.entry)
         if _MEMBER.fullmatch(path) is None:
             raise UnsupportedFeatureError(
@@ -203,10 +203,10 @@ class JsonPath(IndexKind):
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
-        """Build another kind of index over the values of a member.
+        """Build an index of the target kind over the values of a member.
 
-        Parameters are ``path``, the name of the member, ``target_index_type``, the kind of
-        index, and those of that kind. Values have to be of one type, nulls aside.
+        Parameters are ``path`` (name of the member), ``target_index_type`` (the target kind), and
+        the parameters of that kind. All values that are not null must have one type.
         """
         path, target = parameters.get(_PATH), parameters.get(_TARGET, "btree")
         if not isinstance(path, str) or _MEMBER.fullmatch(path) is None:
@@ -229,19 +229,19 @@ class JsonPath(IndexKind):
         return _wrapped(path, built)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The path, the kind, and the parameters of that kind."""
+        """Return the path, the target kind, and its parameters."""
         kind = _kind_of(segment)
         own = kind.parameters(segment)
         return {**own, _PATH: _details_of(segment.entry)[0], _TARGET: kind.name}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Those of the other kind."""
+        """Return the statistics of the target kind."""
         return _kind_of(segment).statistics(segment)
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
-        """Merge the segments as the other kind does."""
+        """Merge the segments with the target kind."""
         paths = {_details_of(segment.entry)[0] for segment in segments}
         kinds = {_kind_of(segment).name for segment in segments}
         if len(paths) > 1 or len(kinds) > 1:
@@ -283,7 +283,7 @@ def _kind_of(segment: Segment) -> IndexKind:
 
 
 def _details_of(entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
-    """The path, and the details of the other kind."""
+    """Return the path, and the details of the target kind."""
     where = f"details of index {entry.name!r}"
     message = parse(
         json_details_pb2.JsonIndexDetails(), entry.index_details.value, "details", where

@@ -1,4 +1,4 @@
-"""MINHASHLSH: signatures of texts, and which texts share a band of their signatures.
+"""MINHASHLSH: signatures of texts, and an index of the bands of signatures.
 
 Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 """
@@ -49,7 +49,7 @@ from glaive.index.text.tokenizers import TokenChain, TokenNumbers
 from glaive.kernels.hashing import Permutations, hash_ranges, sign
 from glaive.types import Float32s, Int64s, UInt16s, UInt32s, UInt64s, as_array, as_buffer
 
-# --- Parameters of MinHash indices: what users choose, and what the entry in the manifest says
+# --- Parameters of MinHash indices, from users and from the manifest --------------------
 # Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 
 MAX_HASHES: Final = 4096
@@ -63,18 +63,18 @@ _POSTING_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MinHashParams:
-    """How texts become signatures.
+    """Parameters that turn texts into signatures.
 
     Parameters
     ----------
     num_hashes
-        Values of a signature, from 1 to 4,096; a multiple of ``num_bands``.
+        Number of values of a signature, from 1 to 4,096; a multiple of ``num_bands``.
     num_bands
-        Stretches of a signature by which candidates are found, from 1 to 256.
+        Number of bands that a signature is cut into, from 1 to 256. Candidates share a band.
     shingle_size
-        Neighbouring tokens that are hashed together.
+        Number of adjacent tokens that are hashed together.
     tokenizer
-        How a text becomes tokens.
+        Parameters of the tokenizer.
     """
 
     num_hashes: int = 128
@@ -86,12 +86,12 @@ class MinHashParams:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """The parameters that users ask for; ``tokenizer``: options of full-text indices.
+        """Parse the options of a user; ``tokenizer`` takes options of full-text indices.
 
         Raises
         ------
         OptionError
-            An option is unknown, or has a value that it cannot have.
+            An option is unknown, or has a wrong value.
         """
         known_parameters("MINHASHLSH", options, (_HASHES, _BANDS, _SHINGLE, _TOKENIZER))
         given = options.get(_TOKENIZER)
@@ -107,14 +107,14 @@ class MinHashParams:
 
     @classmethod
     def read(cls, content: bytes, where: object) -> Self:
-        """What a details message says.
+        """Parse a details message.
 
         Raises
         ------
         CorruptFileError
-            It cannot be parsed, or says what cannot be.
+            The message cannot be parsed, or has wrong values.
         UnsupportedFeatureError
-            Signatures are made in a way that is not known.
+            The version of the signatures is unknown.
         """
         message = minhash_details_pb2.MinHashLshIndexDetails()
         parse(message, content, _DETAILS, where)
@@ -135,7 +135,7 @@ class MinHashParams:
             ) from error
 
     def encoded(self) -> bytes:
-        """The details message."""
+        """Return the details message."""
         message = minhash_details_pb2.MinHashLshIndexDetails(
             num_hashes=self.num_hashes, num_bands=self.num_bands, shingle_size=self.shingle_size
         )
@@ -144,7 +144,7 @@ class MinHashParams:
         return message.SerializeToString()
 
     def options(self) -> dict[str, Any]:
-        """Options with which an index like this one is built."""
+        """Return options that build an index like this one."""
         tokenizer = TextFormat(self.tokenizer, _POSTING_VERSION).options()
         for name in ("format_version", "document_granularity"):
             del tokenizer[name]
@@ -188,21 +188,21 @@ _STEP, _FIRST_MIX, _SECOND_MIX = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 _VOCABULARY_BYTES: Final = 64 << 20
-"""Bytes of distinct tokens from which on they are forgotten."""
+"""Maximum bytes of distinct tokens before the vocabulary is reset."""
 
 _TEXTS_AT_ONCE: Final = 1 << 13
-"""Texts whose shingles are made at a time."""
+"""Texts whose shingles are computed at a time."""
 
 
 class SignedTexts(NamedTuple):
-    """Texts that have tokens: where they are in the array, and a row of 16-bit values for each."""
+    """Texts with tokens: their positions in the array, and a row of 16-bit values for each."""
 
     texts: Int64s
     signatures: UInt16s
 
 
 class TextSigner:
-    """Makes signatures of texts. Not safe to share between threads."""
+    """Computes signatures of texts. Not safe to share between threads."""
 
     def __init__(self, params: MinHashParams) -> None:
         self._params = params
@@ -211,9 +211,9 @@ class TextSigner:
         self._permutations = _permutations(params.num_hashes)
 
     def sign(self, texts: Any) -> SignedTexts:
-        """The signatures of an array of texts; those that are null or have no token have none.
+        """Return the signatures of an array of texts; skip nulls and texts without tokens.
 
-        Cost: some steps of kernels per token, and one per shingle and value of a signature.
+        Cost: some kernel steps per token, and one per shingle and value of a signature.
         """
         parts = [
             self._sign(texts[start : start + _TEXTS_AT_ONCE], start)
@@ -232,7 +232,7 @@ class TextSigner:
         found = self._numbers.number(texts)
         places = np.flatnonzero(found.counts)
         counts = found.counts[places]
-        # The tokens of all texts, each with a separator behind it: a shingle is a range of them.
+        # Concatenate the tokens with separators, so that a shingle is a range of bytes.
         ended = pc.binary_join_element_wise(self._numbers.strings, _JOINT, _NOTHING)
         block = block_from_array(ended.take(pa.array(found.numbers)))
         if not isinstance(block, Variable):
@@ -245,9 +245,9 @@ class TextSigner:
 
 
 def _shingles(counts: Int64s, size: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Bounds of the shingles of texts; the first token of each shingle, and how many it has.
+    """Return the bounds of the shingles of texts, and first token and length of each shingle.
 
-    ``counts`` are the tokens of each text, none of them 0.
+    ``counts`` are the numbers of tokens of the texts, all positive.
     """
     shingles = np.maximum(counts - size + 1, 1)
     bounds = np.concatenate([[0], np.cumsum(shingles)])
@@ -257,7 +257,7 @@ def _shingles(counts: Int64s, size: int) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def band_keys(signatures: UInt16s, bands: int) -> UInt64s:
-    """The key of each band of each signature, of shape ``(texts, bands)``."""
+    """Return the key of each band of each signature, of shape ``(texts, bands)``."""
     texts, values = signatures.shape
     size = 2 * (values // bands)
     data = as_buffer(np.ascontiguousarray(signatures, "<u2"))
@@ -269,7 +269,7 @@ def band_keys(signatures: UInt16s, bands: int) -> UInt64s:
 
 @cache
 def _permutations(values: int) -> Permutations:
-    """The permutations of signatures of so many values: numbers of SplitMix64."""
+    """Return the permutations for signatures of ``values`` values, drawn by SplitMix64."""
     with np.errstate(over="ignore"):
         state = np.arange(1, 3 * values + 1, dtype=np.uint64) * _STEP + np.uint64(_SEED)
         state = (state ^ (state >> np.uint64(30))) * _FIRST_MIX
@@ -281,9 +281,7 @@ def _permutations(values: int) -> Permutations:
     )
 
 
-# --- MINHASHLSH, searched: texts that share a band with a query, by how much their signatures
-# differ
-#
+# --- MINHASHLSH, searched: texts that share a band with a query, by distance ------------
 # Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 
 _SIGNATURES_AT_ONCE: Final = 1 << 15
@@ -291,21 +289,21 @@ _BAND_ROWS_AT_ONCE: Final = 1 << 20
 
 
 class SimilarTexts(NamedTuple):
-    """Rows, as the segment numbers them, and how far their texts are from the query."""
+    """Rows, as the segment numbers them, and distances of their texts from the query."""
 
     rows: RowNumbers
     distances: Float32s
 
 
 class MinHashFiles(NamedTuple):
-    """The files of a segment, checked.
+    """The checked files of a segment.
 
     Parameters
     ----------
     signatures, bands
-        One row for each text; one for each text and band.
+        File with a row per text, and file with a row per text and band.
     page_rows
-        Rows of a page of bands but the last.
+        Rows of each page of bands except the last.
     last_keys
         Key of the last row of each page.
     """
@@ -317,14 +315,14 @@ class MinHashFiles(NamedTuple):
 
 
 class OpenedMinHash(OpenedIndex):
-    """Where the keys of bands are. Safe to share between threads.
+    """Page index of band keys. Safe to share between threads.
 
     Parameters
     ----------
     params
-        How texts became signatures.
+        Parameters of the signatures.
     files
-        Of the segment.
+        Files of the segment.
     """
 
     def __init__(self, params: MinHashParams, files: MinHashFiles) -> None:
@@ -332,24 +330,24 @@ class OpenedMinHash(OpenedIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         files = self._files
         return int(files.last_keys.nbytes) + files.signatures.nbytes + files.bands.nbytes
 
     def signature(self, text: str) -> UInt16s | None:
-        """The signature of a query; None if it has no tokens."""
+        """Return the signature of a query; None if the query has no tokens."""
         signed = TextSigner(self.params).sign(pa.array([text], pa.large_string()))
         return signed.signatures[0] if len(signed.texts) else None
 
     def search(self, signature: UInt16s) -> Iterator[SimilarTexts]:
-        """Texts that share a band with a query, in no order.
+        """Yield the texts that share a band with a query, unordered.
 
-        Two reads: pages of bands, then the signatures of the texts in them.
+        Cost: two reads, of pages of bands, and of the signatures of candidates.
 
         Raises
         ------
         CorruptFileError
-            A band names a text that is not there, or a value is null.
+            A band refers to a text that does not exist, or a value is null.
         """
         keys = band_keys(signature[None, :], self.params.num_bands)[0]
         texts = self._texts_of(keys)
@@ -361,13 +359,13 @@ class OpenedMinHash(OpenedIndex):
             yield SimilarTexts(np.asarray(rows), distances_of(known, signature))
 
     def _texts_of(self, keys: UInt64s) -> UInt32s:
-        """Numbers of the texts that have one of some keys of bands, ascending."""
+        """Return the numbers of the texts with one of some band keys, ascending."""
         _, bands, size, last_keys = self._files
         first = np.searchsorted(last_keys, keys)
         last = np.minimum(np.searchsorted(last_keys, keys, side="right") + 1, len(last_keys))
         wanted = np.zeros(len(last_keys), np.bool_)
         for start, stop in zip(first.tolist(), last.tolist(), strict=True):
-            wanted[start:stop] = True  # of a few bands
+            wanted[start:stop] = True  # one iteration per band
         found = [np.empty(0, np.uint32)]
         pages = np.flatnonzero(wanted)
         step = max(1, _BAND_ROWS_AT_ONCE // size)
@@ -385,7 +383,7 @@ class OpenedMinHash(OpenedIndex):
 
 
 def signatures_of(file: IndexFile, stored: Any, params: MinHashParams) -> UInt16s:
-    """A column of signatures as numbers, of shape ``(texts, values)``.
+    """Return a column of signatures as an array of shape ``(texts, values)``.
 
     Raises
     ------
@@ -400,7 +398,7 @@ def signatures_of(file: IndexFile, stored: Any, params: MinHashParams) -> UInt16
 
 
 def distances_of(signatures: UInt16s, query: UInt16s) -> Float32s:
-    """One less the share of values that are those of a query."""
+    """Return distances: one minus the share of values that equal the query's."""
     equal = (signatures == query).sum(axis=1)
     distances: Float32s = np.float32(1) - (equal / np.float32(len(query))).astype(np.float32)
     return distances
@@ -436,9 +434,9 @@ class MinHash(IndexKind):
         return OpenedMinHash(params, _files(segment, params))
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the signatures of segments behind each other, and those of the source.
+        """Concatenate the signatures of segments and of the source.
 
-        The bands are sorted within the limit of memory.
+        Sorts the bands within the memory limit.
         """
         segments, source = given.segments, given.source
         params = _params(segments[0]) if segments else MinHashParams.of(given.parameters)
@@ -457,16 +455,16 @@ class MinHash(IndexKind):
         return _write(params, signed(), given.memory_limit, out)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The parameters that the segment was built with."""
+        """Return the parameters that built the segment."""
         return _params(segment).options()
 
     def details(self, entry: Entry) -> dict[str, Any]:
-        """How texts became signatures."""
+        """Return the parameters of the signatures."""
         where = f"details of index {entry.name!r}"
         return MinHashParams.read(entry.index_details.value, where).options()
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Texts, pages of bands, and the parameters."""
+        """Return the numbers of texts and pages, and the parameters."""
         params = _params(segment)
         files = _files(segment, params)
         return {
@@ -481,7 +479,7 @@ class MinHash(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Write the signatures of surviving rows, and their bands, again."""
+        """Write the signatures and bands of the surviving rows again."""
         params = _params(segment)
 
         def surviving() -> Iterator[tuple[RowNumbers, UInt16s]]:
@@ -503,7 +501,7 @@ def _files(segment: Segment, params: MinHashParams) -> MinHashFiles:
     Raises
     ------
     CorruptFileError
-        Columns, counts or the table of pages are wrong, or a file was built with other parameters.
+        Columns, counts or the page table are wrong, or a file was built with other parameters.
     """
     signatures, bands = segment.open(SIGNATURES), segment.open(BANDS)
     signatures.check(_rowid=pa.uint64(), signature=pa.list_(pa.uint16(), params.num_hashes))
@@ -533,7 +531,7 @@ def _files(segment: Segment, params: MinHashParams) -> MinHashFiles:
 
 
 def _stored(file: IndexFile, params: MinHashParams) -> Iterator[tuple[RowNumbers, UInt16s]]:
-    """Rows and signatures of a segment."""
+    """Yield rows and signatures of a segment."""
     for start in range(0, file.num_rows, _READ_ROWS):
         rows = file.read(["_rowid", "signature"], start, start + _READ_ROWS)
         file.check_present(rows["_rowid"])
@@ -542,7 +540,7 @@ def _stored(file: IndexFile, params: MinHashParams) -> Iterator[tuple[RowNumbers
 
 
 def _signed(source: IndexSource, params: MinHashParams) -> Iterator[tuple[RowNumbers, UInt16s]]:
-    """Rows and signatures of the texts of a source."""
+    """Yield rows and signatures of the texts of a source."""
     check_type("MINHASHLSH", source.field, supported=is_text(source.field.type))
     signer = TextSigner(params)
     for values, rows in source.batches():
@@ -556,7 +554,7 @@ def _write(
     memory_limit: int,
     out: SegmentWriter,
 ) -> BuiltSegment:
-    """Write signatures as they come, then their bands, sorted."""
+    """Write signatures in the given order, then the sorted bands."""
     details = params.encoded()
     said = {_DETAILS_TYPE: details.hex(), _VERSION: "0"}
     kind: Any = pa.list_(pa.uint16(), params.num_hashes)
@@ -602,7 +600,7 @@ def _write_bands(
     for keys, texts in _in_order(batches):
         columns: Any = [pa.array(keys), pa.array(texts.astype(np.uint32))]
         file.write(pa.record_batch(columns, schema=schema))
-        # The last rows of pages that end in this batch.
+        # Keys of the last rows of pages that end in this batch.
         pages.append(keys[_PAGE_ROWS - 1 - start % _PAGE_ROWS :: _PAGE_ROWS])
         start += len(keys)
     if start % _PAGE_ROWS:
@@ -614,8 +612,8 @@ def _write_bands(
 
 
 def _in_order(batches: Iterator[ValueBatch]) -> Iterator[tuple[UInt64s, RowNumbers]]:
-    """Batches of ascending keys, with texts; texts of one key come ascending, too."""
-    last: list[tuple[UInt64s, RowNumbers]] = []  # of one key, of which more texts may follow
+    """Yield batches of ascending keys with texts; texts of equal keys ascend, too."""
+    last: list[tuple[UInt64s, RowNumbers]] = []  # of the last key, whose texts may continue
     for values, texts in batches:
         keys = np.asarray(values)
         whole = int(np.searchsorted(keys, keys[-1]))
@@ -628,7 +626,7 @@ def _in_order(batches: Iterator[ValueBatch]) -> Iterator[tuple[UInt64s, RowNumbe
 
 
 def _ascending(parts: Sequence[tuple[UInt64s, RowNumbers]]) -> tuple[UInt64s, RowNumbers]:
-    """Keys and texts of several batches as one; texts of equal keys are sorted."""
+    """Concatenate keys and texts of several batches; sort the texts of equal keys."""
     keys, texts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     same = np.concatenate(([False], keys[1:] == keys[:-1]))
     shared = np.flatnonzero(same | np.append(same[1:], False))

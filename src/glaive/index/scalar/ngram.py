@@ -46,14 +46,14 @@ from glaive.index.text.base_tokenizers import lower_case
 from glaive.index.text.tokenizers import fold
 from glaive.types import Int64s, UInt8s, UInt32s, as_array
 
-# --- Trigrams of texts: three neighbouring digits or letters of ASCII, after folding, as numbers
+# --- Trigrams of texts: three adjacent ASCII digits or letters, after folding, as numbers -------
 # Specification: "NGRAM" in ``docs/format/indices.md``.
 
 _SYMBOLS: Final = 37
 
 
 def _positions() -> UInt8s:
-    """Number of each byte: 1 to 10 for digits, 11 to 36 for letters of either case, else 0."""
+    """Return the number of each byte: 1 to 10 for digits, 11 to 36 for letters, 0 for others."""
     numbers = np.zeros(256, np.uint8)
     numbers[ord("0") : ord("9") + 1] = np.arange(1, 11)
     for first in "aA":
@@ -65,17 +65,17 @@ _NUMBERS: Final = _positions()
 
 
 def trigrams_of(texts: Any) -> tuple[UInt32s, Int64s]:
-    """The distinct trigrams of each text, and the position of the text each is in.
+    """Return the distinct trigrams of each text, and the positions of their texts.
 
     Parameters
     ----------
     texts
-        Strings; nulls have no trigram.
+        Strings; a null has no trigrams.
 
     Returns
     -------
     tokens, owners
-        Sorted by token, then by owner.
+        Trigrams and text positions, sorted by trigram, then by position.
     """
     data, ends = _folded(texts)
     symbols = _NUMBERS[data].astype(np.uint32)
@@ -92,7 +92,7 @@ def trigrams_of(texts: Any) -> tuple[UInt32s, Int64s]:
 
 
 def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
-    """All bytes of some texts, folded if they are not all of ASCII; and where each text ends."""
+    """Return the bytes of all texts, folded unless they are ASCII, and the end of each text."""
     import pyarrow.compute as pc
 
     filled: Any = texts.fill_null("").cast(pa.large_string())
@@ -101,11 +101,11 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
     data = as_array(stored)[offsets[0] : offsets[-1]] if stored else np.empty(0, np.uint8)
     if not bool((data >= 128).any()):
         return data, offsets[1:] - offsets[0]
-    # Folded all at once, with a byte between texts that none of them has.
+    # Fold all texts at once, separated by a byte 0 that no text contains.
     plain: Any = pc.replace_substring(filled, "\0", " ")
     listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
     whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))
-    # Other kinds of indices of texts replace damaged letters, too.
+    # Like other text indices, replace bytes that are not UTF-8.
     text = whole[0].as_buffer().to_pybytes().decode(errors="replace")
     encoded = fold(lower_case(text)).encode()
     folded = np.frombuffer(encoded, np.uint8)
@@ -113,7 +113,7 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
 
 
 def certain_trigrams(word: str) -> UInt32s:
-    """Trigrams that every text with this word has, whatever it is folded to."""
+    """Return trigrams that every text with this word contains, however it is folded."""
     symbols = _NUMBERS[np.frombuffer(word.encode(), np.uint8)].astype(np.uint32)
     if len(symbols) < 3:
         return np.empty(0, np.uint32)
@@ -122,15 +122,15 @@ def certain_trigrams(word: str) -> UInt32s:
     return np.unique((first * _SYMBOLS * _SYMBOLS + second * _SYMBOLS + third)[known])
 
 
-# --- Words that every text has that a regular expression matches ------------------------
-# Only what is certain is used: plain characters that stand one after the other outside of groups,
-# alternatives and repetitions. Of an expression with anything that is not known here, nothing is.
+# --- Words that a text must contain to match a regular expression ----------------------
+# Only plain characters count that are adjacent, and outside of groups, alternatives and
+# repetitions. An expression with an unknown construct yields no words.
 #
 # Specification: "NGRAM" in ``docs/format/indices.md``.
 
 _PIECE = re.compile(
     r"""
-    (?P<escaped>\\[^0-9A-Za-z<>])        # a plain character that has a meaning otherwise
+        (?P<escaped>\\[^0-9A-Za-z<>])        # a plain character that has a meaning otherwise
   | (?P<class>\\[dDwWsSbBAz])           # a class of characters, or a place
   | (?P<any>[.^$])
   | (?P<set>\[\^?\]?[^\[\]\\]*\])
@@ -142,7 +142,7 @@ _PIECE = re.compile(
 
 
 def required_words(pattern: str) -> list[str]:
-    """Words that a text must have to be matched; none if that is not known."""
+    """Return words that a text must contain to match; empty if unknown."""
     words: list[str] = []
     word = ""
     at = 0
@@ -156,7 +156,7 @@ def required_words(pattern: str) -> list[str]:
             word += text[-1]
             continue
         if kind == "repeat":
-            # The last character may be absent, or be followed by itself.
+            # The last character may be absent or repeated.
             words.append(word if text in {"+", "+?"} else word[:-1])
         else:
             words.append(word)
@@ -164,14 +164,15 @@ def required_words(pattern: str) -> list[str]:
     return [one for one in [*words, word] if one]
 
 
-# --- NGRAM, searched: rows that have all trigrams of a word -----------------------------
-# Equality and nulls are not answered, as by pylance: after a compaction that moved rows without
-# rebuilding indices, the next one by pylance leaves rows out of these indices.
+# --- NGRAM, searched: rows that contain all trigrams of a word --------------------------
+#
+# Like pylance, glaive does not answer equality and nulls: the index may lack rows. A compaction may
+# move rows without rebuilding indices; the next compaction by pylance then loses these rows.
 #
 # Specification: "NGRAM" in ``docs/format/indices.md``.
 
 NULL_TOKEN = 0
-"""The token of rows that are null."""
+"""The token of null rows."""
 
 _BYTES_PER_ROW = 2
 
@@ -184,9 +185,9 @@ class OpenedNGram(ScalarIndex):
     file
         The file.
     tokens
-        Ascending.
+        Tokens, ascending.
     keep
-        Keeps the sets that were read.
+        Cache for the sets read.
     """
 
     def __init__(self, file: IndexFile, tokens: UInt32s, keep: Keep = keep_nothing) -> None:
@@ -194,23 +195,23 @@ class OpenedNGram(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return int(self._tokens.nbytes) + self._file.nbytes
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it asks for a word, or a pattern, with three digits or letters in a row."""
+        """Return whether the query asks for a word or pattern that contains a trigram."""
         return any(map(len, _wanted(query)))
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of a token, on average."""
+        """Return the mean number of rows of a token."""
         return self._file.size // _BYTES_PER_ROW // max(1, len(self._tokens))
 
     def compared(self, query: IndexQuery) -> int:
-        """Tokens whose rows are joined."""
+        """Return the number of tokens whose rows are joined."""
         return sum(map(len, _wanted(query)))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows that have all trigrams. One read of the sets of these."""
+        """Find rows that contain all trigrams; one read, of their sets."""
         unknown = self._nulls() if nulls else None
         found = [self._with_all(tokens) for tokens in _wanted(query)]
         return Candidates(RowSet.union(found), unknown, exact=False)
@@ -237,7 +238,7 @@ class OpenedNGram(ScalarIndex):
 
 
 def _wanted(query: object) -> list[UInt32s]:
-    """Sets of tokens, of one of which a text must have all."""
+    """Return sets of tokens; a text must contain all tokens of one of the sets."""
     if isinstance(query, HasText):
         return [certain_trigrams(query.word)]
     if isinstance(query, MatchesPattern):
@@ -279,17 +280,17 @@ class NGram(IndexKind):
         return OpenedNGram(file, _tokens_of(file), segment.keep)
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Distinct trigrams, with that of nulls."""
+        """Return the number of distinct trigrams, including the token of nulls."""
         return {"num_ngrams": segment.open(POSTINGS).num_rows}
 
     def value_type(self, segment: Segment) -> pa.DataType:
-        """Texts."""
+        """Return the string type."""
         return pa.string()
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Sort the trigrams of the source within its limit of memory; there are no parameters.
+        """Sort the trigrams of the source within its memory limit; takes no parameters.
 
-        Sets of equal trigrams of segments are joined: all encoded sets are in memory.
+        Joins the sets of equal trigrams of the segments: all encoded sets are in memory.
         """
         source, limit = given.source, given.memory_limit
         if source is not None:
@@ -303,11 +304,11 @@ class NGram(IndexKind):
 
 
 _BATCH_ROWS = 1 << 14
-"""Texts whose trigrams are made at a time."""
+"""Texts whose trigrams are computed at a time."""
 
 
 def _trigrams(batches: Iterable[ValueBatch]) -> Iterator[ValueBatch]:
-    """The trigrams of all texts with their rows, and those that are null."""
+    """Yield the trigrams of all texts with their rows, and the null rows."""
     for batch in batches:
         if batch.values.null_count:
             absent = batch.rows[np.asarray(batch.values.is_null())]
@@ -343,7 +344,7 @@ def _stored(segment: Segment) -> Iterator[KeyBatch]:
     for rows in file.windows(["tokens", "posting_list"]):
         file.check_present(rows["posting_list"])
         size += rows.nbytes
-        file.check_decoded(size, "sets of rows")  # all are held together
+        file.check_decoded(size, "sets of rows")  # the caller holds all batches
         for batch in rows.to_batches():
             yield KeyBatch(batch.column(0), batch.column(1))
 

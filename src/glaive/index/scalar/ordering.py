@@ -25,7 +25,7 @@ from glaive.dataclass import NamedTuple
 from glaive.types import Flags, Int64s, UInt64s, as_buffer, items_of
 
 SortKeys: TypeAlias = NDArray[Any]
-"""Numbers, or Python objects, that compare as the values do."""
+"""Numbers or Python objects that sort like the values."""
 
 _WORDS: Mapping[str, Sequence[pa.DataType]] = {
     "<i1": [pa.int8()],
@@ -40,26 +40,26 @@ _WORDS: Mapping[str, Sequence[pa.DataType]] = {
     "<u8": [pa.uint64()],
 }  # fmt: skip
 _NUMBERS = {kind.id: np.dtype(word) for word, kinds in _WORDS.items() for kind in kinds}
-"""The words of each type whose values are numbers: asked of every constant of a query."""
+"""Integer dtype of each number type, by type id; looked up for every constant of a query."""
 
 
 def is_sortable(kind: pa.DataType) -> bool:
-    """Whether values of a type have an order."""
+    """Return whether values of a type have an order."""
     return is_number(kind) or _is_object(kind) or pa.types.is_boolean(kind)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values of a type are integers, floats or times: whether their keys are numbers."""
+    """Return whether a type is an integer, float or time, so that its keys are numbers."""
     return kind.id in _NUMBERS
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are strings."""
+    """Return whether a type is a string type."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values of a type are bytes, any number of them."""
+    """Return whether a type is a binary type of variable length."""
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
@@ -69,7 +69,7 @@ def _is_object(kind: pa.DataType) -> bool:
 
 
 def bytes_of(values: Any) -> Any:
-    """Strings as binary values; other arrays as they are. No copy."""
+    """View strings as binary values; return other arrays unchanged. Copies nothing."""
     kind = values.type
     if pa.types.is_string(kind):
         return values.view(pa.binary())
@@ -77,10 +77,10 @@ def bytes_of(values: Any) -> Any:
 
 
 def sort_keys(values: pa.Array) -> SortKeys:
-    """Keys of an array of a sortable type; those of nulls are arbitrary.
+    """Return the keys of an array of a sortable type; keys of nulls are arbitrary.
 
-    Keys of strings, binary values and decimals are Python objects: for bounds of pages and
-    constants of queries, not for columns.
+    Keys of strings, binary values and decimals are Python objects. Use them for page bounds and
+    query constants, not for columns.
     """
     kind: Any = values.type
     if is_number(kind):
@@ -91,24 +91,24 @@ def sort_keys(values: pa.Array) -> SortKeys:
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:
-    """Keys of the values that are not null, ascending, each once."""
+    """Return the distinct keys of the values that are not null, ascending."""
     keys = sort_keys(values.drop_null() if values.null_count else values)
     return ascending(keys)
 
 
 def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:
-    """Values of a type from their keys, which are numbers; ``absent`` ones are null."""
+    """Convert number keys to values of a type; ``absent`` flags become null."""
     words = float_order(keys) if pa.types.is_floating(kind) else keys
     return pa.array(np.ascontiguousarray(words), mask=absent).view(kind)
 
 
 def key_of(value: Any) -> SortKeys:
-    """The key of a scalar that is not null, in an array of one."""
+    """Return the key of a scalar that is not null, in an array of one."""
     return sort_keys(pa.repeat(value, 1))
 
 
 def prefix_range(prefix: str) -> tuple[SortKeys, SortKeys | None]:
-    """Keys of the first string with a prefix, and of the first one after all that have it."""
+    """Return keys of the first string with a prefix, and of the first string after all of these."""
     word = prefix.encode()
     stem = word.rstrip(b"\xff")
     return _object(word), _object(stem[:-1] + bytes([stem[-1] + 1])) if stem else None
@@ -131,7 +131,7 @@ def _filled(values: Any, value: Any) -> Any:
 
 
 def _numbers(values: Any) -> NDArray[Any]:
-    """Fixed-width values as integers in their order, without a copy unless they are floats."""
+    """Return fixed-width values as integers with the same order; copies only floats."""
     kind, data = values.type, values.buffers()[1]
     dtype = _NUMBERS[kind.id]
     if data is None:
@@ -141,7 +141,7 @@ def _numbers(values: Any) -> NDArray[Any]:
 
 
 def ascends(values: Any) -> bool:
-    """Whether an array of a sortable type has no nulls, and no value below the one before it."""
+    """Return whether an array of a sortable type has no nulls and is sorted."""
     if values.null_count:
         return False
     if is_number(values.type):
@@ -155,7 +155,7 @@ def ascends(values: Any) -> bool:
 
 
 def group_starts(values: Any) -> Int64s:
-    """Where each distinct value of a sorted array begins, which has no nulls or nothing else."""
+    """Return the starts of distinct values in a sorted array, which has no nulls or only nulls."""
     if not len(values):
         return np.empty(0, np.int64)
     if values.null_count:
@@ -166,7 +166,7 @@ def group_starts(values: Any) -> Int64s:
     else:
         import pyarrow.compute as pc
 
-        if pa.types.is_decimal(values.type):  # Arrow compares none of negative scales
+        if pa.types.is_decimal(values.type):  # Arrow does not compare negative scales
             values = values.view(pa.binary(values.type.byte_width))
         different: Any = pc.not_equal(values[1:], values[:-1])
         changes = np.asarray(different)
@@ -174,7 +174,7 @@ def group_starts(values: Any) -> Int64s:
 
 
 def accepts(kind: pa.DataType, query: object) -> bool:
-    """Whether sorted values of a type answer a condition, of texts how they begin."""
+    """Return whether an index of sorted values answers a condition; for strings, also a prefix."""
     if isinstance(query, IsNull):
         return True
     if isinstance(query, IsOneOf):
@@ -188,13 +188,13 @@ def accepts(kind: pa.DataType, query: object) -> bool:
 
 
 def is_hashed(kind: pa.DataType) -> bool:
-    """Whether filters can be made for values of a type."""
+    """Return whether Bloom filters support a type."""
     is_other = pa.types.is_float16(kind) or pa.types.is_duration(kind)
     return (is_number(kind) and not is_other) or is_text(kind) or is_binary(kind)
 
 
 def hash_values(values: Any) -> UInt64s:
-    """Hash the bytes of values of a hashed type by XXH64; no value is null."""
+    """Hash the bytes of values of a hashed type by XXH64; no value may be null."""
     from glaive.kernels.hashing import hash_strings, hash_words
     from glaive.kernels.strings import Strings
 
@@ -220,10 +220,9 @@ def hash_values(values: Any) -> UInt64s:
 
 
 class _Part(NamedTuple):
-    """Of each of some zones: number, smallest and largest value, NaN.
+    """Number, smallest and largest value, and number of NaN of some zones.
 
-    Numbers are kept by their keys, which become values in the end; ``absent`` says which of them
-    are none.
+    Number types store keys until the end; ``absent`` flags zones without a value.
     """
 
     zones: Int64s
@@ -234,7 +233,7 @@ class _Part(NamedTuple):
 
 
 class Extremes:
-    """Collects smallest and largest values, batch by batch.
+    """Collects smallest and largest values of zones, batch by batch.
 
     Parameters
     ----------
@@ -247,7 +246,7 @@ class Extremes:
         self._parts: list[_Part] = []
 
     def add(self, values: Any, zones: Int64s, starts: Int64s) -> None:
-        """Take values into account, and the number of the zone that begins at each start."""
+        """Add values; zone ``zones[i]`` begins at ``starts[i]``."""
         nans = np.zeros(len(zones), np.int64)
         if pa.types.is_floating(self._kind):
             flags = _is_nan(values)
@@ -261,7 +260,7 @@ class Extremes:
         self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
 
     def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
-        """Smallest and largest value of each zone, NaN if it has any; and the number of its NaN."""
+        """Return smallest value, largest value (or NaN), and number of NaN of each zone."""
         if not self._parts:
             none: Any = pa.nulls(0, self._kind)
             return none, none, np.empty(0, np.int64)
@@ -286,7 +285,7 @@ class Extremes:
 
 
 def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
-    """Flags of several parts, where None stands for so many that are not set."""
+    """Concatenate flags of several parts; None is a part without set flags."""
     if all(flags is None for flags, _ in parts):
         return None
     return np.concatenate(
@@ -295,14 +294,14 @@ def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
 
 
 def _is_nan(values: Any) -> Flags:
-    """Which floats are NaN, nulls not counted."""
+    """Return flags of floats that are NaN and not null."""
     words = float_order(sort_keys(values))
     flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
     return flags
 
 
 def _without(values: Any, flags: Any) -> Any:
-    """The values with nulls where there are flags."""
+    """Replace flagged values by null."""
     valid = np.asarray(values.is_valid()) & ~flags
     return values_of_keys(sort_keys(values), values.type, ~valid)
 
@@ -310,18 +309,19 @@ def _without(values: Any, flags: Any) -> Any:
 def _reduced(
     lows: Any, highs: Any, absent: Flags | None, starts: Int64s
 ) -> tuple[Any, Any, Flags | None]:
-    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one.
+    """Return the smallest ``lows`` and the largest ``highs`` from each start to the next.
 
     Parameters
     ----------
     lows, highs
         Keys of numbers, or other values.
     absent
-        Which keys are of nulls; None: of none.
+        Flags of keys of nulls; None: no nulls.
 
     Returns
     -------
-    The same, and which of these are of no value.
+    tuple
+        Smallest and largest values, and flags of ranges without a value.
     """
     if not isinstance(lows, np.ndarray):
         return *_reduced_objects(lows, highs, starts), None

@@ -1,4 +1,4 @@
-"""RTREE: bounding boxes of geometries, in pages of neighbours, with boxes of the pages above.
+"""RTREE: bounding boxes of geometries in pages of neighbours, and a tree of page boxes.
 
 Specification: "RTREE" in ``docs/format/indices.md``.
 """
@@ -43,16 +43,16 @@ from glaive.types import Flags
 # Specification: "RTREE" in ``docs/format/indices.md``.
 
 Boxes = NDArray[np.float64]
-"""Of shape ``(n, 4)``: lowest x and y, highest x and y."""
+"""Shape ``(n, 4)``: lowest x and y, highest x and y."""
 
 
 def check_geometries(field: pa.Field[Any]) -> GeometryType:
-    """The type of a column with geometries.
+    """Return the geometry type of a column.
 
     Raises
     ------
     UnsupportedFeatureError
-        It has none that can be indexed.
+        The column has no geometries that can be indexed.
     """
     kind = geometry_type(field)
     if kind is None or kind.layout not in (*DEPTHS, BOX):
@@ -66,29 +66,29 @@ def check_geometries(field: pa.Field[Any]) -> GeometryType:
 
 
 def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
-    """The box of each geometry, and which are there: neither null nor empty.
+    """Return the box of each geometry, and flags of geometries that are not null or empty.
 
     Parameters
     ----------
     values
-        Geometries, as :func:`check_geometries` accepts them.
+        Geometries of a type that :func:`check_geometries` accepts.
     field
-        Of the column, whose metadata says what they are.
+        Field of the column; its metadata has the geometry type.
 
     Returns
     -------
     tuple
-        The boxes, undefined for those that are not there, and the flags.
+        Boxes (undefined where the flag is False), and flags.
     """
     layout = check_geometries(field).layout
     there = np.asarray(values.is_valid())
     if layout == BOX:
         bounds = np.stack([_numbers(values, bound) for bound in BOUNDS], axis=1)
-        # A test takes what lies between two bounds, whichever is the lower one.
+        # Spatial tests accept boxes whose bounds are swapped: order the bounds.
         corners = bounds[:, :2], bounds[:, 2:]
         boxes = np.concatenate((np.minimum(*corners), np.maximum(*corners)), axis=1)
         return boxes, there & ~np.isnan(boxes).any(axis=1)
-    # A list that is null has no items, whatever its offsets say.
+    # Compute offsets from lengths: the offsets of a null list may span items.
     starts = np.arange(len(values) + 1, dtype=np.int64)
     for _ in range(DEPTHS[layout]):
         ends = np.concatenate([[0], np.cumsum(_sizes(values), dtype=np.int64)])
@@ -101,7 +101,7 @@ def _sizes(lists: Any) -> NDArray[np.int64]:
 
 
 def _numbers(points: Any, axis: str) -> NDArray[np.float64]:
-    """Coordinates of points, those of points that are null as NaN."""
+    """Return coordinates of points, with NaN for null points."""
     flattened = points.flatten()[points.type.get_field_index(axis)]
     return np.asarray(flattened.fill_null(np.nan), np.float64)
 
@@ -112,7 +112,8 @@ def _boxes_of_points(points: Any, starts: NDArray[np.int64], there: Flags) -> tu
     filled = np.flatnonzero(starts[1:] > starts[:-1])
     if len(filled):
         first = starts[filled]
-        # Neighbouring stretches: the first one of the next is the end of each.
+        # Points are adjacent: the start of a geometry's points is the end of the previous
+        # geometry's.
         for at, (axis, reduced) in enumerate(
             ((x, np.fmin), (y, np.fmin), (x, np.fmax), (y, np.fmax))
         ):
@@ -120,9 +121,10 @@ def _boxes_of_points(points: Any, starts: NDArray[np.int64], there: Flags) -> tu
     return boxes, there & ~np.isnan(boxes).any(axis=1)
 
 
-# --- Boxes in the order of a Hilbert curve, so that neighbours come into one page -------
-# Boxes are collected in a temporary file, and sorted by the place of their middles on the curve
-# over all of them.
+# --- Sort boxes along a Hilbert curve, so that neighbours share a page ------------------
+#
+# glaive collects boxes in a temporary file, and sorts them by the position of their centres on a
+# curve over the bounds of all boxes.
 #
 # Specification: "RTREE" in ``docs/format/indices.md``.
 
@@ -135,17 +137,17 @@ _WHAT: Final = "boxes of an index"
 
 
 class BoxCollector:
-    """Boxes with the numbers of their rows, in a temporary file; a context manager.
+    """Collects boxes and row numbers in a temporary file (context manager).
 
     Parameters
     ----------
     memory_limit
-        Bytes that sorting may hold.
+        Maximum bytes of memory for sorting.
 
     Raises
     ------
     StoreError
-        The temporary file cannot be made, or be written.
+        The temporary file cannot be created or written.
     """
 
     def __init__(self, memory_limit: int) -> None:
@@ -159,24 +161,24 @@ class BoxCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # boxes that were not written yet, which nobody needs
+        with suppress(OSError):  # close may flush boxes that nobody reads
             self._file.close()
 
     def add(self, boxes: Boxes, rows: RowNumbers) -> None:
-        """Add boxes; none has a NaN."""
+        """Add boxes without NaN."""
         if not len(boxes):
             return
         records = np.empty(len(boxes), _RECORD)
         records[BOXES], records[ROW] = boxes, rows
         with spilling(_WHAT):
             self._file.write(records.tobytes())
-            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
+            self._file.flush()  # or a child forked later would write the rest again when it exits
         self._count += len(records)
         self._bounds[:2] = np.minimum(self._bounds[:2], boxes[:, :2].min(axis=0))
         self._bounds[2:] = np.maximum(self._bounds[2:], boxes[:, 2:].max(axis=0))
 
     def sorted(self) -> SortedBoxes:
-        """All boxes, to be read in order before this is closed."""
+        """Return all boxes for reading in order, before this object is closed."""
         records: Any = np.empty(0, _RECORD)
         with spilling(_WHAT):
             self._file.flush()
@@ -193,9 +195,9 @@ class SortedBoxes:
     records
         Boxes and rows, in any order.
     bounds
-        The box of all.
+        Bounds of all boxes.
     memory_limit
-        Bytes that sorting may hold.
+        Maximum bytes of memory for sorting.
     """
 
     def __init__(self, records: Any, bounds: NDArray[np.float64], memory_limit: int) -> None:
@@ -205,7 +207,7 @@ class SortedBoxes:
         return len(self._records)
 
     def batches(self, multiple: int) -> Iterator[Any]:
-        """All records in order, in arrays whose length, but of the last, is divisible."""
+        """Yield all records in order, in arrays of a multiple of rows; the last may be shorter."""
         rows = max(1, _READ // multiple) * multiple
         waiting = np.empty(0, np.uint64)
         with sorted_runs(self._places(), self._limit) as runs:
@@ -218,7 +220,7 @@ class SortedBoxes:
             yield self._records[waiting.astype(np.int64)]
 
     def _places(self) -> Iterator[ValueBatch]:
-        """The place of each box on the curve, and its number."""
+        """Yield the position of each box on the curve, and its number."""
         for start in range(0, len(self), _READ):
             boxes = np.asarray(self._records[start : start + _READ][BOXES])
             places = pa.array(hilbert_order(boxes, self._bounds))
@@ -226,17 +228,17 @@ class SortedBoxes:
 
 
 def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """Place of the middle of each box on a Hilbert curve of 2^16 by 2^16 squares over the bounds.
+    """Return positions of the boxes' centres on a Hilbert curve of 2^16 by 2^16 cells.
 
     Parameters
     ----------
     boxes
-        Without NaN; infinite numbers are at the border.
+        Boxes without NaN; infinite coordinates count as the border.
     bounds
-        Lowest x and y, highest x and y.
+        Bounds of the curve: lowest x and y, highest x and y.
     """
     most = (1 << _AXIS_BITS) - 1
-    # Halves: sums and differences of large numbers would be infinite.
+    # Use halves: sums and differences of large numbers would be infinite.
     low, high = bounds[:2] / 2, bounds[2:] / 2
     with np.errstate(all="ignore"):
         middle = boxes[:, :2] / 4 + boxes[:, 2:] / 4
@@ -250,7 +252,7 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
         right, upper = (x & side) > 0, (y & side) > 0
         quarter = np.where(right, np.uint32(3), np.uint32(0)) ^ upper
         places = (places << np.uint32(2)) | quarter.astype(np.uint32)
-        # The curve within a lower quarter is mirrored, or turned.
+        # Within a lower quarter, the curve is mirrored or turned.
         turned = ~upper & right
         x[turned], y[turned] = most - x[turned], most - y[turned]
         swapped = ~upper
@@ -259,24 +261,26 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
     return places
 
 
-# --- RTREE, searched: geometries whose boxes meet a box, and those that are null --------
-# The boxes of the lowest pages are in memory: 40 bytes for 4,096 geometries. So a search is one
-# read, of the pages that the box meets.
+# --- RTREE, searched: geometries whose boxes meet a box, and null geometries ------------
+# The boxes of the lowest pages are in memory, 40 bytes per 4,096 geometries. A search therefore
+# needs
+# one read, of the pages that meet the box.
 #
 # Specification: "RTREE" in ``docs/format/indices.md``.
 
 ITEMS: Final = "num_items"
 _BOX, _ROW = "bbox", "id"
 _ROWS_AT_ONCE: Final = 1 << 20
-"""Boxes that are read and compared at a time."""
+"""Boxes to read and compare at a time."""
 
 _FEW_BOXES: Final = 1 << 20
 _BOXES_PER_BYTE: Final = 8
-"""Geometries of a small file, and those per byte of a larger one, at most: boxes may be equal, and
-take no bytes, but the numbers of their rows differ."""
+"""Maximum geometries of a small file, and per byte of a larger file: equal boxes compress to
+nothing,
+but row numbers do not."""
 
 _TEST_BYTES: Final = 4096
-"""A test of a geometry takes as long as looking at so many bytes, about."""
+"""Approximate bytes that a scan reads in the time of a geometry test."""
 
 
 class PageBoxes(NamedTuple):
@@ -285,11 +289,11 @@ class PageBoxes(NamedTuple):
     Parameters
     ----------
     boxes
-        Around the geometries of each page; without any if there is one page at most.
+        Box of each page; empty with at most one page.
     page_size
-        Geometries of each page but the last.
+        Geometries of each page except the last.
     items
-        All geometries.
+        Number of all geometries.
     """
 
     boxes: Boxes
@@ -298,12 +302,12 @@ class PageBoxes(NamedTuple):
 
 
 def stored_items(file: IndexFile) -> int:
-    """The number of geometries, which come before the boxes of pages.
+    """Read the number of geometries; they come before the boxes of pages.
 
     Raises
     ------
     CorruptFileError
-        There are fewer rows, or more geometries than the file can hold.
+        The file has fewer rows, or cannot hold so many geometries.
     """
     items = file.number(ITEMS)
     most = min(file.num_rows, max(_FEW_BOXES, _BOXES_PER_BYTE * file.size))
@@ -313,12 +317,12 @@ def stored_items(file: IndexFile) -> int:
 
 
 def page_boxes(file: IndexFile, page_size: int) -> PageBoxes:
-    """Read the boxes of the lowest pages, which come behind those of all geometries.
+    """Read the boxes of the lowest pages; they follow the boxes of geometries.
 
     Raises
     ------
     CorruptFileError
-        There are fewer rows than these need, or a bound is null.
+        The file has too few rows, or a bound is null.
     """
     items = stored_items(file)
     pages = -(-items // page_size)
@@ -332,7 +336,7 @@ def page_boxes(file: IndexFile, page_size: int) -> PageBoxes:
 
 
 def boxes_of(file: IndexFile, stored: Any) -> Boxes:
-    """A column of boxes as numbers."""
+    """Return a column of boxes as an array of shape ``(n, 4)``."""
     bounds = stored.flatten()
     for column in (stored, *bounds):
         file.check_present(column)
@@ -340,16 +344,16 @@ def boxes_of(file: IndexFile, stored: Any) -> Boxes:
 
 
 class OpenedRTree(ScalarIndex):
-    """The boxes of the lowest pages, and the rows whose geometry is null.
+    """The boxes of the lowest pages, and the rows with a null geometry.
 
     Parameters
     ----------
     file
-        Of the boxes.
+        File of the boxes.
     pages
-        The lowest ones.
+        The lowest pages.
     nulls
-        Rows that are null.
+        Rows with a null geometry.
     """
 
     def __init__(self, file: IndexFile, pages: PageBoxes, nulls: RowSet) -> None:
@@ -357,35 +361,35 @@ class OpenedRTree(ScalarIndex):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return self._nulls.nbytes + int(self._pages.boxes.nbytes) + self._file.nbytes
 
     @property
     def value_bytes(self) -> int:
-        """As many as are looked at in the time of a test of a geometry."""
+        """Bytes that a scan reads in the time of a geometry test."""
         return _TEST_BYTES
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it asks for geometries that may meet a box, or for nulls."""
+        """Return whether the query asks for geometries that may meet a box, or for nulls."""
         return isinstance(query, MeetsBox) or (isinstance(query, IsNull) and not query.negated)
 
     def estimate(self, query: IndexQuery) -> int:
-        """How many are null, or as many as the share of each page that is in the box."""
+        """Return the number of nulls, or estimate rows from the share of pages within the box."""
         if not isinstance(query, MeetsBox):
             return self._nulls.count
         boxes, size, items = self._pages
         if not len(boxes):
             return items
         low, high = _cut(boxes, query)
-        with np.errstate(all="ignore"):  # bounds may be infinite, and as far apart as numbers are
+        with np.errstate(all="ignore"):  # bounds may be infinite or very large
             extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
             shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
-        # Points, and lines along an axis, have boxes without extent.
+        # Boxes of points and of axis-parallel lines have no extent: assume one row per page.
         shares = np.where(_meeting(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0)
         return min(items, int(np.ceil(shares.sum() * size)))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """The rows that are null, exactly; or those whose box meets the box, to be tested."""
+        """Return the null rows exactly, or the rows whose box meets the box, to be tested."""
         if not isinstance(query, MeetsBox):
             return Candidates(self._nulls, NO_ROWS if nulls else None, exact=True)
         found = [rows for ranges in self._ranges(query) for rows in self._find(query, ranges)]
@@ -393,7 +397,7 @@ class OpenedRTree(ScalarIndex):
         return Candidates(rows, self._nulls if nulls else None, exact=False)
 
     def _ranges(self, query: MeetsBox) -> Sequence[Sequence[tuple[int, int]]]:
-        """Ranges of geometries whose pages meet the box, those that are read together."""
+        """Return ranges of geometries in pages that meet the box, grouped by read."""
         boxes, size, items = self._pages
         if not items:
             return []
@@ -413,7 +417,7 @@ class OpenedRTree(ScalarIndex):
 
 
 def _meeting(boxes: Boxes, query: MeetsBox) -> Flags:
-    """Which boxes have a point in common with that of the query."""
+    """Return flags of boxes that share a point with the query's box."""
     x, y, right, top = query.bounds
     flags: Flags = (boxes[:, 0] <= right) & (boxes[:, 2] >= x)
     flags &= (boxes[:, 1] <= top) & (boxes[:, 3] >= y)
@@ -421,7 +425,7 @@ def _meeting(boxes: Boxes, query: MeetsBox) -> Flags:
 
 
 def _cut(boxes: Boxes, query: MeetsBox) -> tuple[Boxes, Boxes]:
-    """Lowest and highest corners of what boxes have in common with that of the query."""
+    """Return the lowest and highest corners of intersections with the query's box."""
     low, high = np.array(query.bounds[:2]), np.array(query.bounds[2:])
     return np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)
 
@@ -448,7 +452,7 @@ _SCHEMA: Final = pa.schema(
 
 @index_kind
 class RTree(IndexKind):
-    """Bounding boxes of geometries, in a tree. No reader rebuilds them for relocated rows."""
+    """Bounding boxes of geometries, in a tree. No reader rebuilds the tree for moved rows."""
 
     name: ClassVar[str] = "rtree"
     title: ClassVar[str] = "RTREE"
@@ -459,7 +463,7 @@ class RTree(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Leave out rows that are dropped; None if rows move, as pylance does not follow them."""
+        """Drop deleted rows; None if rows move: pylance does not update addresses either."""
         if address_map.moves:
             return None
         pages = _open_pages(segment)
@@ -473,16 +477,16 @@ class RTree(IndexKind):
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedRTree:
-        """Read which rows are null, and the boxes of the pages."""
+        """Read null rows, and the boxes of the pages."""
         file = _open_pages(segment)
         return OpenedRTree(file, page_boxes(file, _stored_page_size(file)), _stored_nulls(segment))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The boxes of a page."""
+        """Return the boxes per page."""
         return {_PAGE_SIZE: _stored_page_size(_open_pages(segment))}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Its pages, boxes, and the box of all."""
+        """Return the numbers of pages and boxes, and the bounds of all boxes."""
         file = _open_pages(segment)
         said = file.metadata.get(_BOX_COLUMNS, "")
         try:
@@ -493,9 +497,9 @@ class RTree(IndexKind):
         return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX_COLUMNS: bounds}
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the boxes of all segments, and of the source, in one tree; they are sorted on disk.
+        """Build one tree from the boxes of all segments and of the source; sorts on disk.
 
-        ``page_size`` is the number of boxes of a page, by default 4,096.
+        The parameter ``page_size`` is the number of boxes of a page; default: 4,096.
         """
         source, page_size = given.source, _page_size(given.parameters)
         if source is not None:
@@ -528,7 +532,7 @@ def _open_pages(segment: Segment) -> IndexFile:
     file.check(bbox=None, id=pa.uint64())
     stored: Any = file.schema.field(_BOX_COLUMNS).type
     bounds = [(name, pa.float64()) for name in BOUNDS]
-    # Types that are no struct have no children to go through.
+    # Check for a struct first: only structs can be iterated.
     if not pa.types.is_struct(stored) or [(one.name, one.type) for one in stored] != bounds:
         raise file.corrupt_column(_BOX_COLUMNS, f"bounds {', '.join(BOUNDS)}", f"{stored}")
     return file
@@ -543,22 +547,22 @@ def _write_nulls(absent: bytes, out: SegmentWriter) -> None:
 
 
 def _stored_nulls(segment: Segment) -> RowSet:
-    """The rows whose geometry is null."""
+    """Return the rows with a null geometry."""
     file = segment.open(NULLS)
     return row_set_of(pa.array([_nulls_of(file)], pa.binary()), file.path, file.size)
 
 
 def _nulls_of(file: IndexFile) -> bytes:
-    """The same as one set, as it is stored."""
+    """Return the null rows as one encoded set."""
     file.check(nulls=pa.binary())
     sets: Any = file.read(["nulls"])["nulls"]
     file.check_present(sets)
-    # Equal ones are a few bytes, however many they are.
+    # Deduplicate first: a few bytes may encode very many equal sets.
     return ROWSETS.union(sets.unique().to_pylist())
 
 
 def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
-    """The boxes of rows in a file, and the rows: they come before the boxes of pages."""
+    """Yield the boxes of geometries, and their rows; they come before the boxes of pages."""
     items = stored_items(file)
     for start in range(0, items, _READ_ROWS):
         rows = file.read([_BOX_COLUMNS, "id"], start, min(items, start + _READ_ROWS))
@@ -567,7 +571,7 @@ def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
 
 
 def _collect(source: IndexSource, collected: BoxCollector) -> bytes:
-    """The boxes of a source; returns the rows that are null, encoded."""
+    """Collect the boxes of a source; return the null rows, encoded."""
     absent = [np.empty(0, np.uint64)]
     for values, rows in source.batches():
         boxes, there = bounding_boxes(values, source.field)
@@ -578,7 +582,7 @@ def _collect(source: IndexSource, collected: BoxCollector) -> bytes:
 
 
 def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None:
-    """Write the boxes in their order, then levels of boxes of pages, until there is one page."""
+    """Write the boxes in order, then levels of page boxes, until a level has one page."""
     file = out.create(PAGES, _SCHEMA)
     above = []
     for records in boxes.batches(page_size):
@@ -586,7 +590,7 @@ def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None
         above.append(_around(records[BOXES], page_size))
     level = np.concatenate([np.empty((0, 4)), *above])
     pages = len(level)
-    first = 0  # number of the first page of the level below
+    first = 0  # number of the first page in the level below
     while len(level) > 1:
         numbers = np.arange(first, first + len(level), dtype=np.uint64)
         _append(file, level, numbers)
@@ -615,7 +619,7 @@ def _append(file: IndexFileWriter, boxes: Any, numbers: Any) -> None:
 
 
 def _around(boxes: Any, page_size: int) -> Any:
-    """The box of each page of boxes."""
+    """Return the box around each page of boxes."""
     starts = np.arange(0, len(boxes), page_size)
     low = np.minimum.reduceat(boxes[:, :2], starts, axis=0)
     high = np.maximum.reduceat(boxes[:, 2:], starts, axis=0)

@@ -1,4 +1,4 @@
-"""Sorting values with their rows, nulls first.
+"""Sort values with their rows, nulls first.
 
 Specification: "Building" in ``docs/format/indices.md``.
 """
@@ -27,16 +27,16 @@ from glaive.process import Origin
 from glaive.types import MAX_OFFSET, Int64s, items_of
 
 _SAMPLE = 4096
-"""Values that tell whether texts repeat."""
+"""Number of values examined for repetitions."""
 
 _PREFIX = 8
-"""Bytes of a text that are compared as one number."""
+"""Bytes of a string that are compared as one number."""
 
 
 def sorted_batch(batch: ValueBatch) -> ValueBatch:
-    """The rows by value, nulls first.
+    """Sort rows by value, nulls first.
 
-    Takes 24 bytes of memory for each row besides the result.
+    Memory: 24 bytes per row in addition to the result.
     """
     values: Any = batch.values
     nulls = int(values.null_count)
@@ -61,7 +61,7 @@ def sorted_batch(batch: ValueBatch) -> ValueBatch:
 
 
 def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
-    """Keys in order, and the positions that they had; None if they were in order."""
+    """Return sorted keys and their old positions; None if the keys were sorted."""
     if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
         return keys, None
     low, high = int(keys.min()), int(keys.max())
@@ -69,7 +69,7 @@ def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
     if (high - low).bit_length() + bits > 64:
         order = np.argsort(keys)
         return keys[order], order
-    # Sorted together with their positions in one word: quicker, and equal keys keep their order.
+    # Sort keys with their positions in one word: faster, and stable.
     unsigned = f"<u{keys.itemsize}"
     base = np.array(low, keys.dtype).view(unsigned)
     words = (keys.view(unsigned) - base).astype(np.uint64)
@@ -82,7 +82,7 @@ def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
 
 
 def _sorted_objects(values: Any) -> tuple[Any, Int64s]:
-    """Values without nulls that are no numbers, sorted, and the positions that they had."""
+    """Sort values that are not null and not numbers; return their old positions, too."""
     binary = bytes_of(values)
     kind = binary.type
     if len(values) <= _SAMPLE or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
@@ -101,7 +101,7 @@ def _order(values: Any) -> Int64s:
 
 
 def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
-    """Distinct values are sorted, then their ranks; the values are made of these."""
+    """Sort the distinct values, then their ranks, and build the values from the ranks."""
     encoded = dictionary_encoded(values)
     by_value = _order(bytes_of(encoded.dictionary))
     ranks = np.empty(len(by_value), np.int32)
@@ -114,14 +114,14 @@ def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
 
 
 def _order_of_texts(values: Any) -> Int64s:
-    """By the first bytes that differ; those that have these in common once more."""
+    """Sort by the eight bytes after the common prefix; sort ties again by all bytes."""
     keys, more = _prefixes(values)
     order = np.argsort(keys)
     ordered = keys[order]
     same = np.concatenate((np.zeros(1, np.bool_), ordered[1:] == ordered[:-1]))
     tied = same.copy()
     tied[:-1] |= same[1:]
-    # Without further bytes, texts are equal, or one ends in zero bytes that the other lacks.
+    # Ties without further bytes are equal strings, or differ by trailing zero bytes.
     tied &= more[order] | bool((keys & np.uint64(0xFF) == 0).any())
     at = np.flatnonzero(tied)
     if not len(at):
@@ -138,7 +138,7 @@ def _order_of_texts(values: Any) -> Int64s:
 
 
 def _prefixes(values: Any) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Eight bytes of each text after those that all have in common; and whether there are more."""
+    """Return eight bytes of each string after the common prefix, and whether more bytes follow."""
     import pyarrow.compute as pc
 
     bits = 8 if pa.types.is_large_binary(values.type) else 4
@@ -153,55 +153,54 @@ def _prefixes(values: Any) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     padded[:-_PREFIX] = items_of(data, np.uint8, last - first, first) if data else 0
     windows = np.ndarray(last - first + 1, ">u8", padded, strides=(1,))
     keys = windows[starts - first].astype(np.uint64)
-    # Bytes of the next text do not count.
+    # Clear the bytes of the next string.
     cut = np.clip(_PREFIX - sizes, 0, _PREFIX).astype(np.uint64) * np.uint64(8)
     keys = np.where(cut == 64, np.uint64(0), keys >> np.minimum(cut, 63) << np.minimum(cut, 63))
     return keys, sizes > _PREFIX
 
 
 def _common(first: bytes, second: bytes) -> int:
-    """Bytes that two texts begin with."""
+    """Return the length of the common prefix of two byte strings."""
     size = min(len(first), len(second))
     differing = (at for at in range(size) if first[at] != second[at])
     return next(differing, size)
 
 
-# --- Sorting values with their rows in bounded memory: runs, spilled to a temporary folder,
-# merged
+# --- Sort in bounded memory: spill sorted runs to a temporary folder, and merge them ----
 #
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _WHAT: Final = "values of an index, which exceed memory_limit,"
 _COPIES = 5
-"""Memory that sorting takes, as a multiple of the values with their rows, about."""
+"""Approximate memory for sorting, as a multiple of the values with their rows."""
 
 _LEAST_WINDOW = 1024
-"""Rows that are read of a run at a time, at least."""
+"""Minimum rows of a run to read at a time."""
 
 _FIRST_WINDOW, _GROWTH = 256, 8
-"""Rows of the first window of a run at most, and how much larger each next one may be."""
+"""Maximum rows of a run's first window, and maximum growth of each next window."""
 
 _LEAST_WINDOW_BYTES = 2**28
-"""Bytes of these rows, of all runs, at most: of long texts fewer rows are read."""
+"""Maximum bytes of the minimum windows of all runs: for long strings, windows have fewer rows."""
 
 
 class SortedRun(Protocol):
-    """Values with their rows, by value, nulls first."""
+    """Values with their rows, sorted by value, nulls first."""
 
     @property
     def num_rows(self) -> int:
-        """Rows of it."""
+        """Number of rows."""
 
     @property
     def nulls(self) -> int:
-        """Rows that are null."""
+        """Number of null rows."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, about."""
+        """Approximate bytes of all rows."""
 
     def read(self, start: int, stop: int) -> ValueBatch:
-        """Some of its rows."""
+        """Read some rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,15 +234,15 @@ def _array(column: Any) -> Any:
 
 @contextmanager
 def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[list[SortedRun]]:
-    """All rows as sorted runs: one, in memory, if the limit of memory allows.
+    """Sort all rows into runs; one run in memory if the memory limit allows (context manager).
 
-    Spilled runs are Arrow IPC files in a temporary folder, which is made with the first of them
-    and removed at the end; they have no names once they are mapped.
+    Spilled runs are Arrow IPC files in a temporary folder, which exists from the first spill to the
+    end. Mapped files have no names where the system allows it.
 
     Raises
     ------
     StoreError
-        They could not be written there.
+        A run could not be written.
     """
     folder: Path | None = None
     runs: list[SortedRun] = []
@@ -265,24 +264,24 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
 
 
 def _remove(folder: Path, origin: Origin) -> None:
-    """Remove a folder as far as the system lets: what stays hides no other error."""
+    """Remove a folder as far as possible, without raising: an error could hide another one."""
     if not origin.is_here:
         return
     try:
-        folder.rmdir()  # an empty one: nothing is opened, as is impossible with too many open files
+        folder.rmdir()  # works for an empty folder even with too many open files
     except OSError:
         rmtree(folder, ignore_errors=True)
 
 
 class _Pending:
-    """Batches that are going to be one run."""
+    """Batches of the next run."""
 
     def __init__(self) -> None:
         self._batches: list[ValueBatch] = []
         self.nbytes = 0
 
     def has_room(self, batch: ValueBatch, limit: int) -> bool:
-        """Whether one array can hold a batch, too, and that in so many bytes."""
+        """Return whether a batch fits into the array and the byte limit of the run."""
         return bool(self.nbytes + batch.values.nbytes <= min(limit, MAX_OFFSET))
 
     def add(self, batch: ValueBatch) -> None:
@@ -302,7 +301,7 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         mapped: Any = pa.memory_map(str(path))
-        with suppress(OSError):  # where mapped files have to keep their names
+        with suppress(OSError):  # some systems keep the names of mapped files
             path.unlink()
         return _Run(pa.ipc.open_file(mapped).read_all())
 
@@ -311,20 +310,20 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
 
 
 class _Room(NamedTuple):
-    """What a window of a run may be: rows by what a run says of its bytes, and the bytes."""
+    """Limits of a window of a run: rows (from the run's size) and bytes."""
 
     rows: int
     nbytes: int
 
     def rows_after(self, batch: ValueBatch) -> int:
-        """Rows of the next window, by what those of one took: compressed, they say little."""
+        """Return the rows of the next window, from the decoded bytes of the last window."""
         rows = len(batch.rows)
         per_row = max(1, (batch.values.nbytes + batch.rows.nbytes) // max(1, rows))
         return max(1, min(self.rows, _GROWTH * rows, self.nbytes // per_row))
 
 
 class _Window(NamedTuple):
-    """The rows of a run that are in memory, where the next ones begin, and how many they are."""
+    """Rows of a run in memory, start of the next window, and its number of rows."""
 
     run: SortedRun
     batch: ValueBatch
@@ -333,13 +332,13 @@ class _Window(NamedTuple):
 
     @classmethod
     def of(cls, run: SortedRun, start: int, rows: int, room: _Room) -> Self:
-        """Read so many rows."""
+        """Read ``rows`` rows."""
         stop = min(run.num_rows, start + rows)
         batch = run.read(start, stop)
         return cls(run, batch, stop, room.rows_after(batch))
 
     def after(self, room: _Room) -> _Window:
-        """The next one."""
+        """Read the next window."""
         return _Window.of(self.run, self.next, self.rows, room)
 
     @property
@@ -347,19 +346,19 @@ class _Window(NamedTuple):
         return self.next >= self.run.num_rows
 
     def halved(self) -> _Window:
-        """The first half of its rows, at least one; the others are read again."""
+        """Return the first half of the rows, at least one; the rest will be read again."""
         rows = -(-len(self.batch.rows) // 2)
         batch = ValueBatch(self.batch.values[:rows], self.batch.rows[:rows])
         return self._replace(batch=batch, next=self.next - len(self.batch.rows) + rows)
 
 
 def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]:
-    """All rows of some runs by value, nulls first, batch by batch.
+    """Merge runs: yield all rows by value, nulls first, in batches.
 
     Parameters
     ----------
     memory_limit
-        Bytes that may be held: of each run a window is in memory, of 1,024 rows at least.
+        Maximum bytes of memory for a window of each run; a window has at least 1,024 rows.
     """
     rows = sum(run.num_rows for run in runs)
     per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
@@ -379,7 +378,7 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
 
 
 def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
-    """The rows that no later row comes before, and the windows after them."""
+    """Return the rows up to the smallest window end, and the windows after them."""
     ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
     bound = min(ends, key=lambda end: end.key).value if ends else None
     taken, rest = [], []
@@ -402,7 +401,7 @@ def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[
 
 
 def _smallest(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
-    """The smallest row of windows of one row each, and the windows after it."""
+    """Return the smallest row of windows with one row each, and the windows after it."""
     keys = [_Ends.of(window.batch.values).key for window in windows]
     at = min(range(len(windows)), key=keys.__getitem__)
     found = windows[at]
@@ -423,7 +422,7 @@ class _Ends(NamedTuple):
 
 
 def _count_up_to(values: Any, bound: Any) -> int:
-    """How many of some sorted values are not above a bound."""
+    """Return how many sorted values are at most a bound."""
     if is_number(values.type):
         return int(np.searchsorted(sort_keys(values), sort_keys(bound), "right")[0])
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""ZONEMAP and BLOOMFILTER: bounds, or a filter, of each zone: a stretch of rows of a fragment.
+"""ZONEMAP and BLOOMFILTER: bounds or a Bloom filter per zone, a range of rows of a fragment.
 
 Specification: "Zones" in ``docs/format/indices.md``.
 """
@@ -69,14 +69,14 @@ ZONE_FIELDS: tuple[pa.Field[Any], ...] = tuple(
 
 @dataclass(frozen=True, eq=False)
 class StoredZones:
-    """The zones of a segment: their rows by address, and the rows that are null.
+    """The zones of a segment as ranges of row addresses, and the null rows.
 
     Parameters
     ----------
     starts, stops
-        Addresses of the rows of each zone, half-open.
+        First and past-the-end address of each zone.
     nulls
-        Addresses of rows that are null; None if an old writer did not say.
+        Addresses of null rows; None if an old writer did not store them.
     """
 
     starts: RowNumbers
@@ -85,12 +85,12 @@ class StoredZones:
 
     @classmethod
     def read(cls, file: IndexFile) -> Self:
-        """Read them.
+        """Read the zones of a file.
 
         Raises
         ------
         CorruptFileError
-            Columns are absent, or a zone leaves the addresses of its fragment.
+            Columns are missing, or a zone exceeds the addresses of its fragment.
         """
         names = [field.name for field in ZONE_FIELDS]
         file.check(**dict.fromkeys(names, pa.uint64()))
@@ -113,45 +113,45 @@ class StoredZones:
         return int(self.starts.nbytes + self.stops.nbytes + nulls)
 
     def rows(self, zones: Flags) -> RowSet:
-        """All rows of some zones."""
+        """Return all rows of some zones."""
         return RowSet.of_ranges(self.starts[zones], self.stops[zones])
 
     def count(self, zones: Flags) -> int:
-        """Number of rows of some zones."""
+        """Return the number of rows of some zones."""
         return int((self.stops[zones] - self.starts[zones]).sum())
 
     @cached_property
     def every(self) -> Flags:
-        """All zones."""
+        """Flags that select all zones."""
         return np.ones(len(self.starts), np.bool_)
 
 
 class OpenedZones(ScalarIndex):
-    """The zones of a segment. A search leaves out zones that cannot pass.
+    """The zones of a segment. A search skips zones whose rows cannot pass.
 
     Parameters
     ----------
     zones
-        Where they are.
+        Rows of the zones.
     has_null
-        Which of them have nulls.
+        Flags of the zones with nulls.
     """
 
     def __init__(self, zones: StoredZones, has_null: Flags) -> None:
         self._zones, self._has_null = zones, has_null
 
     def compared(self, query: IndexQuery) -> int:
-        """All zones."""
+        """Return the number of zones."""
         return len(self._has_null)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of the zones that may pass, or that are null."""
+        """Return the number of rows in zones that may pass, or of null rows."""
         if isinstance(query, IsNull) and not query.negated and self._zones.nulls is not None:
             return self._zones.nulls.count
         return self._zones.count(self._select(query))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find zones whose rows may pass; nulls are known exactly."""
+        """Find zones whose rows may pass; null rows are exact."""
         zones, known = self._zones, self._zones.nulls
         if isinstance(query, IsNull) and known is not None:
             rows = zones.rows(zones.every).difference(known) if query.negated else known
@@ -161,11 +161,11 @@ class OpenedZones(ScalarIndex):
 
     @abstractmethod
     def _select(self, query: Any) -> Flags:
-        """Zones in which rows may pass."""
+        """Return flags of the zones whose rows may pass."""
 
 
 class ZoneKind(IndexKind):
-    """A kind with one file, which has a row for each zone; a rewrite cuts other zones."""
+    """A kind of index with one file that has a row per zone. A rewrite changes the zones."""
 
     newest: ClassVar[int] = 0
     stores_addresses: ClassVar[bool] = True
@@ -173,10 +173,10 @@ class ZoneKind(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Drop nulls where rows stay where they are; all zones stay.
+        """Remove deleted rows from the null rows, and keep all zones.
 
-        A zone of rows that the segment answers for no more is looked at in vain, for nothing worse.
-        None if rows move, which zones cannot follow, or an old writer did not say which are null.
+        A zone of deleted rows costs some time in searches, and does no harm. Return None if rows
+        move, or if an old writer did not store null rows: zones must be built again.
         """
         (name,) = self.markers
         file = segment.open(name)
@@ -197,7 +197,7 @@ class ZoneKind(IndexKind):
         out: SegmentWriter,
         stored: Callable[[pa.Table], pa.Table] = lambda zones: zones,
     ) -> pa.Schema:
-        """Write the zones of some files, and others that were made; returns their columns."""
+        """Write the zones of some files, and of a source; return their columns."""
         nulls = [stored_nulls(file) for file in files]
         if made is not None:
             tables, nulls = [*tables, made[0]], [*nulls, made[1]]
@@ -209,17 +209,17 @@ class ZoneKind(IndexKind):
 
 
 class ZoneBatch(NamedTuple):
-    """Neighbouring rows of a fragment, and the zone of each.
+    """Adjacent rows of a fragment, and their zones.
 
     Parameters
     ----------
     values
-        Their values.
+        Values of the rows.
     zones
-        Number of each zone in the batch, ascending, from 0 for the first zone of the source. The
-        first may have begun, and the last may go on, in another batch.
+        Numbers of the zones in the batch, ascending; the source's first zone is 0. The first zone
+        may begin, and the last may end, in another batch.
     starts
-        Where each of these zones begins in the batch.
+        Start of each of these zones in the batch.
     """
 
     values: Any
@@ -228,9 +228,9 @@ class ZoneBatch(NamedTuple):
 
 
 class Zoned:
-    """The rows of a source, cut into zones of so many live rows; a zone is in one fragment.
+    """Cuts the rows of a source into zones of so many live rows; a zone is in one fragment.
 
-    Collects where zones are, and which rows are null, while batches are read.
+    While :meth:`batches` reads, it collects the zones and the null rows.
     """
 
     def __init__(self, source: IndexSource, rows_per_zone: int) -> None:
@@ -240,7 +240,7 @@ class Zoned:
         self._null_rows: list[RowNumbers] = []
 
     def batches(self) -> Iterator[ZoneBatch]:
-        """Batches of rows with the zones that they are in."""
+        """Yield batches of rows with their zones."""
         for values, rows in stored_batches(self._source):
             if len(rows):
                 yield self._zoned(values, rows)
@@ -266,7 +266,7 @@ class Zoned:
         return ZoneBatch(values, zones, starts)
 
     def columns(self) -> tuple[Sequence[pa.Array], Int64s]:
-        """``fragment_id``, ``zone_start`` and ``zone_length``; and the nulls of each zone."""
+        """Return ``fragment_id``, ``zone_start`` and ``zone_length``, and nulls per zone."""
         if not self._parts:
             none = pa.array(np.empty(0, np.uint64))
             return (none, none, none), np.empty(0, np.int64)
@@ -281,7 +281,7 @@ class Zoned:
         return [pa.array(column) for column in found], np.add.reduceat(nulls, begins)
 
     def nulls(self) -> bytes:
-        """The rows that are null, encoded."""
+        """Return the null rows, encoded."""
         return ROWSETS.of(np.sort(np.concatenate([_NO_ROWS, *self._null_rows])))
 
 
@@ -289,12 +289,12 @@ class Zoned:
 
 
 def shared_setting(files: Sequence[IndexFile], key: str, default: str) -> str:
-    """A value of the metadata that all files have.
+    """Return a metadata value that must be equal in all files.
 
     Raises
     ------
     UnsupportedFeatureError
-        They have different ones.
+        The files have different values.
     """
     found = {file.metadata.get(key, default) for file in files}
     if len(found) > 1:
@@ -306,7 +306,7 @@ def shared_setting(files: Sequence[IndexFile], key: str, default: str) -> str:
 
 
 def stored_setting(file: IndexFile, given: Mapping[str, int], name: str) -> int:
-    """A number of the metadata that is a parameter of a build; damage if it cannot be one."""
+    """Check a build parameter in the metadata; raise ``CorruptFileError`` if it is wrong."""
     try:
         return integer(given, name, 1)
     except OptionError as error:
@@ -314,12 +314,12 @@ def stored_setting(file: IndexFile, given: Mapping[str, int], name: str) -> int:
 
 
 def stored_nulls(file: IndexFile) -> bytes:
-    """The rows that are null, encoded.
+    """Return the null rows, encoded.
 
     Raises
     ------
     UnsupportedFeatureError
-        An old writer did not say which these are.
+        An old writer did not store them.
     """
     data = file.named_buffer(NULLS)
     if data is None:
@@ -330,7 +330,7 @@ def stored_nulls(file: IndexFile) -> bytes:
 
 
 def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
-    """The zones of some files, and of others that were made of a source, as one table."""
+    """Concatenate the zones of some files, and of a source."""
     schema = tables[-1].schema.remove_metadata()
     for table, file in zip(tables, files, strict=False):
         if not table.schema.equals(schema):
@@ -338,7 +338,7 @@ def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
     return pa.concat_tables([table.replace_schema_metadata() for table in tables])
 
 
-# --- ZONEMAP, searched: zones whose bounds cannot pass are left out ---------------------
+# --- ZONEMAP, searched: skip zones by their bounds --------------------------------------
 # Specification: "ZONEMAP" in ``docs/format/indices.md``.
 
 
@@ -348,13 +348,13 @@ class OpenedZoneMap(OpenedZones):
     Parameters
     ----------
     zones
-        Where they are.
+        Rows of the zones.
     low, high
-        Smallest and largest value of each, without nulls and NaN; null if they are not known.
+        Smallest and largest value of each zone, without nulls and NaN; null if unknown.
     nulls
-        Rows of each that are null.
+        Number of null rows of each zone.
     has_nan
-        Whether it has NaN. The bounds of such a zone are not relied on.
+        Flags of zones with NaN. The bounds of such a zone are ignored.
     """
 
     def __init__(
@@ -364,21 +364,21 @@ class OpenedZoneMap(OpenedZones):
         self._kind = low.type
         self._low, self._high = sort_keys(low), sort_keys(high)
         self._bounded = as_numpy(low.is_valid()) & as_numpy(high.is_valid()) & ~has_nan
-        # Of some types pylance writes no bounds, so that their absence says nothing.
+        # For some types pylance writes no bounds: a zone without bounds may have any value.
         self._any = ~self._bounded & (nulls < zones.stops - zones.starts)
         self._own_bytes = int(low.nbytes + high.nbytes) * 4 + 3 * len(nulls)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         return self._zones.nbytes + self._own_bytes
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it is a condition on values of this type; of texts, on how they begin."""
+        """Return whether the query is a condition on this type; for strings, also a prefix."""
         return accepts(self._kind, query)
 
     def _select(self, query: Any) -> Flags:
-        """Zones in which rows may pass."""
+        """Return flags of the zones whose rows may pass."""
         if isinstance(query, IsNull):
             return self._zones.every if query.negated else self._has_null
         if isinstance(query, IsOneOf):
@@ -393,7 +393,7 @@ class OpenedZoneMap(OpenedZones):
 
     def _within(self, low: SortKeys | None, high: SortKeys | None, included: _Ends) -> Flags:
         found = np.ones(len(self._low), np.bool_)
-        # Compared with arrays of one: NumPy cuts zero bytes off the end of single byte strings.
+        # Compare with arrays of one: NumPy strips trailing zero bytes from byte string scalars.
         if low is not None:
             found &= self._high >= low if included[0] else self._high > low
         if high is not None:
@@ -448,25 +448,25 @@ class ZoneMap(ZoneKind):
         return OpenedZoneMap(StoredZones.read(file), low, high, nulls, nans > 0)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The rows of a zone."""
+        """Return the rows per zone."""
         file = segment.open(ZONES)
         given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, least=1)}
         return {_ROWS: stored_setting(file, given, _ROWS)}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Its zones, and how many rows one has."""
+        """Return the number of zones, and the rows per zone."""
         return {"num_zones": segment.open(ZONES).num_rows, **self.parameters(segment)}
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
-        """The type of the bounds."""
+        """Return the type of the bounds."""
         file = _opened(segment)
         kind: pa.DataType = file.schema.field("min").type
         return kind
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the zones of all segments after each other, then the zones of the source.
+        """Concatenate the zones of all segments, then the zones of the source.
 
-        ``rows_per_zone`` is 8,192 unless it is given.
+        The parameter ``rows_per_zone`` is 8,192 by default.
         """
         files = [_opened(segment) for segment in given.segments]
         rows_per_zone = integer(given.parameters, _ROWS, _DEFAULT_ROWS)
@@ -487,12 +487,12 @@ class ZoneMap(ZoneKind):
 
 
 def _opened(segment: Segment) -> IndexFile:
-    """The file of a segment, whose bounds and counts have been checked to be there.
+    """Open the file of a segment, and check the columns of bounds and counts.
 
     Raises
     ------
     CorruptFileError
-        Columns are absent or of wrong types.
+        Columns are missing or have wrong types.
     """
     file = segment.open(ZONES)
     file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
@@ -503,9 +503,9 @@ def _opened(segment: Segment) -> IndexFile:
 
 
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
-    """The zones of a source, and the rows that are null; bounds of dictionaries are plain ones.
+    """Return the zones of a source, and the null rows; bounds of dictionaries are decoded.
 
-    Values without an order, of which pylance makes such indices, have bounds that are null.
+    For types without an order, bounds are null: pylance builds such indices, too.
     """
     zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
     has_order = is_sortable(source.field.type)
@@ -529,7 +529,7 @@ _DETAILS = "/lance.table.ZoneMapIndexDetails"
 
 @lru_cache(maxsize=64)
 def _details(rows_per_zone: int, kind: pa.DataType) -> bytes:
-    """Rows per zone, ``use_seeds`` as pylance has it, and that it is known which rows are null."""
+    """Encode the rows per zone, pylance's ``use_seeds``, and a flag that null rows are stored."""
     tests = ("string", "large_string", "binary", "large_binary", "decimal")
     seeds = any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
     rows = bytes(encode_varints(np.array([rows_per_zone]))[0])
@@ -547,7 +547,7 @@ def _decoded(bounds: Any) -> Any:
 
 
 def _plain(zones: pa.Table) -> pa.Table:
-    """The zones of a file; bounds that are dictionaries become plain ones."""
+    """Decode the bounds of a file that are dictionaries."""
     return _with_bounds(zones, [_decoded(zones[name].combine_chunks()) for name in _BOUNDS])
 
 
@@ -559,16 +559,17 @@ def _with_bounds(zones: pa.Table, bounds: Sequence[Any]) -> pa.Table:
 
 
 def _stored_as(zones: pa.Table, kind: pa.DataType | None) -> pa.Table:
-    """Zones with plain bounds as they are stored for a column of this type, if it is known."""
+    """Encode bounds as dictionaries if the column is one; keep them if its type is unknown."""
     if kind is None or not pa.types.is_dictionary(kind):
         return zones
     return _with_bounds(zones, [_encoded(zones[name].combine_chunks(), kind) for name in _BOUNDS])
 
 
 def _encoded(bounds: Any, kind: Any) -> Any:
-    """Bounds as dictionaries with the indices of the column's: pylance finds no rows by others.
+    """Encode bounds as dictionaries with the column's index type, which pylance requires.
 
-    Where these are too narrow for all bounds, nulls, which pass all values, as pylance has them.
+    If that type is too narrow for the bounds, they become null, as in pylance: such zones always
+    pass.
     """
     encoded = dictionary_encoded(bounds)
     try:
@@ -578,20 +579,16 @@ def _encoded(bounds: Any, kind: Any) -> Any:
     return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
 
 
-# --- BLOOMFILTER: a filter of the values of each zone of rows ---------------------------
+# --- BLOOMFILTER: a Bloom filter per zone of rows ---------------------------------------
 # Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 
 MEMBER = b"glaive.member"
-"""Key of the metadata of a field that is a member of documents, not a column."""
-
-# --- Bloom filters of zones of rows, and of what values they are made -------------------
-# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
-
+"""Metadata key of a field that is a member of JSON documents instead of a column."""
 _MAX_BYTES = 1 << 27
 
 
 class FilterBuilder:
-    """Makes the filter of each zone, batch by batch.
+    """Builds the filter of each zone, batch by batch.
 
     Parameters
     ----------
@@ -606,7 +603,7 @@ class FilterBuilder:
         self._first = 0
 
     def add(self, batch: ZoneBatch) -> None:
-        """Take the values of a batch into account."""
+        """Add the values of a batch."""
         values, zones, starts = batch
         for first in range(0, len(zones), self._at_once):
             last = min(len(zones), first + self._at_once)
@@ -625,7 +622,7 @@ class FilterBuilder:
 
     @property
     def _at_once(self) -> int:
-        """Zones whose filters are made at a time."""
+        """Number of zones whose filters are built at a time."""
         return max(1, _MAX_BYTES // (8 * self._size))
 
     def _set(self, owner: NDArray[np.int64], hashes: UInt64s) -> None:
@@ -636,7 +633,7 @@ class FilterBuilder:
             flat[base + word * 32 + bit_numbers(hashes, word)] = True
 
     def _open(self, zone: int) -> None:
-        """Make room for the filters up to a zone."""
+        """Allocate the filters up to a zone."""
         missing = zone + 1 - self._first - len(self._bits)
         if missing > 0:
             more = np.zeros((missing, self._size * 8), np.bool_)
@@ -652,7 +649,7 @@ class FilterBuilder:
             self._first += done
 
     def finish(self) -> pa.Array:
-        """The filters of all zones."""
+        """Return the filters of all zones."""
         self._close(self._first + len(self._bits))
         data = np.concatenate([np.empty(0, np.uint8), *self._finished])
         fixed: Any = pa.binary(self._size)
@@ -662,28 +659,28 @@ class FilterBuilder:
         return cast
 
 
-# --- BLOOMFILTER, searched: zones whose filter has none of the values are left out ------
+# --- BLOOMFILTER, searched: skip zones whose filter has none of the values --------------
 # Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 
 _RESIDENT_BYTES = 1 << 26
-"""Filters of files up to this size are read when they are opened."""
+"""Maximum size of a file whose filters are read when it is opened."""
 
 _WINDOW_BYTES = 1 << 24
-"""Of larger files, so much is read at a time."""
+"""Bytes of a larger file that are read at a time."""
 
 _MAX_VALUES, _MAX_ZONES = 64, 1 << 12
-"""Values that are looked for at a time, and in so many zones: 32 bytes for each value and zone."""
+"""Values, and zones, to test at a time: 32 bytes of memory per value and zone."""
 
 
 class OpenedBloomFilter(OpenedZones):
-    """The zones, and their filters if they are small.
+    """The zones, and their filters if these are small.
 
     Parameters
     ----------
     file
-        The file of the filters.
+        File of the filters.
     zones
-        Where they are.
+        Rows of the zones.
     """
 
     def __init__(self, file: IndexFile, zones: StoredZones) -> None:
@@ -695,21 +692,22 @@ class OpenedBloomFilter(OpenedZones):
         self._filters = self._read(0, file.num_rows) if file.size <= _RESIDENT_BYTES else None
 
     def of_members(self, kind: pa.DataType | None) -> OpenedBloomFilter:
-        """Answer for members of documents, which are of this type; None: only for nulls.
+        """Answer for members of JSON documents that have this type; with None, only for nulls.
 
-        A filter of 7.0 or of '7' does not have 7, though a function reads 7 in all of them.
+        The type matters: a filter with 7.0 or '7' lacks 7, although a JSON function may read 7 in
+        all three.
         """
         self._is_column, self._type = False, kind
         return self
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
         filters = 0 if self._filters is None else self._filters.nbytes
         return int(self._zones.nbytes + self._has_null.nbytes + self._file.nbytes + filters)
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it asks for some values, or for nulls."""
+        """Return whether the query asks for some values, or for nulls."""
         if isinstance(query, IsNull):
             return not query.negated
         values = _values(query)
@@ -718,7 +716,7 @@ class OpenedBloomFilter(OpenedZones):
         return is_hashed(values.type)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Count rows that are null; of other values, the rows of as many zones as values."""
+        """Return the number of null rows; for n values, the rows of n zones."""
         if isinstance(query, IsNull):
             return super().estimate(query)
         count = len(self._has_null)
@@ -740,7 +738,7 @@ class OpenedBloomFilter(OpenedZones):
         return np.concatenate(found)
 
     def _read(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """Words of the filters of some zones, which are all of one size."""
+        """Read the words of the filters of some zones; all filters must have one size."""
         column = self._file.read(["bloom_filter_data"], start, stop)["bloom_filter_data"]
         self._file.check_present(column)
         data: Any = column.combine_chunks()
@@ -757,7 +755,7 @@ class OpenedBloomFilter(OpenedZones):
 
 
 def _offsets_of(data: Any) -> NDArray[np.int32]:
-    """Where each value of a binary array begins, and the last one ends."""
+    """Return the offsets of a binary array."""
     return items_of(data.buffers()[1], "<i4", len(data) + 1, 4 * data.offset)
 
 
@@ -772,13 +770,13 @@ def _any_of(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 
 
 def _values(query: Any) -> Any:
-    """The values that a query asks for; None if it asks for something else."""
+    """Return the values of a query by equality; None for another query."""
     if isinstance(query, IsOneOf):
         return None if query.negated else query.values
     if isinstance(query, InRange) and query.low is not None and query.low == query.high:
         if not (query.low_included and query.high_included):
             return None
-        # Both: -0.0 and 0.0 are equal, and hashed as their bits are.
+        # Use both bounds: -0.0 equals 0.0, but has another hash.
         low, high = cast("Any", query.low), cast("Any", query.high)
         return pa.concat_arrays([pa.repeat(low, 1), pa.repeat(high, 1)])
     return None
@@ -790,12 +788,12 @@ _STORED_ITEMS, _STORED_PROBABILITY = "bloomfilter_item", "bloomfilter_probabilit
 _DEFAULT_ITEMS, _DEFAULT_PROBABILITY = 8192, 0.00057
 _STORED_TYPE = "glaive.value_type"
 _OF_MEMBERS = {str(kind): kind for kind in (pa.int64(), pa.float64(), pa.string())}
-"""Types of members of documents that filters are made of; the schema has types of columns."""
+"""Types of JSON members in filters; for columns, the schema has the type."""
 
 
 @index_kind
 class BloomFilter(ZoneKind):
-    """A filter for the values of each zone of rows."""
+    """A Bloom filter per zone of rows."""
 
     name: ClassVar[str] = "bloomfilter"
     title: ClassVar[str] = "BLOOMFILTER"
@@ -804,17 +802,17 @@ class BloomFilter(ZoneKind):
     markers: ClassVar[tuple[str, ...]] = (FILTERS,)
 
     def open(self, segment: Segment) -> OpenedBloomFilter:
-        """Read where the zones are; the filters too if they are small."""
+        """Read the zones, and the filters if these are small."""
         file = segment.open(FILTERS)
         file.check(has_null=pa.bool_(), bloom_filter_data=pa.binary())
         return OpenedBloomFilter(file, StoredZones.read(file))
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
-        """The type of the values, where the writer noted it: filters of others look the same."""
+        """Return the type of the values, if the file stores it: filters do not depend on it."""
         return _OF_MEMBERS.get(segment.open(FILTERS).metadata.get(_STORED_TYPE, ""))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The rows of a zone, and the probability."""
+        """Return the rows per zone, and the probability of false positives."""
         file = segment.open(FILTERS)
         given = {_ITEMS: file.number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
         chance = file.metadata.get(_STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
@@ -822,16 +820,16 @@ class BloomFilter(ZoneKind):
         return {_ITEMS: items, _PROBABILITY: _probability_of(file, chance)}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Its zones, how many rows one has, and the probability."""
+        """Return the number of zones, the rows per zone, and the probability of false positives."""
         count = segment.open(FILTERS).num_rows
         return {"type": "BloomFilter", "num_blocks": count, **self.parameters(segment)}
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Put the zones of all segments after each other, then the zones of the source.
+        """Concatenate the zones of all segments, then the zones of the source.
 
-        Parameters are ``number_of_items``, the rows of a zone and the distinct values that are
-        expected in it, 8,192 by default, and ``probability``, with which a zone is read in vain,
-        0.00057 by default.
+        Parameters are ``number_of_items`` and ``probability``. ``number_of_items`` is the number of
+        rows of a zone and the expected number of distinct values in it; default: 8,192.
+        ``probability`` is the chance that a zone is read in vain; default: 0.00057.
         """
         files = [segment.open(FILTERS) for segment in given.segments]
         items = integer(given.parameters, _ITEMS, _DEFAULT_ITEMS)
@@ -870,12 +868,12 @@ def _text(value: float) -> str:
 
 
 def _noted(source: IndexSource) -> pa.DataType | None:
-    """The type that is noted in the file: of members of documents, not of columns."""
+    """Return the type to store in the file; only for members of JSON documents."""
     return source.field.type if MEMBER in (source.field.metadata or {}) else None
 
 
 def _filtered_zones(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table, bytes]:
-    """The zones of a source with their filters, and the rows that are null."""
+    """Return the zones of a source with their filters, and the null rows."""
     check_type("BLOOMFILTER", source.field, supported=is_hashed(source.field.type))
     zoned = Zoned(source, items)
     filters = FilterBuilder(filter_bytes(items, wanted))
