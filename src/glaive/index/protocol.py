@@ -1,4 +1,4 @@
-"""What a kind of index implements.
+"""The interface of a kind of index.
 
 Specification: "Kinds" in ``docs/format/indices.md``.
 """
@@ -25,18 +25,18 @@ from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.options import integer as integer_from
 from glaive.table.index_coverage import kind_name
 
-# --- Queries that scalar indices answer: conditions on values, and tests that need more than that
+# --- Queries for scalar indices: conditions on values, and other tests ------------------
 # Specification: "Searching" in ``docs/format/indices.md``.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HasLabels:
-    """Whether a list has one of some values, or ``every`` one: ``array_has_any``.
+    """A list contains one of some values, or with ``every`` all of them (``array_has_any``).
 
     Parameters
     ----------
     values
-        In the type of the list's values; without nulls.
+        Values of the type of the list's items, without nulls.
     """
 
     values: pa.Array
@@ -45,26 +45,26 @@ class HasLabels:
 
 @dataclass(frozen=True, slots=True)
 class HasTokens:
-    """Whether a text has all tokens of another one: ``contains_tokens``."""
+    """A text contains all tokens of another text (``contains_tokens``)."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class MatchesPattern:
-    """Whether a regular expression matches somewhere in a text: ``regexp_like``."""
+    """A regular expression matches somewhere in a text (``regexp_like``)."""
 
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
 class MeetsBox:
-    """Whether the bounding box of a geometry meets a box: what ``st_intersects`` needs.
+    """The bounding box of a geometry meets a box, as ``st_intersects`` requires.
 
     Parameters
     ----------
     bounds
-        Lowest x and y, highest x and y; points on them are inside.
+        Lowest x and y, highest x and y, inclusive.
     """
 
     bounds: tuple[float, float, float, float]
@@ -73,20 +73,20 @@ class MeetsBox:
 IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern | MeetsBox
 
 
-# --- What an index is built from: the values of a column, with the numbers of their rows
+# --- Source of an index build: the values of a column, with row numbers -----------------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 
 class ValueBatch(NamedTuple):
-    """Neighbouring rows of a fragment.
+    """Adjacent rows of a fragment.
 
     Parameters
     ----------
     values
-        One value for each live row, in the type of the column as it is stored: extension
-        types as their storage, dictionary-encoded values decoded. JSON documents are texts.
+        A value per live row, in the stored type of the column. Extension types are their storage,
+        dictionaries are decoded, and JSON documents are strings.
     rows
-        Number of each row: its address or, for kinds that store these, its stable row id.
+        Number of each row: its address, or its stable row id for kinds that store these.
     """
 
     values: pa.Array
@@ -94,7 +94,7 @@ class ValueBatch(NamedTuple):
 
 
 class IndexSource(Protocol):
-    """The live rows of a column of some fragments, which can be read more than once."""
+    """The live rows of a column in some fragments; can be read several times."""
 
     @property
     def field(self) -> pa.Field[pa.DataType]:
@@ -102,33 +102,33 @@ class IndexSource(Protocol):
 
     @property
     def dictionary_type(self) -> pa.DataType | None:
-        """The type of a column whose values are encoded with dictionaries; else None."""
+        """Type of a dictionary-encoded column; None for other columns."""
 
     @property
     def fragment_ids(self) -> Sequence[int]:
-        """Ids of the fragments, in the order in which they are read."""
+        """Ids of the fragments, in the order of reading."""
 
     @property
     def num_rows(self) -> int:
-        """Live rows."""
+        """Number of live rows."""
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows of the dataset have stable ids, so that these are not their addresses."""
+        """Whether the dataset has stable row ids, which differ from row addresses."""
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that building may hold; what is larger is spilled to a temporary folder."""
+        """Maximum bytes of memory for a build; larger data is spilled to a temporary folder."""
 
     def batches(self) -> Iterator[ValueBatch]:
-        """Read all rows, fragment by fragment, a batch within one fragment. Bounded memory."""
+        """Yield all rows, fragment by fragment; a batch is in one fragment. Memory is bounded."""
 
     def sample(self, rows: int, seed: int = 0) -> pa.Array:
-        """Values of so many random rows, or of all, in no certain order. Reads these rows only."""
+        """Return values of up to ``rows`` random rows, unordered. Reads these rows only."""
 
 
 def stored_batches(source: IndexSource) -> Iterator[ValueBatch]:
-    """All rows of a source, JSON documents as filters compare them: in JSONB."""
+    """Yield all rows of a source, with JSON documents as JSONB, like filters compare them."""
     from glaive.arrow.jsonb import encode_jsonb
 
     is_json = pa.types.is_large_binary(source.field.type)
@@ -145,7 +145,7 @@ _OF_VECTORS: Final = (
     "rotation_type sample_rate skip_transpose sq_bounds target_partition_size train "
     "m max_level ef_construction "
 )
-_OF_BUILDING: Final = (  # how a vector index is built in pylance, not which
+_OF_BUILDING: Final = (  # options of how pylance builds a vector index, without effect on it
     "filter_nan implementation index_cache_size one_pass_ivfpq progress_callback "
     "shuffle_partition_batches shuffle_partition_concurrency storage_options "
     "streaming_coreset_rate streaming_refine_passes streaming_sample_rate use_torch "
@@ -161,22 +161,22 @@ _OF_SCALARS: Final = (
     "target_index_type tokenizer zone_size"
 )
 PARAMETERS: Final = frozenset((_OF_VECTORS + _OF_BUILDING + _OF_TEXTS + _OF_SCALARS).split())
-"""Names of parameters that some kind of index has: other kinds ignore them, as in pylance."""
+"""Names of parameters that any kind of index has: other kinds ignore them, as in pylance."""
 
 
-# --- Parameters and column types of scalar indices: refused by name, before anything is read
+# --- Check parameters and column types of scalar indices before reading anything --------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 
 def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise an ``OptionError`` if there are parameters that no kind of index has.
+    """Raise an ``OptionError`` for a parameter that no kind of index has.
 
-    Parameters of other kinds are ignored, as one set of them may be given to several kinds.
+    Parameters of other kinds are ignored: callers may pass one set of parameters to several kinds.
     """
     unknown = sorted(set(parameters).difference(known, PARAMETERS))
     if unknown:
-        those = f"only {', '.join(known)}" if known else "none"
-        raise OptionError(f"parameter {unknown[0]!r} of a {kind} index: the kind has {those}")
+        allowed = f"only {', '.join(known)}" if known else "no parameters"
+        raise OptionError(f"parameter {unknown[0]!r} is unknown: a {kind} index takes {allowed}")
 
 
 def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> None:
@@ -189,14 +189,14 @@ def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> N
 
 
 def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
-    """Raise a ``CorruptFileError`` if a column of a file has not the type of values to be added."""
+    """Raise a ``CorruptFileError`` if the type of a stored column differs from new values."""
     stored = file.schema.field(name).type
     if stored != kind:
         raise file.corrupt_column(name, f"type {kind}, as the column that is indexed", f"{stored}")
 
 
 def shared_type(files: Sequence[IndexFile], name: str) -> pa.DataType:
-    """The type of a column of some files; raises a ``CorruptFileError`` if there are several."""
+    """Return the common type of a column in some files; raise ``CorruptFileError`` if none."""
     kinds: list[pa.DataType] = [file.schema.field(name).type for file in files]
     for file in files:
         check_same_type(file, name, kinds[0])
@@ -207,13 +207,13 @@ _INTEGER: Final = integer_from(1, 2**31 - 1)
 
 
 def integer(parameters: Mapping[str, Any], name: str, default: int) -> int:
-    """An integer from 1 on; raises an ``OptionError`` if the parameter is something else."""
+    """Return an integer parameter from 1 on; raise an ``OptionError`` for other values."""
     value: int = _INTEGER.check(name, parameters.get(name, default))
     return value
 
 
 def probability(parameters: Mapping[str, Any], name: str, default: float) -> float:
-    """A number between 0 and 1; raises an ``OptionError`` if the parameter is something else."""
+    """Return a parameter between 0 and 1; raise an ``OptionError`` for other values."""
     value = parameters.get(name, default)
     if type(value) not in (int, float) or not 0 < value < 1:
         raise OptionError(f"{name}: expected a number between 0 and 1, found {value!r}")
@@ -222,7 +222,7 @@ def probability(parameters: Mapping[str, Any], name: str, default: float) -> flo
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSegment:
-    """What changes in the entry of a segment that was rebuilt; None: as before.
+    """Changes to the manifest entry of a rebuilt segment; None: no change.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class RebuiltSegment:
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """What the entry of a new segment says, besides its name, fields, fragments and files.
+    """Content of a new segment's entry, besides its name, fields, fragments and files.
 
     Parameters
     ----------
@@ -256,16 +256,16 @@ class BuiltSegment:
 
 
 class Entries(NamedTuple):
-    """What a segment is written from.
+    """Input of a new segment.
 
     Parameters
     ----------
     segments
-        Their entries are in it; a build has none.
+        Segments to merge; empty for a build.
     source
-        Its rows are in it.
+        Rows to add; None for none.
     parameters
-        Of the kind.
+        Parameters of the kind.
     """
 
     segments: Sequence[Segment]
@@ -274,7 +274,7 @@ class Entries(NamedTuple):
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that writing may hold: what the source says."""
+        """Maximum bytes of memory, set by the source."""
         return _MERGE_BYTES if self.source is None else self.source.memory_limit
 
     def batches(self) -> Iterator[ValueBatch]:
@@ -287,33 +287,33 @@ _MERGE_BYTES = 1 << 28
 
 
 class OpenedIndex(ABC):
-    """A segment that is ready to be searched. Safe to share between threads.
+    """A segment opened for searches. Safe to share between threads.
 
-    Sessions keep opened segments, so that these hold what every search needs (bounds of
-    pages, centroids, the dictionary) and read the rest when they are searched.
+    Sessions cache opened segments. An opened segment therefore holds what every search needs
+    (bounds of pages, centroids, the dictionary), and reads the rest during searches.
     """
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory."""
 
     def prewarm(self) -> int:
-        """Read and keep what searches read, as far as the kind can; bytes of memory after it."""
+        """Read into the cache what searches read, if the kind can; return the bytes of memory."""
         return self.nbytes
 
 
 class Candidates(NamedTuple):
-    """What a scalar index knows of a query.
+    """Result of a scalar index for a query.
 
     Parameters
     ----------
     rows
-        Rows for which it is true; unless ``exact``, others may be among them.
+        Rows for which the query is true; unless ``exact``, possibly other rows as well.
     nulls
-        Rows for which it is null; None if that was not asked for.
+        Rows for which the query is null; None if not requested.
     exact
-        Whether the values of ``rows`` need not be tested again.
+        The values of ``rows`` need no further test.
     """
 
     rows: RowSet
@@ -326,31 +326,31 @@ class ScalarIndex(OpenedIndex):
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a value of the column, on average, as a scan decodes it; 0: unknown."""
+        """Mean bytes of a decoded value of the column; 0: unknown."""
         return 0
 
     @abstractmethod
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it can answer a query, exactly or not. Reads nothing."""
+        """Return whether it can answer a query, exactly or not. Reads nothing."""
 
     @abstractmethod
     def estimate(self, query: IndexQuery) -> int:
-        """Rows that :meth:`search` is going to return, about. Reads nothing."""
+        """Estimate the number of rows that :meth:`search` returns. Reads nothing."""
 
     def compared(self, query: IndexQuery) -> int:
-        """Entries of the index that are compared with a query, or looked up for it, about."""
+        """Estimate the index entries that a query compares or looks up."""
         return 1
 
     @abstractmethod
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows; numbers are what the segment stores: addresses or stable row ids.
+        """Find rows; row numbers are those the segment stores: addresses or stable row ids.
 
         Parameters
         ----------
         query
-            One that :meth:`answers` accepts.
+            A query that :meth:`answers` accepts.
         nulls
-            Whether rows are wanted for which the query is null: where it is negated.
+            Return the rows for which the query is null as well, for use in a negation.
 
         Raises
         ------
@@ -360,54 +360,54 @@ class ScalarIndex(OpenedIndex):
 
 
 class IndexKind:
-    """A kind of index. Implementations have no state; the registry finds their modules.
+    """A kind of index. Instances have no state; the registry finds their modules.
 
-    Adding a kind is adding a module in ``scalar/``, ``text/`` or ``vector/`` with a class
-    that is decorated with :func:`glaive.index.protocol.index_kind`.
+    To add a kind, add a module in ``scalar/``, ``text/`` or ``vector/`` with a class decorated with
+    :func:`glaive.index.protocol.index_kind`.
     """
 
     name: ClassVar[str]
-    """Name of the details message without ``IndexDetails``, in small letters: ``btree``."""
+    """Name of the details message without ``IndexDetails``, in lower case: ``btree``."""
 
     title: ClassVar[str] = ""
-    """What users call it: ``BTREE``."""
+    """Name for users: ``BTREE``."""
 
     options: ClassVar[tuple[str, ...]] = ()
-    """Names of the parameters of a build."""
+    """Names of build parameters."""
 
     newest: ClassVar[int]
-    """Newest known version of the kind's own format; segments of newer ones are left alone."""
+    """Newest supported version of the kind's own format; newer segments are left unchanged."""
 
     answers_filters: ClassVar[bool] = True
-    """Whether opened segments are :class:`ScalarIndex`, which answer filters."""
+    """Opened segments are :class:`ScalarIndex`, which answers filters."""
 
     indexes_dictionaries: ClassVar[bool] = True
-    """Whether columns of dictionaries can be indexed, so that pylance reads the index, too."""
+    """Dictionary-encoded columns can be indexed, and pylance can read the index."""
 
     stores_addresses: ClassVar[bool] = False
-    """Whether segments that are built hold addresses of rows that have stable ids, too."""
+    """New segments store row addresses even if the dataset has stable row ids."""
 
     markers: ClassVar[tuple[str, ...]] = ()
-    """Files that only this kind has: entries by old writers do not name their kind."""
+    """Files that only this kind has: they identify the kind of entries by old writers."""
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the segment into ``out``, for relocated rows.
+        """Rebuild the segment into ``out`` with new row addresses.
 
-        Entries of deleted rows are left out; all others stay. ``out`` collects names and
-        sizes of the new files; on an error, the caller removes them.
+        Entries of deleted rows are dropped; all others stay. ``out`` collects names and sizes of
+        the new files. On an error, the caller removes them.
 
         Returns
         -------
         RebuiltSegment or None
-            None if the segment cannot be rebuilt without the data: it then covers nothing of
-            the new fragments. Kinds that never can be inherit this method.
+            None if rebuilding needs the data: the segment then does not cover the new fragments.
+            Kinds that can never rebuild inherit this method.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
-            A file of the segment is damaged, absent, or of an unknown layout.
+            A file of the segment is damaged, missing, or has an unknown layout.
         """
         return None
 
@@ -417,27 +417,26 @@ class IndexKind:
         Raises
         ------
         UnsupportedFeatureError
-            The kind, or what the segment is made of, cannot be searched: its fragments are
-            scanned.
+            glaive cannot search this kind or this segment: callers scan its fragments.
         CorruptFileError, DataFileMissingError, NotLanceError
-            A file of the segment is damaged or absent.
+            A file of the segment is damaged or missing.
         """
         raise UnsupportedFeatureError(f"{segment.where}: indices of kind {self.name} are not read")
 
-    def is_outdated(self, entry: Entry) -> bool:  # of most kinds none
-        """Whether pylance searches no newer segment beside it: all are written again."""
+    def is_outdated(self, entry: Entry) -> bool:  # False for most kinds
+        """Return whether pylance would ignore newer segments: all segments are written again."""
         return False
 
-    def value_type(self, segment: Segment) -> pa.DataType | None:  # of most kinds not
-        """The type of the values that the files of a segment hold; None if they do not say."""
+    def value_type(self, segment: Segment) -> pa.DataType | None:  # None for most kinds
+        """Return the type of the values in the files of a segment; None if unknown."""
         return None
 
-    def json_path(self, entry: Entry) -> str | None:  # of most kinds none
-        """Where the indexed values are within a JSON column; None for the column's own."""
+    def json_path(self, entry: Entry) -> str | None:  # None for most kinds
+        """Return the path of the indexed values in a JSON column; None for other columns."""
         return None
 
-    def details(self, entry: Entry) -> dict[str, Any]:  # of most kinds nothing
-        """What the details message of an entry says, by pylance's names; reads no file.
+    def details(self, entry: Entry) -> dict[str, Any]:  # empty for most kinds
+        """Decode the details message of an entry by pylance's names; reads no file.
 
         Raises
         ------
@@ -454,14 +453,14 @@ class IndexKind:
         Parameters
         ----------
         source
-            Values and rows; holds the limit of memory.
+            Values and rows; has the memory limit.
         parameters
-            Of the kind, by the names that users give them.
+            Parameters of the kind, by their names for users.
 
         Raises
         ------
         OptionError
-            A parameter is unknown, or has a value that it cannot have.
+            A parameter is unknown, or has a wrong value.
         UnsupportedFeatureError
             The kind cannot be built, or not for values of this type.
         """
@@ -469,58 +468,58 @@ class IndexKind:
         return self.write(Entries((), source, parameters), out)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
-        """The parameters to build an index like this one again; by default none."""
+        """Return the parameters that build such an index again; by default empty."""
         return {}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
-        """Figures of a segment, by pylance's names, as JSON has them; by default none.
+        """Return statistics of a segment by pylance's names, ready for JSON; by default empty.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
-            A file of the segment is damaged, absent, or of an unknown layout.
+            A file of the segment is damaged, missing, or has an unknown layout.
         """
         return {}
 
     def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
-        """Write a segment with the rows of a source only, for the index of another segment.
+        """Write a segment with only the rows of a source, for the index of another segment.
 
-        Kinds with a model (centroids, codebooks) code the rows with that of ``segment``.
+        Kinds with a model (centroids, codebooks) encode the rows with the model of ``segment``.
         """
         return self.build(source, self.parameters(segment), out)
 
     def check_mergeable(self, segment: Segment) -> None:
-        """Raise ``UnsupportedFeatureError`` if a segment has to be built again instead."""
+        """Raise ``UnsupportedFeatureError`` if a segment must be built again instead."""
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
-        """Write one segment with the rows of others, and of a source, without training again.
+        """Write one segment with the rows of others and of a source, without training again.
 
-        Entries of rows in fragments that a segment no longer covers are left out by searches,
-        so that they may stay.
+        Entries of rows in fragments that a segment no longer covers may stay: searches ignore them.
 
         Raises
         ------
         UnsupportedFeatureError
-            The kind, or these segments, cannot be merged: build it again.
+            The kind or these segments cannot be merged: build the index again.
         CorruptFileError, DataFileMissingError, NotLanceError
-            A file of a segment is damaged or absent.
+            A file of a segment is damaged or missing.
         """
         return self.write(Entries(segments, source, self.parameters(segments[0])), out)
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Write the entries of segments, and of a source, as one segment: a build has no segments.
+        """Write one segment with the entries of segments and of a source; a build has no segments.
 
-        Errors are as for :meth:`build` and :meth:`merge`, which most kinds leave to this one.
+        :meth:`build` and :meth:`merge` of most kinds call this method; it raises the same errors.
         """
         raise UnsupportedFeatureError(f"indices of kind {self.name} are not built, or not merged")
 
 
 # --- Find a kind of index by the type of its details message ----------------------------
-# Each module in ``glaive.index.scalar``, ``.text`` and ``.vector`` may define classes decorated
-# with ``@index_kind``. Importing a module registers its kinds: to add a kind, add a file. Where
-# those of this package are is listed, so that a process imports those that its datasets have.
+#
+# Importing a module in ``glaive.index.scalar``, ``.text`` or ``.vector`` registers its classes with
+# ``@index_kind``: to add a kind, add a file. ``_HOMES`` lists the modules of glaive's own kinds, so
+# that a process imports only the kinds of its datasets.
 
 _REGISTERED: dict[str, type[IndexKind]] = {}
 _MADE: dict[str, IndexKind] = {}
@@ -546,7 +545,7 @@ K = TypeVar("K", bound=type[IndexKind])
 
 
 def index_kind(cls: K) -> K:
-    """Class decorator: register a kind under its ``name``."""
+    """Register a kind under its ``name`` (class decorator)."""
     if _REGISTERED.setdefault(cls.name, cls) is not cls:
         raise TypeError(f"two kinds of index claim the name {cls.name!r}")
     return cls
@@ -567,7 +566,7 @@ def index_kinds() -> dict[str, IndexKind]:
 
 
 def kind_by_name(name: str) -> IndexKind | None:
-    """The kind of a name, whose module is imported if need be; None if there is none."""
+    """Return the kind of a name, and import its module if necessary; None if unknown."""
     known = _MADE.get(name)
     if known is not None:
         return known
@@ -579,12 +578,12 @@ def kind_by_name(name: str) -> IndexKind | None:
 
 
 def known_kind(name: str) -> IndexKind:
-    """The kind of a name.
+    """Return the kind of a name.
 
     Raises
     ------
     UnsupportedFeatureError
-        There is none; the package that adds it is not installed here.
+        The name is unknown; the package that adds the kind is not installed.
     """
     kind = kind_by_name(name)
     if kind is None:
@@ -595,10 +594,10 @@ def known_kind(name: str) -> IndexKind:
 def kind_of(
     entry: table_pb2.IndexMetadata, files: Iterable[str] = (), schema: LanceSchema | None = None
 ) -> IndexKind | None:
-    """The kind of an entry; ``None`` if the kind, or its format version, is not known.
+    """Return the kind of an entry; ``None`` if glaive does not know the kind or its version.
 
-    Entries by old writers have no details: ``files`` and the type of the column, which is in
-    ``schema``, then determine the kind.
+    Entries by old writers have no details. ``files``, and the type of the column in ``schema``,
+    then determine the kind.
     """
     name = kind_name(entry.index_details.type_url)
     kind = kind_by_name(name) if name else kind_by_files(files)
@@ -609,7 +608,7 @@ def kind_of(
 
 
 def kind_by_files(names: Iterable[str]) -> IndexKind | None:
-    """The kind that has one of its ``markers`` among these files."""
+    """Return the kind with one of its ``markers`` among these files."""
     present = frozenset(names)
     kinds = index_kinds().values()
     return next((kind for kind in kinds if not present.isdisjoint(kind.markers)), None)

@@ -1,7 +1,7 @@
-"""Rebuild the segments that hold addresses of relocated rows.
+"""Rebuild the segments that store addresses of moved rows.
 
-A segment is rebuilt by one process, any one: it needs the version that was read, and where the rows
-went. What it returns is small, and names its files for the commit.
+Any process can rebuild a segment. It needs the version that was read, and the new addresses of the
+rows. The result is small, and names the segment's files for the commit.
 
 Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 """
@@ -44,7 +44,7 @@ Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
 class _FragmentSize(NamedTuple):
-    """A fragment as address maps need it."""
+    """A fragment, for address maps."""
 
     id: int
     physical_rows: int
@@ -52,7 +52,7 @@ class _FragmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """Rows that a rewrite moved from some fragments into others; compressed where it is pickled.
+    """Rows that a rewrite moved between fragments; pickles in compressed form.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class MovedRows:
 
     @classmethod
     def of(cls, survivors: bytes, old: Sequence[Fragment], new: Sequence[Fragment]) -> Self:
-        """Pack what is needed of the fragments: 16 bytes each."""
+        """Pack ids and sizes of the fragments: 16 bytes each."""
         return cls(survivors, ids_and_rows(old), ids_and_rows(new))
 
     @property
     def group(self) -> _MovedGroup:
-        """The same for an address map."""
+        """The group for an address map."""
         return self.survivors, _sizes(self.old), _sizes(self.new)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,14 +96,14 @@ def _sizes(packed: Int64s) -> list[_FragmentSize]:
 
 @dataclass(frozen=True, slots=True)
 class RemappedSegment:
-    """A segment that was rebuilt, not committed; can be pickled.
+    """A rebuilt segment that is not committed; can be pickled.
 
     Parameters
     ----------
     wire
-        What the operation says of it, as on the wire.
+        Serialized message of the operation.
     coverage
-        Fragments that it covers, if its old entry did not list them.
+        Fragments of the segment, if its old entry did not list them.
     """
 
     wire: bytes
@@ -117,9 +117,9 @@ class RemappedIndices:
     Parameters
     ----------
     rewritten
-        Segments that were rebuilt, as on the wire.
+        Messages of the rebuilt segments.
     coverage
-        Fragments that they cover, by uuid, if their old entries did not list them.
+        Fragments of segments by uuid, if their old entries did not list them.
     """
 
     rewritten: tuple[Rewritten, ...] = ()
@@ -127,7 +127,7 @@ class RemappedIndices:
 
     @classmethod
     def of(cls, segments: Iterable[RemappedSegment]) -> Self:
-        """The segments that tasks have rebuilt."""
+        """Collect the segments that tasks rebuilt."""
         rewritten, coverage = [], {}
         for segment in segments:
             message = parse(Rewritten(), segment.wire, "rebuilt index", "the result of a task")
@@ -137,14 +137,14 @@ class RemappedIndices:
         return cls(tuple(rewritten), coverage)
 
     def discard(self, store: ObjectStore) -> None:
-        """Remove the files, if that is possible; for when no manifest is going to name them."""
+        """Remove the files as far as possible, if no manifest is going to name them."""
         for message in self.rewritten:
             folder = f"{INDICES}/{UUID(bytes=message.new_id.uuid)}"
             store.discard([f"{folder}/{file.path}" for file in message.new_index_files])
 
 
 def any_holds_addresses(manifest: Manifest) -> bool:
-    """Whether a segment holds row addresses."""
+    """Return whether a segment stores row addresses."""
     return any(_holds_addresses(manifest, index) for index in manifest.indices)
 
 
@@ -155,16 +155,15 @@ def _holds_addresses(manifest: Manifest, entry: Entry) -> bool:
 
 
 def _covers(entry: Entry, fragments: frozenset[int]) -> bool:
-    """Whether a segment may hold rows of these fragments."""
+    """Return whether a segment may contain rows of these fragments."""
     covered = covered_fragments(entry)
     return covered is None or not covered.isdisjoint(fragments)
 
 
 def pinned_fragments(manifest: Manifest) -> frozenset[int]:
-    """Fragments covered by an index of an unknown kind, or of an unknown version of its kind.
+    """Return the fragments covered by an index of an unknown kind or version.
 
-    Where row ids are addresses, their rows must stay where they are: the index would be lost
-    for the libraries that know it.
+    If row ids are addresses, these rows must not move: libraries that know the index would lose it.
     """
     if manifest.uses(Feature.STABLE_ROW_IDS):
         return frozenset()
@@ -177,7 +176,7 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
 
 
 def segments_to_remap(manifest: Manifest, moved: Sequence[MovedRows]) -> list[bytes]:
-    """Ids of the segments that hold addresses of rows that were moved."""
+    """Return the ids of the segments that store addresses of moved rows."""
     fragments = frozenset(number for rows in moved for number in rows.old[0].tolist())
     entries = followed(manifest.indices) if moved else ()
     return list(
@@ -197,16 +196,16 @@ def remap_segments(
     Parameters
     ----------
     store
-        The dataset's own: new segments are written there, wherever the old ones are.
+        Store of the dataset: new segments are written there, even if the old are elsewhere.
     ids
-        Of the segments, as :func:`segments_to_remap` tells.
+        Ids of the segments, from :func:`segments_to_remap`.
     moved
-        All rows that were moved. No group without addresses may be among them.
+        All moved rows; each group must have its addresses.
 
     Returns
     -------
     list of RemappedSegment
-        Those that were rebuilt; until the operation is committed, no manifest names their files.
+        Rebuilt segments; no manifest names their files until the operation is committed.
 
     Raises
     ------
@@ -215,8 +214,8 @@ def remap_segments(
 
     Notes
     -----
-    A segment with a missing file is not rebuilt, and so covers nothing of the new fragments.
-    Memory: the map of the rows, as of an ``AddressMap``, and one segment.
+    A segment with a missing file is not rebuilt, and does not cover the new fragments.
+    Memory: the address map, and one segment.
     """
     wanted = frozenset(ids)
     entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
@@ -242,7 +241,7 @@ def remap_segments(
 
 @contextmanager
 def _removed_on_failure() -> Iterator[list[SegmentWriter]]:
-    """A list of writers, all of whose files are removed where the block raises."""
+    """Yield a list of writers, and remove all their files if the block raises (context manager)."""
     writers: list[SegmentWriter] = []
     try:
         yield writers
@@ -253,7 +252,7 @@ def _removed_on_failure() -> Iterator[list[SegmentWriter]]:
 
 
 class _Recorder(AddressMap):
-    """A map that records the old and new fragments of the addresses it is applied to."""
+    """An address map that records the old and new fragments of the addresses it maps."""
 
     __slots__ = ("_before", "_fragments", "_origins")
 
@@ -270,7 +269,7 @@ class _Recorder(AddressMap):
         return new_addresses, kept
 
     def covered(self, groups: Sequence[_MovedGroup]) -> frozenset[int]:
-        """Fragments of the rows; new ones only if rows of all their old fragments were there."""
+        """Return fragments of the rows; a new fragment only if all its old fragments occurred."""
         partly: set[int] = set()
         for _, old, new in groups:
             if not self._origins.issuperset(fragment.id for fragment in old):
@@ -319,6 +318,6 @@ _DETAILS = {
     "bitmap": "Bitmap", "btree": "BTree", "inverted": "Inverted", "labellist": "LabelList",
     "vector": "Vector",
 }  # fmt: skip
-"""Names of details by kind, for entries by Lance up to 0.19, which have none."""
+"""Names of details messages by kind, for entries by Lance up to 0.19, which have no details."""
 
 _LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Encode many sets of rows at a time: no step per set, fragment, or bitmap.
+"""Encode many sets of rows at a time, without a Python step per set, fragment, or bitmap.
 
 Specification: "Sets of rows" in ``docs/format/indices.md``.
 """
@@ -18,13 +18,13 @@ from glaive.types import Flags, Int64s, UInt8s, UInt16s, as_buffer
 
 _COOKIE: Final = 12346
 _COOKIE_OF_RUNS: Final = 12347
-"""First word of a bitmap without containers of runs, and lower half of that of one with some."""
+"""First word of a bitmap without run containers; lower half of that word with run containers."""
 
 _SMALL_BITMAP: Final = 4
-"""Bitmaps with runs and fewer containers do not say where these are."""
+"""Bitmaps with runs and fewer containers do not store container offsets."""
 
 _MOST_IN_LIST: Final = 4096
-"""Numbers of a container up to which these are listed, in 16 bits each; of more, a bit is set."""
+"""Maximum numbers that a container lists, 16 bits each; larger containers store bits."""
 
 _BIT_SET_CONTAINER: Final = 8192
 _MOST_BYTES: Final = 2**31 - 1
@@ -33,24 +33,24 @@ Rows: TypeAlias = NDArray[np.uint64]
 
 
 class _Containers(NamedTuple):
-    """Rows that differ in the lower 16 bits only, in one set.
+    """Rows of one set that differ only in the lower 16 bits.
 
     Parameters
     ----------
     owner
-        Number of the set of each.
+        Number of the set.
     high
         Upper 48 bits of its rows: the fragment, and the upper half of the number within it.
     starts, counts
-        Its first row among all, and how many it has.
+        First row among all rows, and number of rows.
     begins
-        Which rows begin a run of rows that follow one another.
+        Flags of rows that begin a run of consecutive rows.
     runs
-        Runs of each.
+        Number of runs.
     is_run
-        Whether runs are stored, by their ends: where that is shorter.
+        Store the ends of runs, because that is shortest.
     sizes
-        Bytes of each.
+        Number of bytes.
     """
 
     owner: Int64s
@@ -81,7 +81,7 @@ class _Containers(NamedTuple):
         return cls(owner, high[starts], starts, counts, begins, runs, is_run, sizes)
 
     def put(self, data: UInt8s, at: Int64s, rows: Rows) -> None:
-        """Store the rows of each at its place."""
+        """Store the rows of each container at its position."""
         low = rows.astype(np.uint16)
         listed = ~self.is_run & (self.counts <= _MOST_IN_LIST)
         if bool(listed.all()):
@@ -104,7 +104,7 @@ class _Containers(NamedTuple):
 
 
 def ascending_sets(rows: Rows, bounds: Int64s) -> tuple[Rows, Int64s]:
-    """Return the rows of each set ascending and distinct, and the bounds of the sets."""
+    """Sort the rows of each set and remove duplicates; return rows and new bounds."""
     same = np.ones(len(rows) + 1, np.bool_)
     same[bounds] = False
     same = same[1:-1]
@@ -119,14 +119,14 @@ def ascending_sets(rows: Rows, bounds: Int64s) -> tuple[Rows, Int64s]:
 
 
 def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
-    """Encode the sets between some bounds, the rows of each ascending and distinct.
+    """Encode the sets between some bounds; rows of a set must be ascending and distinct.
 
-    Takes some 30 bytes of memory for each row, and 200 for each set, besides the result.
+    Memory in addition to the result: about 30 bytes per row, and 200 per set.
 
     Raises
     ------
     CapacityError
-        They take more than 2 GiB.
+        The result exceeds 2 GiB.
     """
     sets = len(bounds) - 1
     if not len(rows):
@@ -136,12 +136,12 @@ def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
     fragment = high >> 16
     changes = np.ones(len(owner), np.bool_)
     changes[1:] = (owner[1:] != owner[:-1]) | (fragment[1:] != fragment[:-1])
-    # One bitmap for each fragment of a set: where its containers begin, and which it is of each.
+    # A bitmap per fragment of a set: its first container, and the bitmap of each container.
     firsts, of = np.flatnonzero(changes), np.cumsum(changes) - 1
     number = np.arange(len(owner)) - firsts[of]
     count = np.diff(firsts, append=len(owner))
-    # Cookie, then the number of containers or which have runs; of each container what rows it
-    # has, and where these are, which short bitmaps with runs leave out.
+    # Header: cookie; number of containers, or flags of run containers; key and count of each
+    # container. Container offsets follow, except in short bitmaps with runs.
     has_runs = np.logical_or.reduceat(is_run, firsts)
     flags = np.where(has_runs, (count + 7) >> 3, 4)
     has_places = ~has_runs | (count >= _SMALL_BITMAP)
@@ -180,13 +180,13 @@ def _checked(size: int) -> int:
 
 
 def _put(data: UInt8s, at: Int64s, numbers: Int64s, width: int) -> None:
-    """Store numbers of so many bytes at some places."""
+    """Store numbers of ``width`` bytes at some positions."""
     stored = numbers.astype(f"<u{width}").view(np.uint8).reshape(-1, width)
     data[at[:, None] + np.arange(width)] = stored
 
 
 def _put_pairs(data: UInt8s, at: Int64s, counts: Int64s, numbers: UInt16s) -> None:
-    """Store numbers of two bytes, so many from each place on."""
+    """Store numbers of two bytes, ``counts`` from each position on."""
     places = spread(at, 2 * counts)
     data[places] = numbers.astype("<u2").view(np.uint8)
 

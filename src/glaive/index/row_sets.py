@@ -1,4 +1,4 @@
-"""Sets of rows: ranges in memory, roaring bitmaps on disk, and the map of rows that moved.
+"""Sets of rows: ranges in memory, roaring bitmaps on disk, and maps of moved rows.
 
 Specification: "Sets of rows" in ``docs/format/indices.md``.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FEW_ROWS = 1 << 22
-"""Rows of a set that are listed at once, wherever a set may have any number of them."""
+"""Maximum rows of a set to list at a time: a set may have very many rows."""
 
 RowNumbers: TypeAlias = NDArray[np.uint64]
 """Row addresses, or stable row ids."""
@@ -36,13 +36,13 @@ RowNumbers: TypeAlias = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSet:
-    """Rows by number: addresses, or stable row ids. Immutable.
+    """Rows by number: addresses or stable row ids. Immutable.
 
     Parameters
     ----------
     starts, stops
-        Half-open ranges, ascending, disjoint, and not adjacent. A stop is the last number plus
-        one, so that 2^64 - 1, which no row has, is not in any set.
+        Half-open ranges, ascending, disjoint, and not adjacent. A stop is the last number plus one.
+        The number 2^64 - 1, which no row has, is therefore not in any set.
     """
 
     starts: RowNumbers
@@ -50,7 +50,7 @@ class RowSet:
 
     @classmethod
     def of(cls, rows: RowNumbers) -> Self:
-        """The set of these rows, in any order, with or without repetitions."""
+        """Build the set of some rows, in any order, possibly repeated."""
         if len(rows) == 0:
             return cls(rows, rows)
         rows = ascending(rows)
@@ -62,25 +62,25 @@ class RowSet:
 
     @classmethod
     def of_ranges(cls, starts: RowNumbers, stops: RowNumbers) -> Self:
-        """The union of ranges, in any order; empty ones count for nothing."""
+        """Build the union of ranges, in any order; ranges may be empty."""
         return cls._swept([starts], [stops], 1)
 
     @classmethod
     def union(cls, sets: Sequence[RowSet]) -> RowSet:
-        """Rows that are in any of the sets."""
+        """Return the rows in any of the sets."""
         if len(sets) == 1:
             return sets[0]
         return cls._swept([rows.starts for rows in sets], [rows.stops for rows in sets], 1)
 
     @classmethod
     def intersection(cls, sets: Sequence[RowSet]) -> Self:
-        """Rows that are in all of the sets, of which there is at least one."""
+        """Return the rows in all of the sets; there must be at least one set."""
         starts, stops = [rows.starts for rows in sets], [rows.stops for rows in sets]
         return cls._swept(starts, stops, len(sets))
 
     @classmethod
     def _swept(cls, starts: Sequence[RowNumbers], stops: Sequence[RowNumbers], least: int) -> Self:
-        """Rows that at least so many of the ranges contain."""
+        """Return the rows in at least ``least`` of the ranges."""
         begins = np.concatenate([np.empty(0, np.uint64), *starts])
         ends = np.concatenate([np.empty(0, np.uint64), *stops])
         kept = begins < ends
@@ -88,8 +88,8 @@ class RowSet:
             begins, ends = begins[kept], ends[kept]
         count = len(begins)
         points = np.concatenate((begins, ends))
-        del begins, ends  # of tens of millions of ranges each array counts
-        # Ranges that begin come before those that end there, so that neighbours become one.
+        del begins, ends  # with tens of millions of ranges each array counts
+        # Starts sort before equal ends, so that adjacent ranges become one.
         order = np.argsort(points, kind="stable")
         points = points[order]
         change = np.where(order < count, np.int8(1), np.int8(-1))
@@ -97,12 +97,12 @@ class RowSet:
         inside = np.cumsum(change, dtype=np.int32) >= least
         before = np.concatenate(([False], inside[:-1])) if len(inside) else inside
         firsts, lasts = points[inside & ~before], points[before & ~inside]
-        # Where one range ends and another begins, both are counted for a moment.
+        # A range that begins where another ends leaves an empty range.
         real = firsts < lasts
         return cls(firsts, lasts) if bool(real.all()) else cls(firsts[real], lasts[real])
 
     def difference(self, other: RowSet) -> RowSet:
-        """Rows that are in this set and not in the other."""
+        """Return the rows in this set that are not in the other."""
         if not len(other.starts):
             return self
         limit = np.array([np.iinfo(np.uint64).max], np.uint64)
@@ -125,7 +125,7 @@ class RowSet:
         return int(self.starts.nbytes + self.stops.nbytes)
 
     def rows(self) -> RowNumbers:
-        """All rows, ascending. Takes 8 bytes of memory for each: see :attr:`count` first."""
+        """Return all rows, ascending; memory: 8 bytes per row, see :attr:`count`."""
         if self.count == len(self.starts):
             return self.starts
         sizes = (self.stops - self.starts).astype(np.int64)
@@ -135,7 +135,7 @@ class RowSet:
         return rows
 
     def windows(self, most: int) -> Iterator[RowNumbers]:
-        """All rows, ascending, so many at a time."""
+        """Yield all rows, ascending, at most ``most`` at a time."""
         ends = np.cumsum(self.stops - self.starts)
         for start in range(0, self.count, most):
             stop = min(start + most, self.count)
@@ -147,7 +147,7 @@ class RowSet:
             yield RowSet(starts, stops).rows()
 
     def mapped(self, change: Callable[[RowNumbers], RowSet], known: Callable[[], RowSet]) -> RowSet:
-        """What the rows become; of many rows those that are ``known``, some at a time.
+        """Return the set after ``change``; a large set is first restricted to ``known`` rows.
 
         A set of a few bytes may have billions of rows.
         """
@@ -157,7 +157,7 @@ class RowSet:
         return RowSet.union([NO_ROWS, *map(change, rows.windows(FEW_ROWS))])
 
     def within(self, start: int, stop: int) -> RowSet:
-        """The rows from ``start`` to ``stop``, which is excluded."""
+        """Return the rows from ``start`` to ``stop``, exclusive."""
         first = int(np.searchsorted(self.stops, np.uint64(start), side="right"))
         last = int(np.searchsorted(self.starts, np.uint64(stop), side="left"))
         if first >= last:
@@ -168,7 +168,7 @@ class RowSet:
         return RowSet(starts, stops)
 
     def within_ranges(self, ranges: RowSet) -> RowSet:
-        """The rows that are in another set, of few ranges: each of this one is looked up there."""
+        """Return the rows that are also in ``ranges``, which should have few ranges."""
         if len(self.starts) == len(ranges.starts) == 1:
             within = self.starts.item() >= ranges.starts.item()
             if within and self.stops.item() <= ranges.stops.item():
@@ -189,7 +189,7 @@ class RowSet:
         return RowSet.union([whole, RowSet.intersection([crossing, ranges])])
 
     def contains(self, rows: RowNumbers) -> NDArray[np.bool_]:
-        """Which of these rows are in the set, one flag each."""
+        """Return flags of the given rows that are in the set."""
         at = np.searchsorted(self.stops, rows, side="right")
         known = at < len(self.starts)
         flags: NDArray[np.bool_] = known.copy()
@@ -198,19 +198,19 @@ class RowSet:
 
 
 _NO_ROW: Final = 2**64 - 1
-"""What no row has as its number, but an index may say."""
+"""Number that no row has, but a damaged index may contain."""
 
 NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 
-# --- Row-address remapping: old addresses of relocated rows to new ones, many at a time -
+# --- Maps from old to new addresses of moved rows ---------------------------------------
 # Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 Addresses = UInt64s
-"""Row addresses: the fragment in the upper 32 bits, the physical row in the lower ones."""
+"""Row addresses: the fragment in the upper 32 bits, the physical row in the lower 32 bits."""
 
 Survivors = bytes | Addresses
-"""Old addresses of the surviving rows: a 64-bit roaring bitmap, or ascending per fragment."""
+"""Old addresses of surviving rows: a 64-bit roaring bitmap, or an array ascending per fragment."""
 
 _SHIFT = np.uint64(32)
 _OFFSET = np.uint64(0xFFFF_FFFF)
@@ -218,28 +218,28 @@ _DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class FragmentRows(Protocol):
-    """A fragment for address maps: its id, and rows with the deleted ones."""
+    """A fragment for address maps: its id and number of physical rows."""
 
     @property
     def id(self) -> int:
-        """Its id."""
+        """Id of the fragment."""
 
     @property
     def physical_rows(self) -> int:
-        """Rows of its files, deleted ones included."""
+        """Rows of its files, including deleted rows."""
 
 
 Groups = Sequence[tuple[Survivors, Sequence[FragmentRows], Sequence[FragmentRows]]]
-"""The surviving rows, the fragments they were in, and those they are in now."""
+"""Surviving rows, their old fragments, and their new fragments."""
 
 
 class AddressMap:
-    """Old row addresses to new ones; made by :meth:`of`.
+    """Map from old to new row addresses; made by :meth:`of`.
 
     Parameters
     ----------
     tables
-        The surviving rows of each fragment that was rewritten.
+        Surviving rows of each rewritten fragment.
 
     Attributes
     ----------
@@ -248,16 +248,15 @@ class AddressMap:
 
     Notes
     -----
-    Memory: 24 bytes for each range of rows that stayed together. Few bytes may stand for any number
-    of rows.
-    However many rewrites there were, addresses are looked up once: a few bytes may stand for
-    thousands of rewrites, and a few more for millions of addresses.
+    Memory: 24 bytes per range of rows that moved together; a few bytes on disk may describe any
+    number of rows. The map joins all rewrites, so that an address is looked up once. A few bytes
+    may describe thousands of rewrites, and a few more millions of addresses.
     """
 
     __slots__ = ("_ids", "_rows", "ranges", "rewritten")
 
     moves = True
-    """Whether rows have other numbers afterwards; else some are dropped."""
+    """Whether rows get new numbers; otherwise some rows are only dropped."""
 
     def __init__(self, tables: Mapping[int, MovedRanges]) -> None:
         ids = sorted(tables)
@@ -271,33 +270,32 @@ class AddressMap:
 
     @classmethod
     def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
-        """Make the map of groups that were rewritten at one time.
+        """Build the map of groups that were rewritten together.
 
-        The surviving rows, in the listed order of the old fragments and ascending within each,
-        are the rows of the new fragments, one fragment after the other.
+        The surviving rows become the rows of the new fragments, fragment by fragment. They are
+        ordered by old fragment as listed, then by row.
 
         Raises
         ------
         CorruptFileError
-            The number of surviving rows is not that of the new fragments, or some are not in
-            the old ones.
+            The new fragments have another number of rows, or a row is not in the old fragments.
         """
         return cls(_step(groups, where))
 
     @classmethod
     def of_all(cls, rewrites: Iterable[Groups], where: object) -> Self:
-        """Make the map of several rewrites, oldest first; errors as for :meth:`of`.
+        """Build the map of several rewrites, the oldest first; errors as for :meth:`of`.
 
-        Made at once: a few bytes may stand for each of them, and joining maps copies all steps.
+        Joins all rewrites at once: joining one at a time would copy all ranges for each.
         """
         return cls(_joined([cls(_step(groups, where)) for groups in rewrites]))
 
     def then(self, later: AddressMap) -> dict[int, MovedRanges]:
-        """Return where the rows of each fragment are after a later rewrite."""
+        """Return the rows of each fragment after a later rewrite."""
         return _joined([self, later])
 
     def moved_on(self, tables: Mapping[int, MovedRanges]) -> dict[int, MovedRanges]:
-        """Return the ranges of each old fragment, to where later rewrites left the rows."""
+        """Return the ranges of each old fragment, with targets after later rewrites."""
         fragments = self.ranges.targets >> _SHIFT
         edges = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
         begins = [0, *edges.tolist()] if len(fragments) else []
@@ -313,10 +311,10 @@ class AddressMap:
         }
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
-        """New addresses, and which of the rows survive.
+        """Return new addresses, and flags of the rows that survive.
 
-        Both are as long as ``addresses``; the new address of a deleted row is meaningless.
-        Addresses in fragments that were not rewritten do not change.
+        Both are as long as ``addresses``; the new address of a deleted row is undefined. Addresses
+        in other fragments do not change.
         """
         relocated = np.isin(addresses >> _SHIFT, self._ids)
         new_addresses = np.where(relocated, _DELETED, addresses)
@@ -326,11 +324,11 @@ class AddressMap:
         inside = inside[addresses[inside] < stops[at[inside]]]
         at = at[inside]
         new_addresses[inside] = targets[at] + (addresses[inside] - starts[at])
-        # No row has this address: its fragment would be the last of 2^32.
+        # No row has the address ``_DELETED``: its fragment would be the last of 2^32.
         return new_addresses, new_addresses != _DELETED
 
     def follow(self, rows: RowSet) -> RowSet:
-        """New addresses of the rows of a set that survive."""
+        """Return the new addresses of the surviving rows of a set."""
 
         def change(some: Addresses) -> RowSet:
             moved, kept = self.apply(some)
@@ -345,16 +343,17 @@ class AddressMap:
         return RowSet.union([rows.difference(RowSet.of_ranges(starts, starts + _OFFSET)), moved])
 
     def rows_of(self, fragment: int) -> int:
-        """Rows of a rewritten fragment, up to the last surviving one."""
+        """Return the rows of a rewritten fragment, up to the last surviving row."""
         return self._rows.get(fragment, 0)
 
     def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
-        """Rows of an index file without deleted rows, in their order; and which they are.
+        """Drop deleted rows of an index file, and keep the order; return flags of the kept rows,
+        too.
 
         Parameters
         ----------
         column
-            Row addresses (uint64), none of them null; they are replaced by the new ones.
+            Column of row addresses (uint64) without nulls; new addresses replace them.
         """
         addresses = rows[column].to_numpy().astype(np.uint64, copy=False)
         new_addresses, kept = self.apply(addresses)
@@ -399,13 +398,13 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
 
 
 def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
-    """Ranges of rows that are those of the new fragments, one after the other."""
+    """Map ranges of rows onto the rows of the new fragments, fragment by fragment."""
     filled = [fragment for fragment in new if fragment.physical_rows]
     ids = np.array([fragment.id for fragment in filled], np.uint64)
     sizes = np.array([fragment.physical_rows for fragment in filled], np.uint64)
     points, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
     behind = np.searchsorted(points, begins)
-    within = points.take(behind, mode="clip") != begins  # new fragments that begin in a range
+    within = points.take(behind, mode="clip") != begins  # new fragments that begin within a range
     behind, cuts = behind[within], begins[within]
     first = np.insert(starts, behind, starts[behind - 1] + (cuts - points[behind - 1]))
     points = np.insert(points, behind, cuts)
@@ -417,7 +416,7 @@ def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> M
 
 
 def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, Addresses]:
-    """The surviving rows as half-open ranges: of few bytes, however many rows there are."""
+    """Return the surviving rows as half-open ranges; memory depends on the bytes, not the rows."""
     bitmap = None
     if isinstance(survivors, bytes):
         bitmap = decode_treemap(survivors or bytes(8), where, "relocated rows")
@@ -445,7 +444,7 @@ def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, 
 def _in_fragments(
     starts: Addresses, stops: Addresses, old: Sequence[FragmentRows], rows: int, where: object
 ) -> list[tuple[int, int]]:
-    """Which of the ranges each old fragment has: the first, and the end."""
+    """Return the ranges in each old fragment: the first, and the end."""
     fragments = starts >> _SHIFT
     ids = np.array([fragment.id for fragment in old], np.uint64)
     begins = np.searchsorted(fragments, ids).tolist()
@@ -462,22 +461,22 @@ def _in_fragments(
     return list(zip(begins, ends, strict=True))
 
 
-# --- Where rows went in rewrites: ranges of rows that moved together --------------------
-# A few bytes may say where billions of rows went; memory follows from the number of ranges.
+# --- Ranges of rows that rewrites moved together ----------------------------------------
+# A few bytes may move billions of rows: memory must depend on the number of ranges.
 
 _FEW, _MOST_CUT = 1 << 22, 64
-"""Ranges that rewrites one after the other may make: so many, or so many for each of theirs."""
+"""Maximum ranges that joined rewrites may make, in total or per stored range."""
 
 
 class MovedRanges(NamedTuple):
-    """Surviving rows as ranges that moved together; none leaves its old or its new fragment.
+    """Surviving rows as ranges that moved together; a range is in one old and one new fragment.
 
     Parameters
     ----------
     starts, stops
         Old addresses, half-open.
     targets
-        New address of the first row of each.
+        New address of the first row of each range.
     """
 
     starts: UInt64s
@@ -486,20 +485,20 @@ class MovedRanges(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[MovedRanges]) -> MovedRanges:
-        """Those of all parts, in this order."""
+        """Concatenate the ranges of several parts."""
         if len(parts) == 1:
             return parts[0]
         starts, stops, targets = zip(_NO_RANGES, *parts, strict=True)
         return cls(np.concatenate(starts), np.concatenate(stops), np.concatenate(targets))
 
     def part(self, start: int, stop: int) -> MovedRanges:
-        """Some of them."""
+        """Return ranges ``start`` to ``stop``."""
         return MovedRanges(
             self.starts[start:stop], self.stops[start:stop], self.targets[start:stop]
         )
 
     def moved_on(self, later: MovedRanges) -> MovedRanges:
-        """Where a later rewrite, whose ranges are given, left the rows."""
+        """Return the ranges after a later rewrite."""
         ends = self.targets + (self.stops - self.starts)
         first = np.searchsorted(later.stops, self.targets, side="right")
         counts = np.maximum(np.searchsorted(later.starts, ends, side="left") - first, 0)
@@ -516,10 +515,10 @@ _NO_RANGES = MovedRanges(*[np.empty(0, np.uint64)] * 3)
 
 
 def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
-    """Where the rows are after some rewrites, oldest first."""
+    """Return the ranges of each fragment after some rewrites, the oldest first."""
     tables: dict[int, MovedRanges] = {}
     count, most = 0, max(_FEW, _MOST_CUT * sum(len(step.ranges.starts) for step in steps))
-    for step in reversed(steps):  # so that each row is moved on once, to where it is in the end
+    for step in reversed(steps):  # from the last, so that each row moves once, to its final place
         moved = step.moved_on(tables)
         count += sum(len(ranges.starts) for ranges in moved.values())
         if count > most:
@@ -531,28 +530,29 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
     return tables
 
 
-# --- The rows of a segment that it still answers for, as a map that drops all others ----
-# A fragment leaves the coverage of a segment when one of its columns is replaced, and a row with a
-# stable id when it is updated; their entries stay. Before segments are merged, these are dropped:
-# the merged one may cover where such rows are now. Rows that a compaction moved without rebuilding
-# the segment get their new addresses: the merged one needs no remapping table.
+# --- Rows of a segment that a merge keeps -----------------------------------------------
+#
+# A fragment leaves the coverage of a segment when one of its columns is replaced. A row with a
+# stable id leaves it when the row is updated. Their entries stay in the segment until a merge drops them: the
+# merged segment may cover the new rows. Rows that a compaction moved without rebuilding the segment
+# get their new addresses, so that the merged segment needs no remapping table.
 
 _MOST_HALVES: Final = 1 << 16
-"""Upper halves of row ids that are looked at: no dataset has had so many rows."""
+"""Maximum upper halves of row ids: no dataset has had so many rows."""
 
 
 class RetainedRows(AddressMap):
-    """Rows keep their numbers unless compactions moved them, and some are dropped.
+    """Map that drops some rows; other rows keep their numbers unless compactions moved them.
 
     Parameters
     ----------
     limits
-        For each upper half of the numbers, which for addresses is a fragment, how many numbers
-        there are. Numbers with other upper halves belong to no row: they are left alone.
+        Count of numbers for each upper half (for addresses: a fragment). Numbers with other upper
+        halves belong to no row, and do not change.
     locate
-        The addresses of some rows, and which of them stay, one flag each.
+        Function that returns the addresses of rows, and flags of the rows to keep.
     moves
-        Whether rows get these addresses; else they keep their numbers.
+        Replace numbers by these addresses.
     """
 
     __slots__ = ("_locate", "moves")
@@ -575,7 +575,7 @@ class RetainedRows(AddressMap):
         moved: AddressMap | None,
         locate: Callable[[Addresses], tuple[Addresses, Flags]],
     ) -> Self:
-        """Rows by address: those of fragments, and those that were moved into them."""
+        """Build the map for addresses in fragments, including rows that were moved there."""
         if moved is None:
             return cls(physical_rows, locate)
         before = {fragment: moved.rows_of(fragment) for fragment in moved.rewritten}
@@ -585,42 +585,42 @@ class RetainedRows(AddressMap):
     def of_ids(
         cls, next_row_id: int, locate: Callable[[Addresses], tuple[Addresses, Flags]]
     ) -> Self:
-        """Rows by stable id."""
+        """Build the map for stable row ids."""
         halves = range(min(next_row_id >> 32, _MOST_HALVES) + 1)
         return cls({half: min(next_row_id - (half << 32), 1 << 32) for half in halves}, locate)
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
-        """The numbers of the rows, and which of them stay."""
+        """Return the numbers of the rows, and flags of the rows to keep."""
         if not len(addresses):
             return addresses, np.zeros(0, np.bool_)
         found, flags = self._locate(addresses)
         return found if self.moves else addresses, flags
 
 
-# --- Sets of rows as indices store them: one roaring bitmap of the lower halves of their numbers
-# for each upper half, which for addresses is a fragment
+# --- Stored sets of rows: a roaring bitmap per upper half of row numbers -----------------
+# The bitmap holds the lower halves. For addresses, the upper half is a fragment.
 #
 # Specification: "Sets of rows" and "NGRAM" in ``docs/format/indices.md``.
 
 Halves: TypeAlias = "dict[int, BitMap | None]"
-"""A bitmap for each upper half, ascending; None stands for all rows of a fragment."""
+"""A bitmap per upper half, ascending; None: all rows of a fragment."""
 
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<II")
 _WIDE_COUNT, _UPPER, _SHORT = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<H")
 _RUN_COOKIE, _FEW_CONTAINERS, _MOST_LISTED, _BIT_SET = 12347, 4, 4096, 8192
-"""Of roaring bitmaps: the cookie of those with runs; containers from which on these say where they
-are; numbers up to which a container lists them; bytes of a bit for each."""
+"""Roaring bitmaps: cookie of bitmaps with runs; minimum containers to store offsets; maximum
+numbers that a container lists; bytes of a container of bits."""
 
 
 class SetFormat(NamedTuple):
-    """How sets of rows are stored.
+    """Storage format of sets of rows.
 
     Parameters
     ----------
     split
-        The bitmaps of a set; raises ``CorruptFileError`` if it cannot be parsed.
+        Function that returns the bitmaps of a set; raises ``CorruptFileError`` if it cannot.
     join
-        The set of some bitmaps, whose upper halves are in any order.
+        Function that encodes bitmaps, whose upper halves may be unordered.
     """
 
     split: Callable[[bytes, object], Halves]
@@ -631,14 +631,14 @@ class SetFormat(NamedTuple):
         return self.join(*_bitmaps(rows, np.array([0, len(rows)])))
 
     def encode(self, rows: RowNumbers, bounds: Int64s) -> pa.Array:
-        """Encode the sets between some bounds, the rows of each in any order, and repeated."""
+        """Encode the sets between some bounds; rows of a set may be unordered and repeated."""
         rows, bounds = ascending_sets(rows, bounds)
         if self.join is _join_rowset:
             return encode_ascending(rows, bounds)
         return pa.array(list(map(self.join, _bitmaps(rows, bounds))), pa.binary())
 
     def union(self, sets: Sequence[bytes]) -> bytes:
-        """Return the union of some sets, encoded."""
+        """Return the union of some encoded sets, encoded."""
         if len(sets) == 1:
             return sets[0]
         joined: Halves = {}
@@ -657,13 +657,13 @@ class SetFormat(NamedTuple):
     ) -> list[bytes]:
         """Return the sets with new addresses.
 
-        Of fragments that were rewritten only rows that these had are looked at, however many a
-        (damaged) bitmap may set.
+        glaive looks up only rows that rewritten fragments had, however many a (damaged) bitmap may
+        set.
 
         Parameters
         ----------
         limit
-            That of all sets of the index; by default one of these sets alone.
+            Limit shared by all sets of the index; default: a limit for these sets.
         """
         limit = RowLimit(address_map, where) if limit is None else limit
         if not address_map.moves:
@@ -673,7 +673,7 @@ class SetFormat(NamedTuple):
         listed = 0
         for data in sets:
             halves = self.split(data, where)
-            size = len(data) // max(1, len(halves))  # about
+            size = len(data) // max(1, len(halves))  # approximately
             moved = [upper for upper in halves if upper in address_map.rewritten]
             parts = [limit.addresses(upper, halves.pop(upper), size) for upper in moved]
             batch.append((halves, np.concatenate([_NO_NUMBERS, *parts])))
@@ -686,7 +686,7 @@ class SetFormat(NamedTuple):
     def _moved(
         self, batch: Sequence[tuple[Halves, Addresses]], address_map: AddressMap
     ) -> Iterator[bytes]:
-        """Yield sets with the bitmaps that stay, and the rows that are looked up for all."""
+        """Yield encoded sets of the bitmaps that stay and of the moved rows."""
         moved, kept = address_map.apply(np.concatenate([_NO_NUMBERS, *(rows for _, rows in batch)]))
         owner = np.repeat(np.arange(len(batch)), [len(rows) for _, rows in batch])[kept]
         moved = moved[kept]
@@ -701,7 +701,7 @@ class SetFormat(NamedTuple):
     def _without(
         self, sets: Sequence[bytes], address_map: AddressMap, where: object, limit: RowLimit
     ) -> list[bytes]:
-        """Return the sets without rows that are dropped, of which each is looked up once."""
+        """Return the sets without dropped rows; looks each row up once."""
         from pyroaring import BitMap
 
         split = [self.split(data, where) for data in sets]
@@ -729,7 +729,7 @@ def _less(rows: BitMap | None, dropped: BitMap | None) -> BitMap | None:
 
 
 def _bitmaps(rows: RowNumbers, bounds: Int64s) -> list[dict[int, BitMap]]:
-    """Make the bitmaps of the sets between some bounds, the rows of each ascending."""
+    """Make the bitmaps of the sets between some bounds; rows of a set must ascend."""
     from pyroaring import BitMap
 
     uppers, lowers = rows >> _SHIFT, rows.astype(np.uint32)
@@ -771,7 +771,7 @@ def _serialized(rows: BitMap) -> bytes:
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
-    """The fragments of a row set, ascending, and the bytes of the bitmap of each."""
+    """Yield the fragments of a row set, ascending, and the bytes of their bitmaps."""
     count = _COUNT.unpack_from(data)[0] if len(data) >= _COUNT.size else -1
     at, before = _COUNT.size, -1
     for _ in range(count):
@@ -791,12 +791,12 @@ def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_treemap(data: bytes, where: object, what: str = "rows of an index") -> BitMap64:
-    """A 64-bit roaring bitmap.
+    """Decode a 64-bit roaring bitmap.
 
     Raises
     ------
     CorruptFileError
-        It cannot be parsed.
+        The bitmap cannot be parsed.
     """
     from pyroaring import BitMap64
 
@@ -822,7 +822,7 @@ def _split_treemap(data: bytes, where: object) -> Halves:
 
 
 def _size_of(data: memoryview) -> int:
-    """Bytes of the bitmap that some bytes, which this process has just made, begin with."""
+    """Return the size of the bitmap at the start of some bytes, which this process serialized."""
     cookie: int = _UPPER.unpack_from(data)[0]
     has_runs = cookie & 0xFFFF == _RUN_COOKIE
     count: int = (cookie >> 16) + 1 if has_runs else _UPPER.unpack_from(data, 4)[0]
@@ -831,7 +831,7 @@ def _size_of(data: memoryview) -> int:
     at += 4 * count
     first = 0
     if not has_runs or count >= _FEW_CONTAINERS:
-        # Where each container begins is stored: only the last one has to be looked at.
+        # Container offsets are stored: only the last container needs to be parsed.
         first = count - 1
         (at,) = _UPPER.unpack_from(data, at + 4 * first)
     for one in range(first, count):
@@ -856,20 +856,20 @@ TREEMAPS = SetFormat(_split_treemap, _join_treemap)
 
 
 def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
-    """The numbers as ranges. Memory follows from the number of these, however long they are.
+    """Convert a bitmap to ranges; memory depends on the number of ranges.
 
     Parameters
     ----------
     stored
-        Bytes of the file: those of the set may be compressed to next to none.
+        Bytes of the file: the set may be compressed to almost nothing.
 
     Raises
     ------
     CorruptFileError
-        One is 2^64 - 1, which no row is.
+        The set contains 2^64 - 1, which is not a row.
     UnsupportedFeatureError
-        The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
-        the bytes of the file.
+        The ranges exceed ``max_decoded_bytes_per_page`` and ``USUAL_RATIO`` times the bytes of the
+        file.
     """
     if rows and rows.max() == _NO_ROW:
         raise CorruptFileError(
@@ -879,10 +879,10 @@ def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
 
 
 def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
-    """The rows that are in any of some stored sets.
+    """Return the rows in any of some stored sets.
 
-    Memory follows from the bytes of the sets, and from how many ranges of rows there are in any.
-    Parameters and errors are as for :func:`rows_of_treemap`; a set may be truncated, too.
+    Memory depends on the bytes of the sets, and on the number of ranges in the result. Parameters
+    and errors are as for :func:`rows_of_treemap`; a truncated set raises ``CorruptFileError``.
     """
     from pyroaring import BitMap, BitMap64
 
@@ -912,55 +912,53 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
 
 
 def row_set_in(data: bytes | None, where: object, stored: int) -> RowSet | None:
-    """The rows of one stored set, if it is there; see :func:`row_set_of`."""
+    """Return the rows of a stored set, or None without data; see :func:`row_set_of`."""
     return None if data is None else row_set_of(pa.array([data], pa.binary()), where, stored)
 
 
 _AT_ONCE, _COUNTED = 1 << 12, 64
-"""Sets, and bitmaps of different fragments, that are objects at once; bitmaps of an estimate."""
+"""Maximum sets, and bitmaps, that are Python objects at a time; bitmaps of an estimate."""
 
 
 def rows_per_byte(sets: pa.Array, where: object) -> float:
-    """How many rows a byte of some stored sets stands for, by the first bitmaps of them.
+    """Estimate the rows per byte of some stored sets from their first bitmaps.
 
     Raises
     ------
     CorruptFileError
-        One is truncated, or a bitmap cannot be parsed.
+        A set is truncated, or a bitmap cannot be parsed.
     """
     entries = (entry for data in sets for entry in _entries(data.as_py(), where))
     rows, size = 0, 1
     for _, bitmap in islice(entries, _COUNTED):
-        # Without a bitmap it is a whole fragment: as many rows as any.
+        # An empty bitmap is a whole fragment: assume a number of rows.
         rows += len(parse_bitmap(bitmap, "row set", where)) if bitmap else 1 << 20
         size += _ENTRY.size + len(bitmap)
     return rows / size
 
 
 _FEW_LISTED, _LISTED_PER_ROW, _MOST_IN_ARRAY = 1 << 28, 1 << 12, 1 << 32
-"""Rows of runs that are listed: at least, for each row that was rewritten, and at most.
-
-A million takes some 40 ms. Long texts have some hundred trigrams that nearly all of them share.
-"""
+"""Rows of runs that may be listed: minimum, per rewritten row, and maximum. A million takes 40 ms.
+In long texts, some hundred trigrams are in nearly all rows."""
 
 _BATCH_ROWS = 1 << 21
-"""Rows of sets that are looked up at a time, about."""
+"""Approximate rows of sets to look up at a time."""
 
 
 class RowLimit:
-    """Lists rows of sets that are remapped, until runs of these have been too many.
+    """Lists the rows of sets for remapping, until runs exceed a limit.
 
-    The time that this takes is that of the rows: a few bytes of each of many sets can stand for all
-    rows of a fragment.
+    The time depends on the number of rows: many sets of a few bytes may each contain all rows of a
+    fragment.
 
     Parameters
     ----------
     address_map
-        What the rows are looked up in.
+        Map that rows are looked up in.
     where
         The index, for errors.
     least
-        Rows that are listed in any case.
+        Rows that are always allowed.
     """
 
     def __init__(self, address_map: AddressMap, where: object, *, least: int = _FEW_LISTED) -> None:
@@ -969,12 +967,14 @@ class RowLimit:
         self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_IN_ARRAY))
 
     def addresses(self, fragment: int, rows: BitMap | None, size: int) -> Addresses:
-        """Addresses of the rows of a set that a fragment had; ``size``: bytes of the bitmap.
+        """Return the addresses of the rows of a set that a fragment had.
+
+        ``size`` is the number of bytes of the bitmap.
 
         Raises
         ------
         LimitError
-            There were too many.
+            The limit is exceeded.
         """
         from pyroaring import BitMap
 

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from glaive.file.v2.writer import FileV2Writer
 
 
-# --- Keeping what searches read of an index: the contract between opened indices and sessions
+# --- Cache interface: opened indices keep what searches read in a session ----------------
 
 Keep: TypeAlias = Callable[[Hashable, Callable[[], tuple[Any, int]]], Any]
-"""Returns what is kept under a key; else what the function returns, kept with its bytes."""
+"""Function that returns the cached value of a key, or calls a loader and caches its result."""
 
 
 def keep_nothing(_key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-    """Load it each time."""
+    """Load the value each time."""
     return load()[0]
 
 
@@ -63,31 +63,31 @@ def keep_nothing(_key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
 T = TypeVar("T")
 
 _MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
-"""Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
+"""Maximum rows of a file, absolute or per byte: rows of an index differ, so more is damage."""
 
 
 def _nbytes(made: Any) -> int:
-    """Bytes of an array, or of some."""
+    """Return the bytes of an array, or of a list of arrays."""
     return sum(map(_nbytes, made)) if isinstance(made, list) else int(made.nbytes)
 
 
 _FIRST_WINDOW, _GROWTH = 256, 8
-"""Rows of the first window, and how many times as many the next ones have at most."""
+"""Rows of the first window, and maximum growth of the next windows."""
 
 _WINDOW_BYTES = min(1 << 25, settings.max_decoded_bytes_per_page // _GROWTH)
-"""Bytes of a window, about; eight times as many, of rows that are longer, are within the limit."""
+"""Approximate bytes of a window; if rows grow, eight times as many are within the limit."""
 
 _MOST_OPENED = 16
-"""Pages up to which all are opened before one is read from."""
+"""Maximum pages to open all at once before reading."""
 
 
 class IndexFile:
-    """One file of a segment, opened; refused if it claims more rows than its bytes can hold.
+    """One opened file of a segment; refused if it claims more rows than its bytes can hold.
 
     Parameters
     ----------
     size
-        Size in bytes that it has to have where all that is read is compared with checksums.
+        Required size in bytes if all reads are verified; None: any size.
     """
 
     def __init__(self, store: ObjectStore, path: str, *, size: int | None = None) -> None:
@@ -100,11 +100,11 @@ class IndexFile:
             raise self.corrupt("rows of an index file", expected, f"{self.num_rows}")
 
     def corrupt(self, part: str, expected: str, found: str) -> CorruptFileError:
-        """The error for damage in this file."""
+        """Return an error for damage in this file."""
         return CorruptFileError(part, expected=expected, found=found, where=self.path)
 
     def corrupt_column(self, name: str, expected: str, found: str) -> CorruptFileError:
-        """The error for damage in a column."""
+        """Return an error for damage in a column."""
         return self.corrupt(f"column {name!r} of an index", expected, found)
 
     @property
@@ -114,19 +114,19 @@ class IndexFile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held once all columns were read from; an estimate."""
+        """Estimated bytes of memory after all columns were read."""
         return self._file.nbytes + sum(bound.nbytes for bound in self._bound.values())
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns as they are stored, with their metadata.
+        """The stored columns, with their metadata.
 
         Raises
         ------
         UnsupportedFeatureError
-            A type is not known.
+            A type is unknown.
         CorruptFileError
-            Two columns have one name: Arrow finds neither by it.
+            Two columns have the same name: Arrow cannot find either by name.
         """
         try:
             schema = self._file.schema.to_arrow()
@@ -139,7 +139,7 @@ class IndexFile:
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """The schema's metadata.
+        """The metadata of the schema.
 
         Raises
         ------
@@ -156,16 +156,16 @@ class IndexFile:
 
     @property
     def num_rows(self) -> int:
-        """Rows in the file."""
+        """Number of rows."""
         return self._file.num_rows
 
     def check(self, **types: pa.DataType | None) -> None:
-        """Check that there are columns of these names and types; ``None``: of any type.
+        """Check that columns of these names and types exist; ``None``: any type.
 
         Raises
         ------
         CorruptFileError
-            A column is absent or of another type.
+            A column is missing or has another type.
         """
         for name, kind in types.items():
             at = self.schema.get_field_index(name)
@@ -175,12 +175,12 @@ class IndexFile:
                 raise self.corrupt_column(name, expected, f"{stored or 'no such column'}")
 
     def check_lists(self, **types: pa.DataType) -> None:
-        """Check that there are columns of these names that are lists of these types.
+        """Check that list columns of these names and item types exist.
 
         Raises
         ------
         CorruptFileError
-            A column is absent or of another type.
+            A column is missing or has another type.
         """
         self.check(**dict.fromkeys(types))
         for name, kind in types.items():
@@ -195,12 +195,12 @@ class IndexFile:
             raise self.corrupt("entries of an index", "a value for each", found)
 
     def number(self, key: str, default: int | None = None, least: int = 0) -> int:
-        """An integer of the metadata.
+        """Return an integer in the metadata.
 
         Raises
         ------
         CorruptFileError
-            It is absent without a default, not an integer, or below ``least``.
+            The value is missing without a default, not an integer, or below ``least``.
         """
         text = self.metadata.get(key)
         if text is None and default is not None:
@@ -214,7 +214,7 @@ class IndexFile:
     def read(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
     ) -> pa.Table:
-        """Rows ``start`` to ``stop`` (all by default) of some columns (all by default).
+        """Read rows ``start`` to ``stop`` of some columns; by default all rows and columns.
 
         Raises
         ------
@@ -230,15 +230,15 @@ class IndexFile:
         )
 
     def windows(self, columns: Sequence[str], most: int | None = None) -> Iterator[pa.Table]:
-        """All rows of some columns, so many at a time as are some megabytes.
+        """Yield all rows of some columns, some megabytes at a time.
 
-        By what the rows before took: compressed, the file says little of it. An object store is
-        asked once for each.
+        The size of a window depends on the decoded bytes of the window before: compressed sizes say
+        little. Each window is a request to an object store.
 
         Parameters
         ----------
         most
-            Rows at a time at most, of those that become objects of Python.
+            Maximum rows at a time, for columns that become Python objects.
         """
         start, rows = 0, _FIRST_WINDOW
         while start < self.num_rows:
@@ -251,17 +251,17 @@ class IndexFile:
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]
     ) -> list[list[pa.Array]]:
-        """Ranges of rows of some columns, each with ranges of its own, in one go.
+        """Read ranges of rows, different ones for different columns, with one parallel request.
 
         Parameters
         ----------
         wanted
-            Columns, and the ranges of rows to read of them.
+            Pairs of columns, and their ranges of rows.
 
         Returns
         -------
         list of list of pyarrow.Array
-            One array per column, range after range. All bytes are requested at once.
+            One array per column, with the ranges in order. All bytes are requested at once.
 
         Raises
         ------
@@ -275,18 +275,18 @@ class IndexFile:
             planned.append((bound, ranges))
 
         def read() -> list[list[pa.Array]]:
-            # What is mapped is decoded when it is planned.
+            # Planning decodes mapped files already.
             steps = [bound.plan_read(*rows) for bound, ranges in planned for rows in ranges]
             return run_fetch(self._file.reader, join(steps, list))
 
         return self._made([field for bound, _ in planned for field in bound.schema], read)
 
     def open_pages(self, columns: Sequence[str]) -> None:
-        """Read where the rows of some columns are, unless these have many pages. One read."""
+        """Read the page locations of some columns, unless there are many pages; one read."""
         self._bind(tuple(columns)).open_pages(_MOST_OPENED)
 
     def take(self, columns: Sequence[str], rows: Int64s) -> list[pa.Array]:
-        """The rows at some positions, one array per column. All bytes are requested at once.
+        """Take rows by position; return an array per column. All bytes are requested at once.
 
         Raises
         ------
@@ -298,14 +298,14 @@ class IndexFile:
         return self._made(bound.schema, lambda: bound.take(rows))
 
     def _check_size(self, schema: pa.Schema, rows: int) -> None:
-        """Check what rows take in memory at least: those of an index are read at once."""
+        """Check the minimum memory of rows: rows of an index are read at once."""
         size = rows * total_width(schema.types).known
         self.check_decoded(int(size), f"{rows} rows of {', '.join(schema.names)}")
 
     def _made(self, fields: Iterable[pa.Field], read: Callable[[], list[T]]) -> list[T]:
-        """Rows that were read, of which those without a known width are counted now.
+        """Read rows, and check the memory of types without a known width afterwards.
 
-        Before, no more is known of them than that several take no more than ``MOST_IMPLIED``.
+        Before reading, only the limit ``MOST_IMPLIED`` applies to them.
         """
         if all(has_known_width(field.type) for field in fields):
             return read()
@@ -318,13 +318,13 @@ class IndexFile:
         return made
 
     def check_decoded(self, size: int, what: str) -> None:
-        """Check bytes of memory that this file stands for.
+        """Check the decoded bytes of data in this file.
 
         Raises
         ------
         LimitError
-            They are more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
-            bytes of the file.
+            They exceed ``max_decoded_bytes_per_page`` and ``USUAL_RATIO`` times the bytes of the
+            file.
         """
         most = settings.max_decoded_bytes_per_page
         if size > most and size > USUAL_RATIO * self.size:
@@ -349,16 +349,16 @@ class IndexFile:
         return {}
 
     def named_buffer(self, key: str) -> bytes | None:
-        """The buffer whose number is in the metadata under a key; None if there is none."""
+        """Return the buffer whose number is in the metadata under a key; None without the key."""
         return self.buffer(self.number(key)).to_pybytes() if key in self.metadata else None
 
     def buffer(self, number: int) -> pa.Buffer:
-        """A global buffer; number 0 is the schema.
+        """Return a global buffer; number 0 is the schema.
 
         Raises
         ------
         CorruptFileError
-            There is no such buffer.
+            The buffer does not exist.
         """
         if not isinstance(self._file, FileV2):
             raise UnsupportedFeatureError(
@@ -370,22 +370,22 @@ class IndexFile:
 Entry = table_pb2.IndexMetadata
 
 STAGING = "staging"
-"""Folder within that of a segment, for parts that are going to be merged."""
+"""Folder within the folder of a segment, for parts to merge."""
 
 _PLAIN_BYTES = 16 * 1024
-"""Columns of so many bytes are read at once when an index is opened: to choose how they could be
-packed would take longer than most builds that have so few."""
+"""Maximum bytes of columns that are stored plainly: choosing an encoding would take longer than
+most builds of so few bytes."""
 
 
 def file_version_of(data_format: FormatVersion) -> str:
-    """Format version of the index files of a dataset: that of its data files, but at least 2.0."""
+    """Return the format version of index files: the version of data files, but at least 2.0."""
     return "2.0" if data_format.major == 0 else str(data_format)
 
 
 def batches(bounds: Int64s, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges of lists or partitions to read at a time: ``limit`` rows at most, or one of them.
+    """Yield ranges of lists or partitions to read at a time: at most ``limit`` rows, or one list.
 
-    ``bounds`` are the rows where each begins, and the end of the last.
+    ``bounds`` are the first row of each list, and the end of the last.
     """
     first = 0
     while first < len(bounds) - 1:
@@ -396,7 +396,7 @@ def batches(bounds: Int64s, limit: int) -> Iterator[tuple[int, int]]:
 
 
 def rows_of_pages(pages: Int64s, size: int, items: int) -> Sequence[tuple[int, int]]:
-    """Return the ranges of rows of ascending pages of so many rows, neighbours joined."""
+    """Return row ranges of ascending pages of ``size`` rows; adjacent pages share a range."""
     edges = np.flatnonzero(np.diff(pages) != 1) + 1
     return [
         (int(run[0]) * size, min(items, (int(run[-1]) + 1) * size))
@@ -406,16 +406,16 @@ def rows_of_pages(pages: Int64s, size: int, items: int) -> Sequence[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment to be read.
+    """A segment to read.
 
     Parameters
     ----------
     store
-        Where its folder is: the dataset's own store, or that of a base path.
+        Store of the segment's folder: the dataset's own store, or the store of a base path.
     entry
-        As the manifest has it.
+        Entry in the manifest.
     keep
-        Keeps what searches read of it: pages, partitions, posting lists.
+        Cache for what searches read: pages, partitions, posting lists.
     """
 
     store: ObjectStore
@@ -426,19 +426,19 @@ class Segment:
     def of(
         cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = keep_nothing
     ) -> Self:
-        """Find the segment of an entry; reads nothing.
+        """Return the segment of an entry; reads nothing.
 
         Raises
         ------
         CorruptFileError
-            The entry names a base path that the manifest does not have.
+            The entry names a base path that is not in the manifest.
         """
         base = entry.base_id if entry.HasField("base_id") else None
         return cls(locate_in_base(store, manifest, INDICES, base)[0], entry, keep)
 
     @property
     def folder(self) -> str:
-        """Path of its folder within the store."""
+        """Path of the segment's folder within the store."""
         return f"{INDICES}/{UUID(bytes=self.entry.uuid.uuid)}"
 
     @property
@@ -447,9 +447,10 @@ class Segment:
         return f"index {self.entry.name!r}, {self.store.full(self.folder)}"
 
     def sizes(self) -> dict[str, int]:
-        """Names and sizes of its files, from the entry or, if it lists none, from the folder.
+        """Return names and sizes of the files, from the entry or, if it lists none, from the
+        folder.
 
-        Folders within it are not looked at: it may be a link to one with all files of a disk.
+        Subfolders are ignored: one could be a symlink to a folder with very many files.
         """
         if self.entry.files:
             return {file.path: file.size_bytes for file in self.entry.files}
@@ -457,29 +458,29 @@ class Segment:
         return {file.path[start:]: file.size for file in self.store.list(self.folder)}
 
     def has(self, name: str) -> bool:
-        """Whether it has a file of this name."""
+        """Return whether the segment has a file of this name."""
         return name in self.sizes()
 
     def open(self, name: str) -> IndexFile:
-        """Open one of its files.
+        """Open a file of the segment.
 
         Raises
         ------
         DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
-            The file is absent, something else, damaged, or of an unknown version.
+            The file is missing, something else, damaged, or has an unknown version.
         """
         path = index_file_path(self.folder, name, where=self.where)
         return IndexFile(self.store, path, size=self._size_to_compare(name))
 
     def get(self, name: str) -> pa.Buffer:
-        """The bytes of one of its files.
+        """Return the bytes of a file of the segment.
 
         Raises
         ------
         DataFileMissingError
-            The file is absent.
+            The file is missing.
         CorruptFileError
-            All that is read is compared, and it has another size than the entry says.
+            All reads are verified, and the size differs from the entry.
         """
         path = index_file_path(self.folder, name, where=self.where)
         try:
@@ -492,9 +493,10 @@ class Segment:
         return data
 
     def _size_to_compare(self, name: str) -> int | None:
-        """The size of a file in the entry, where all that is read is compared; None elsewhere.
+        """Return the size of a file in the entry if all reads are verified; None otherwise.
 
-        Else files are opened without it: a wrong one would make a sound file look truncated.
+        Without verification, files are opened without a size: a wrong size would make a good file
+        look truncated.
         """
         if verification(self.store) != "always":
             return None
@@ -502,7 +504,7 @@ class Segment:
 
 
 class IndexFileWriter:
-    """One file of a new segment, being written; made by :meth:`SegmentWriter.create`."""
+    """Writer of one file of a new segment; made by :meth:`SegmentWriter.create`."""
 
     def __init__(self, segment: SegmentWriter, name: str, schema: pa.Schema) -> None:
         self._segment, self._name = segment, name
@@ -521,11 +523,11 @@ class IndexFileWriter:
         self._writer.write(rows)
 
     def add_buffer(self, data: bytes) -> int:
-        """Append a global buffer; returns its number."""
+        """Append a global buffer; return its number."""
         return self._writer.add_global_buffer(data)
 
     def add_metadata(self, entries: Mapping[str, str]) -> None:
-        """Add to the schema's metadata."""
+        """Add entries to the metadata of the schema."""
         for key, value in entries.items():
             self._writer.add_schema_metadata(key, value)
 
@@ -539,20 +541,20 @@ class IndexFileWriter:
 
 
 class SegmentWriter:
-    """A new segment: files in a folder of its own, which no manifest names yet.
+    """Writer of a new segment: files in a new folder that no manifest names yet.
 
     Parameters
     ----------
     store
-        Of the dataset.
+        Store of the dataset.
     data_format
-        Of the dataset's data files.
+        Format version of the dataset's data files.
     uuid
-        Id of the segment; None for a random one.
+        Id of the segment; None: a random id.
     part
-        Whether what is written is a part of a segment that is merged later: in ``staging``.
+        Write a part of a segment that is merged later, in ``staging``.
     checksums
-        What the configuration of the table says of them; by default what the store says.
+        Write checksums, by the configuration of the table; None: as the store is set.
     """
 
     def __init__(
@@ -577,7 +579,7 @@ class SegmentWriter:
     def of(
         cls, store: ObjectStore, manifest: Manifest, uuid: UUID | None = None, *, part: bool = False
     ) -> Self:
-        """Make one for a dataset, with the format and the checksums that its manifest asks for."""
+        """Make a writer for a dataset, with the format and the checksums of its manifest."""
         checksums = wants_checksums(manifest.wire)
         return cls(store, manifest.data_format, uuid, part=part, checksums=checksums)
 
@@ -599,7 +601,7 @@ class SegmentWriter:
         Parameters
         ----------
         metadata
-            Added to that of the rows' schema.
+            Metadata to add to the metadata of the rows' schema.
         buffers
             Global buffers by the metadata key that stores their number.
         """
@@ -611,13 +613,13 @@ class SegmentWriter:
         file.finish()
 
     def copy(self, segment: Segment, name: str, new: str | None = None) -> None:
-        """Copy a file of another segment unchanged, under a new name if there is one."""
+        """Copy a file of another segment unchanged, optionally under a new name."""
         data, name = segment.get(name), new or name
         self.store.put(f"{self.folder}/{name}", [data])
         self._sizes[name] = data.size
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file that is not a Lance file of 2.x."""
+        """Write a file that is not a Lance 2.x file."""
         self.store.put(f"{self.folder}/{name}", parts)
         self._sizes[name] = sum(map(len, parts))
 
@@ -627,7 +629,7 @@ class SegmentWriter:
         self._sizes[name] = size
 
     def finish(self) -> list[table_pb2.IndexFile]:
-        """Names and sizes of the files, as the manifest lists them."""
+        """Return names and sizes of the files, as the manifest lists them."""
         if self._open:
             raise GlaiveError(f"files of {self.folder} are not finished: {sorted(self._open)}")
         return [
@@ -635,15 +637,15 @@ class SegmentWriter:
         ]
 
     def abort(self, *, finished: bool = True) -> None:
-        """Remove what was written, if that is possible.
+        """Remove what was written, as far as possible.
 
-        Not the ``finished`` files where other processes write such of the same names: these may be
-        theirs.
+        Set ``finished`` to False if other processes write finished files of the same names: these
+        may be theirs.
         """
         for file in self._open.values():
             file.abort()
         if finished and self._origin.is_here:
             self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
-            with suppress(StoreError):  # as files that cannot be removed, it stays for a clean-up
+            with suppress(StoreError):  # a folder that cannot be removed stays for a clean-up
                 self.store.remove_empty([self.folder])
         self._open, self._sizes = {}, {}
