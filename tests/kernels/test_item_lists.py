@@ -93,6 +93,8 @@ class Sample:
             max_def=max_def,
             null_list=null_list,
             null_item=null_item,
+            values=(1, 3)[values],
+            value_bits=16,
         )
 
     def expected(self, entries: NDArray[np.int64]) -> tuple[list[object], ...]:
@@ -160,6 +162,8 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
     values = position[entries[sample.visible[entries]]]
     before = np.cumsum(sample.counts) - sample.counts
     np.testing.assert_array_equal(before[taken.ids[taken.slots]] + taken.positions, values)
+    assert taken.values is not None
+    np.testing.assert_array_equal(np.frombuffer(taken.values, np.uint16), sample.items[values])
     begins, ends = sample.starts[taken.ids], (sample.starts + sample.sizes)[taken.ids]
     assert (taken.starts[0] > begins).all()
     assert (taken.starts[0] + taken.sizes[0] <= ends).all()
@@ -187,7 +191,7 @@ def test_a_row_over_many_chunks_is_taken() -> None:
     enters = np.array([False, *[True] * (chunks - 1), False])
     page = LevelPage(
         rep=4, rep_width=16, definition=0, def_width=0, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=0,
+        visible_max=0, max_def=0, values=3, value_bits=16,
     )  # fmt: skip
     starts = np.cumsum(sizes) - sizes
     table = ListPage(sizes, levels, row_starts, enters, page)
@@ -196,9 +200,11 @@ def test_a_row_over_many_chunks_is_taken() -> None:
     found = 1000 * taken.ids[taken.slots] + taken.positions
     expected = np.concatenate([np.arange(500, len(items)), np.arange(500)])
     np.testing.assert_array_equal(found, expected)
+    assert taken.values is not None
+    np.testing.assert_array_equal(np.frombuffer(taken.values, np.uint16), items[expected])
 
 
-DAMAGE = ["rows", "count", "enters", "size", "level", "start"]
+DAMAGE = ["rows", "count", "enters", "size", "level", "start", "width"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -222,7 +228,10 @@ def test_damaged_chunks_are_left_to_the_general_path(damage: str) -> None:
         starts[0] = data.size
     else:
         damaged = bytearray(data.to_pybytes())
-        damaged[16:18] = b"\xff\xff"
+        row = take_item_lists(data, starts, table, np.array([0]))
+        assert row is not None
+        at = 16 if damage == "level" else int(row.starts[0, 0])  # a value takes at most 16 bits
+        damaged[at : at + 2] = b"\xff\xff"
         data = pa.py_buffer(bytes(damaged))
     table = replace(table, sizes=sizes, counts=counts, row_starts=row_starts, enters=enters)
     taken = take_item_lists(data, starts, table, np.array([0]))

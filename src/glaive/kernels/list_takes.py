@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits, allocate_with_slack
 from glaive.kernels.native import list_takes as list_takes_loops
 from glaive.kernels.records import ChunkRows, LevelPage, packed
 from glaive.types import MAX_OFFSET, Flags, Int64s, allocate, as_array
@@ -99,7 +99,8 @@ class TakenLists(NamedTuple):
 
     ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None if all are
     valid. Item j is value ``positions[j]`` of chunk ``ids[slots[j]]``. Value buffer b of chunk
-    ``ids[i]`` starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
+    ``ids[i]`` starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes. ``values`` are the items,
+    if the kernel reads values of the page.
     """
 
     items: int
@@ -114,6 +115,7 @@ class TakenLists(NamedTuple):
     positions: Int64s
     starts: Int64s
     sizes: Int64s
+    values: pa.Buffer | None
 
 
 def take_item_lists(
@@ -167,6 +169,8 @@ def take_item_lists(
         if order is not None and page.null_item:
             item_valid = allocate_bits(capacity)
         places = as_array(allocate(16 * capacity), np.int64)
+        size = capacity * page.value_bits // 8
+        values = allocate_with_slack(size, slack=room) if page.values else None
         items = list_takes_loops.take_item_lists(
             data=address(data), data_size=data.size, starts=address(starts), table=table,
             page=record, rows=address(rows),
@@ -178,7 +182,7 @@ def take_item_lists(
             sets=address(sets), taken_valid=_given(taken_valid),
             value_capacity=capacity, offsets=address(offsets), width=width,
             list_valid=_given(list_valid), item_valid=_given(item_valid), slots=address(places),
-            positions=address(places) + 8 * capacity, result=base,
+            positions=address(places) + 8 * capacity, values=_given(values), result=base,
         )  # fmt: skip
         if items >= 0:
             break
@@ -194,6 +198,7 @@ def take_item_lists(
         item_valid.slice(0, (items + 7) // 8) if item_valid is not None and null_items else None,
         null_items, memory[ids_at : ids_at + used], places[:items],
         places[capacity : capacity + items], ranges[0], ranges[1],
+        None if values is None else values.slice(0, items * page.value_bits // 8),
     )  # fmt: skip
 
 

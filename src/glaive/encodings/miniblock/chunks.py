@@ -350,10 +350,16 @@ class ChunkReader:
         items: Items | None,
         slot: Int64s,
         index: Int64s,
+        block: Block | None = None,
     ) -> Block:
-        """Return value ``index[i]`` of chunk ``slot[i]`` per i; ``items`` as for :meth:`decode`."""
-        chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
-        block = self._layout.value.take_mini(chunks, slot, index)
+        """Return value ``index[i]`` of chunk ``slot[i]`` per i; ``items`` as for :meth:`decode`.
+
+        ``block`` has these values, if a kernel read them before.
+        """
+        if block is None:
+            starts, sizes = tuple(pieces.starts), tuple(pieces.sizes)
+            chunks = MiniChunks(data, starts, sizes, counts, self._where)
+            block = self._layout.value.take_mini(chunks, slot, index)
         return block if items is None else self._resolve(block, items.of(slot), None)
 
     def pick_one(

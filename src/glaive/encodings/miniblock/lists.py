@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import inverse_permutation, spread
+from glaive.arrow.blocks import FixedWidth, inverse_permutation, spread
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Slots, layer_steps
 from glaive.encodings.miniblock.chunks import (
@@ -68,16 +68,25 @@ class RowPick(NamedTuple):
     rep: Levels | None = None
     definition: Levels | None = None
     shape: tuple[Slots, ...] | None = None
+    values: FixedWidth | None = None
 
 
 class ListReader:
     """Reads rows out of any chunks of one page with lists."""
 
-    __slots__ = ("_all_visible", "_chunks", "_items", "_layout", "_levels", "_page", "_where")
+    __slots__ = (
+        "_all_visible", "_chunks", "_form", "_items", "_layout", "_levels", "_page", "_where",
+    )  # fmt: skip
 
     def __init__(
-        self, layout: MiniBlockLayout, chunks: ChunkReader, levels: LevelReader, where: Where
+        self,
+        layout: MiniBlockLayout,
+        chunks: ChunkReader,
+        levels: LevelReader,
+        form: tuple[int, int],
+        where: Where,
     ) -> None:
+        self._form = form
         self._layout = layout
         self._chunks = chunks
         self._levels = levels
@@ -217,7 +226,12 @@ class ListReader:
             Slots(len(rows), lists.list_validity, lists.null_lists, offsets),
         )
         pieces = ValuePieces(lists.starts, lists.sizes)
-        return RowPick(lists.items, lists.ids, lists.slots, lists.positions, pieces, shape=shape)
+        values = None
+        if lists.values is not None:
+            values = FixedWidth(lists.values, items.page.value_bits, lists.items)
+        return RowPick(
+            lists.items, lists.ids, lists.slots, lists.positions, pieces, None, None, shape, values
+        )
 
     def _list_page(self, table: ChunkTable) -> ListPage | None:
         """Return the chunks, if the outermost layer is the only list, of items or structs."""
@@ -229,7 +243,9 @@ class ListReader:
             return None
         steps = layer_steps(layers)
         null_list, null_item = steps[-1].null_level, steps[0].null_level
-        page = self._page._replace(null_list=null_list, null_item=null_item)
+        page = self._page._replace(
+            null_list=null_list, null_item=null_item, values=self._form[0], value_bits=self._form[1]
+        )
         self._items = ListPage(table.sizes, table.counts, index.starts, index.enters, page)
         return self._items
 

@@ -129,7 +129,10 @@ class Opened:
             return cls(table, items, reader, levels, None)
         from glaive.encodings.miniblock.lists import ListReader
 
-        return cls(table, items, reader, levels, ListReader(layout, reader, levels, where))
+        form = _value_form(layout.value) or (0, 0)
+        is_read = form[0] < STRINGS and form[1] >= 8 and layout.pieces == layout.level_buffers + 1
+        lists = ListReader(layout, reader, levels, form if is_read else (0, 0), where)
+        return cls(table, items, reader, levels, lists)
 
 
 class KeptOpened(Kept[Opened]):
@@ -530,8 +533,9 @@ class MiniBlockReader(PageReader):
             items = None if small.items is None else small.items.of(selected.ids)
             counts = small.table.counts[selected.ids]
             values = small.chunks.pick(
-                data, selected.pieces, counts, items, selected.slots, selected.places
-            )
+                data, selected.pieces, counts, items, selected.slots, selected.places,
+                selected.values,
+            )  # fmt: skip
         layers, rep, definition = self.layout.layers, selected.rep, selected.definition
         return Leaf(values, rows, selected.entries, layers, rep, definition, shape=selected.shape)
 

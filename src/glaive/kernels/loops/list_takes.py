@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.bitpack import BLOCK, fill_zero, tail_is_packed
+from glaive.kernels.loops.bitpack import BLOCK, fill_zero, tail_is_packed, take_inline
+from glaive.kernels.loops.flat import take_items
 from glaive.kernels.loops.levels import above, append_bits, copy_bits, valid_slots
 from glaive.kernels.loops.list_levels import (
     AHEAD,
     BROKEN,
+    FLAT,
     HEAD,
+    INLINE,
     LINE,
     PACKED,
     PAGE,
@@ -338,7 +341,7 @@ def take_item_lists(
     wanted: int, begin: int, last: int, places: int, lengths: int, firsts: int, nulls: int,
     back: int, ids: int, buffer_starts: int, buffer_sizes: int, chunk_capacity: int, sets: int,
     taken_valid: int, value_capacity: int, offsets: int, width: int, list_valid: int,
-    item_valid: int, slots: int, positions: int, result: int,
+    item_valid: int, slots: int, positions: int, values: int, result: int,
 ) -> int:  # fmt: skip
     """Collect ascending rows; row ``i`` becomes row ``order[i]`` where there is an order.
 
@@ -463,4 +466,16 @@ def take_item_lists(
         store_u64(offsets + 8 * wanted, seen)
     store_u64(result + 16, lists_null)
     store_u64(result + 24, items_null)
-    return done
+    form, bits = load_i64(page + PAGE.values), load_i64(page + PAGE.value_bits)
+    bad = np.int64(-1)
+    if form == INLINE:
+        bad = take_inline(
+            data=data, data_size=data_size, starts=buffer_starts, sizes=buffer_sizes, chunks=used,
+            chunk=slots, index=positions, values=done, word_bits=bits, target=values,
+        )  # fmt: skip
+    elif form == FLAT:
+        bad = take_items(
+            data=data, data_size=data_size, starts=buffer_starts, sizes=buffer_sizes, chunks=used,
+            chunk=slots, index=positions, wanted=done, size=bits >> 3, target=values,
+        )  # fmt: skip
+    return done if bad < 0 else BROKEN
