@@ -616,7 +616,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ------
         FilterError
             The filter is invalid; nothing was deleted.
-        Another writer changed the same rows, or every retry lost the race. Nothing was deleted.
+        CommitConflictError, CommitContentionError
+            Another writer changed the same rows, or every retry lost the race. Nothing was
+            deleted.
 
         Notes
         -----

@@ -307,10 +307,11 @@ def write_relocated(
     ----------
     rows
         The rows, with at least the non-nullable columns of the dataset.
-    Ids of the first rows, added while ``rows`` are produced. The commit assigns new ids to
-    the other rows.
+    ids
+        Ids of the first rows, added while ``rows`` are produced. The commit assigns new ids to
+        the other rows.
     options
-    Format and locations of the files; default: as for the dataset.
+        Format and locations of the files; default: as for the dataset.
 
     Raises
     ------

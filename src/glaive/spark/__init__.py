@@ -1,9 +1,9 @@
 """Spark: sessions, frames, SQL and jobs over datasets.
 
-:func:`session` starts Spark, :func:`read` and :func:`write` read and write frames, :func:`sql`
-runs queries over datasets, and
-``spark.read.format("lance")`` works if glaive is installed for the workers. Functions are loaded
-on first use, as Spark imports this package in every process it starts.
+:func:`session` starts Spark. :func:`read` and :func:`write` read and write frames. :func:`sql`
+runs queries over datasets. ``spark.read.format("lance")`` works if glaive is installed for the
+workers. Functions are loaded on first use, as Spark imports this package in every process it
+starts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # No module here has the name of a function: importing it would hide the function.
+    # No module here has the name of a function, as importing it would hide the function.
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 

@@ -261,7 +261,7 @@ def register_view(
     strings = _pinned_texts(place, options)[0] | {"path": place}
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
-    if "${" in name:  # nothing stands for it within a name
+    if "${" in name:  # a name cannot escape it
         raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
     refuse_no_texts({"name of the view": name})
     view = quoted_name(name)

@@ -1,7 +1,7 @@
-"""Cast record batches to an exact schema: that which Spark expects, or that of the dataset.
+"""Cast record batches to an exact schema: the schema that Spark expects, or the dataset's.
 
-Spark interprets the buffers of a batch by the expected schema and only checks the first batch, so
-every batch is cast here. Columns of matching type are passed through; lists are converted between
+Spark interprets the buffers of a batch by the expected schema and only checks the first batch. So
+glaive casts every batch here. Columns of matching type pass unchanged. Lists are converted between
 fixed and variable size without copying their values.
 """
 
@@ -40,7 +40,7 @@ def conform(
     Parameters
     ----------
     batch
-        Has at least the columns of ``schema``.
+        A batch with at least the columns of ``schema``.
     allow_truncation
         Truncate times to the target unit.
     writing
@@ -49,8 +49,8 @@ def conform(
     Raises
     ------
     SchemaError
-        A value does not fit: truncation, overflow, a list of another length, or a null where a
-        column or a part of it has none. Spark would not look for it.
+        A value does not fit: truncation, overflow, a list of another length, or a null in a
+        non-nullable column or part. Spark would not check it.
     """
     columns = []
     given = matching(batch.schema.names, schema.names)
@@ -112,7 +112,7 @@ class _Caster:
         return _aligned(cast) if self.writing and pa.types.is_decimal(data_type) else cast
 
     def refuse_days_out_of_range(self, array: Any) -> None:
-        """Refuse milliseconds of days that Arrow would give other numbers without a word."""
+        """Refuse milliseconds of days that Arrow would silently convert to other numbers."""
         ends = pc.min_max(array.view(pa.int64()))
         known = (ends[end].as_py() for end in ("min", "max"))
         days = [ms // DAY_MS for ms in known if ms is not None]
@@ -216,7 +216,7 @@ def _refuse_nulls(array: Any, field: Any, column: str, *, writing: bool) -> None
 
 
 def _plain(array: Any) -> Any:
-    """The storage of an extension array or the values of a dictionary; None for other arrays."""
+    """Return the storage of an extension array or the values of a dictionary; else None."""
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
     if pa.types.is_dictionary(array.type):
@@ -225,7 +225,7 @@ def _plain(array: Any) -> Any:
 
 
 def _variant_texts(array: Any) -> Any:
-    """The JSON of variants; Spark's library has it by value."""
+    """Convert variants to JSON, value by value with Spark's library."""
     pairs = zip(array.field("value").to_pylist(), array.field("metadata").to_pylist(), strict=True)
     valid = array.is_valid().to_pylist()
     texts = [
@@ -236,7 +236,7 @@ def _variant_texts(array: Any) -> Any:
 
 
 def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
-    """The offsets of a list or map, starting at 0, and the range of its items."""
+    """Return the offsets of a list or map, starting at 0, and the range of its items."""
     offsets = array.offsets.to_numpy()
     if not len(offsets):
         return np.zeros(1, np.int64), 0, 0
@@ -245,7 +245,7 @@ def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """The validity bitmap, starting at bit 0; None without nulls."""
+    """Return the validity bitmap, starting at bit 0; None without nulls."""
     if array.null_count == 0:
         return None
     if array.offset % 8 == 0 and (bitmap := array.buffers()[0]) is not None:
@@ -273,7 +273,7 @@ def _aligned(array: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=256)
 def _has_required(field: Any) -> bool:
-    """Whether a field, or a part of it, has no nulls."""
+    """Return whether a field, or a part of it, is non-nullable."""
     kind = field.type
     return not field.nullable or any(_has_required(kind.field(at)) for at in range(kind.num_fields))
 
@@ -285,18 +285,18 @@ def _has_decimals(data_type: Any) -> bool:
     return any(_has_decimals(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
-# --- Decimals as the integers that they are stored as: ``1.25`` with two digits is 125 --
-# Java reads and writes the decimals of Arrow at several times the cost of integers.
+# --- Decimals as their unscaled integers: ``1.25`` with two digits is 125 ---------------
+# Java reads and writes Arrow decimals at several times the cost of integers.
 
 SETTING = "spark.glaive.plannedScans"
 """Setting of a session: with ``false``, queries read through the data source."""
 
 LONG_DIGITS = 18
-"""Digits of the decimals that fit in 64 bits."""
+"""Maximum digits of decimals that fit in 64 bits."""
 
 
 def unscaled(array: Any, name: str) -> Any:
-    """The values of ``decimal128`` as ``int64``, with the same nulls; one copy.
+    """Convert values of ``decimal128`` to ``int64``, with the same nulls; one copy.
 
     Raises
     ------
@@ -319,7 +319,7 @@ def unscaled(array: Any, name: str) -> Any:
 
 
 def decimals(integers: Any, data_type: Any) -> Any:
-    """The reverse: ``int64`` as ``decimal128`` of a precision and scale."""
+    """Convert ``int64`` to ``decimal128`` of a precision and scale; reverses :func:`unscaled`."""
     count, buffer = len(integers), integers.buffers()[1]
     if buffer is None or not count:
         return pa.nulls(count, data_type)
@@ -331,7 +331,7 @@ def decimals(integers: Any, data_type: Any) -> Any:
 
 
 def short_decimals(schema: StructType) -> frozenset[str]:
-    """Columns that fit in 64 bits; none where Spark's names, without case, are ambiguous."""
+    """Return columns that fit in 64 bits; no columns if names differ in case only."""
     if len({name.lower() for name in schema.names}) < len(schema):
         return frozenset()
     return frozenset(
@@ -342,10 +342,10 @@ def short_decimals(schema: StructType) -> frozenset[str]:
 
 
 def unscaled_frame(frame: DataFrame, *, has_jvm: bool) -> tuple[DataFrame, dict[str, str]]:
-    """A frame with its short decimals as integers, and the types that these have had.
+    """Return a frame with its short decimals as integers, and their original types.
 
-    No function of SQL does that: decimals stay where ``has_jvm`` says that the session is not a
-    classic one.
+    No SQL function does this. Without ``has_jvm``, for sessions that are not classic, decimals stay
+    unchanged.
     """
     short = short_decimals(frame.schema) if has_jvm else frozenset[str]()
     if not short:
@@ -362,7 +362,7 @@ def with_expressions(
     Parameters
     ----------
     make
-        Makes an expression of Java: of the package of expressions, a column, and its name.
+        Makes a Java expression from the package of expressions, a column, and its name.
     """
     from pyspark.sql import Column
 
@@ -381,12 +381,12 @@ def with_expressions(
 
 
 def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
-    """The schema of a frame before :func:`unscaled_frame`.
+    """Return the schema of a frame before :func:`unscaled_frame`.
 
     Raises
     ------
     OptionError
-        The types are not those of integers of this frame.
+        The types do not belong to integer columns of this frame.
     """
     for name in types:
         if name not in schema.names or not isinstance(schema[name].dataType, LongType):
@@ -395,7 +395,7 @@ def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
 
 
 def retyped(schema: StructType, types: Mapping[str, Any]) -> StructType:
-    """The schema with other types of some columns."""
+    """Return the schema with new types of some columns."""
     return StructType(
         [
             StructField(one.name, types.get(one.name, one.dataType), one.nullable, one.metadata)
@@ -405,7 +405,7 @@ def retyped(schema: StructType, types: Mapping[str, Any]) -> StructType:
 
 
 def restored_batch(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.RecordBatch:
-    """The rows of a frame before :func:`unscaled_frame`."""
+    """Return the rows of a frame before :func:`unscaled_frame`."""
     for name, text in types.items():
         kind = pa.decimal128(*_digits(text))
         batch = with_column(batch, name, decimals(batch.column(name), kind))
@@ -413,7 +413,7 @@ def restored_batch(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.Record
 
 
 def with_column(batch: pa.RecordBatch, name: str, values: Any) -> pa.RecordBatch:
-    """The batch with other values, of another type, in a column."""
+    """Return the batch with new values, of another type, in a column."""
     at = batch.schema.get_field_index(name)
     field = pa.field(name, values.type, batch.schema.field(at).nullable)
     return batch.set_column(at, field, values)
@@ -424,12 +424,12 @@ def _text(data_type: Any) -> str:
 
 
 def _digits(text: str) -> tuple[int, int]:
-    """Precision and scale.
+    """Return precision and scale.
 
     Raises
     ------
     OptionError
-        They are not those of a decimal that fits in 64 bits.
+        The text is not a decimal type that fits in 64 bits.
     """
     digits, _, scale = text.partition(",")
     if not (digits.isdecimal() and scale.isdecimal() and int(scale) <= int(digits) <= LONG_DIGITS):

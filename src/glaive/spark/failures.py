@@ -1,7 +1,7 @@
 """Convert errors from Spark's processes back to glaive's classes.
 
 Planning, tasks and commits run in other processes. Their errors arrive as one long message that
-includes two tracebacks; glaive's own error is extracted from it and raised.
+includes two tracebacks. glaive extracts its own error from the message and raises it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RAISED = re.compile(r"^(?:[^'\"\n]*PythonException: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
-"""A line on which Python ended; values of rows, which Spark cites in quotes, may have the words."""
+"""A line of an error that Python raised; values of rows, which Spark quotes, may look like it."""
 
 FAILED_FILE = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s"
@@ -38,13 +38,13 @@ MALFORMED = re.compile(
     r"\[MALFORMED_(?:CSV_RECORD|RECORD_IN_PARSING\.\w+)\] [^:\n]*: (.+?)(?: SQLSTATE.*)?$",
     re.MULTILINE,
 )
-"""The innermost one tells most: the record as it is in the file."""
+"""The innermost match has the record as it is in the file."""
 
 TRACEBACK = "Traceback (most recent call last)"
-"""In errors that Python code raised in a worker: the code is at fault, not the cluster."""
+"""Part of errors that Python code raised in a worker: the code failed, not the cluster."""
 
 LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\)(?: \((.+?)\))?: (.+)")
-"""A task that failed too often: where its last attempt ran, and why that ended."""
+"""A task that failed too often: where its last attempt ran, and why the attempt ended."""
 
 ENDED = re.compile(
     r"(?:Job \d+ cancelled because )?SparkContext was shut down|on a stopped SparkContext"
@@ -52,16 +52,15 @@ ENDED = re.compile(
     r"|\[(?:INVALID_HANDLE\.SESSION_\w+|NO_ACTIVE_SESSION)\][^\n]*|Cannot invoke RPC[^\n]*"
     r"|Python worker exited unexpectedly|Checkpoint block \S+ not found"
 )
-"""The session ended while the job ran, or the server of Spark Connect does not have it any more;
-the process ended in which Spark commits what a source has written; or rows are lost of which the
-cluster kept the only copy: they are not computed once more.
+"""The session ended while the job ran, or the Spark Connect server forgot it. Or the process ended
+that Spark commits in. Or rows are lost whose only copy was in the cluster.
 """
 
 UNREACHABLE = re.compile(r"StatusCode\.UNAVAILABLE")
-"""The server of Spark Connect does not answer, though it was asked for some minutes."""
+"""The Spark Connect server did not answer for some minutes."""
 
 ALL_CRASHED = re.compile(r"java\.io\.IOException\)?:? (?:Stream closed|Broken pipe)")
-"""The same, and the process that starts such ones: Spark writes to it which of them may end."""
+"""Workers and the process that starts workers ended: Spark cannot write to it."""
 
 LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
 
@@ -74,8 +73,8 @@ MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLS
 def as_glaive_errors() -> Iterator[None]:
     """Raise glaive's error instead of a Spark error that it caused in a worker.
 
-    Errors for workers without glaive, for a missing source path and for records that cannot be
-    parsed are converted as well.
+    Also converts errors for workers without glaive, for a missing source path and for records that
+    cannot be parsed.
     """
     try:
         yield
@@ -100,23 +99,23 @@ def as_glaive_errors() -> Iterator[None]:
 def naming_columns(
     known: Iterable[str], where: str, qualifiers: Container[str] = ()
 ) -> Iterator[None]:
-    """Name an unknown column with the closest one of all columns.
+    """Raise an error for an unknown column that names the closest of all columns.
 
-    Spark knows of the columns that are read only, and would suggest one of these, or of glaive's.
+    Spark knows only the columns that are read, and would suggest one of these, or glaive's own.
 
     Parameters
     ----------
     known
-        All columns there are.
+        All existing columns.
     where
-        Where they are, for the message.
+        Their location, for the message.
     qualifiers
-        Names of tables, in lower case, that ``known`` does not have before its columns.
+        Names of tables, in lower case, that ``known`` lacks before its columns.
 
     Raises
     ------
     ColumnNotFoundError
-        Spark found no such column.
+        Spark did not find the column.
     """
     from pyspark.errors import AnalysisException
 
@@ -136,9 +135,9 @@ def naming_columns(
 def naming_job(
     job_id: str, uri: str, *, named: bool, left: str = LEFT, made: str = NOTHING
 ) -> Iterator[None]:
-    """Raise :class:`glaive.errors.JobError` where Spark lost processes of a job, or was stopped.
+    """Raise :class:`glaive.errors.JobError` if Spark lost processes of a job, or was stopped.
 
-    For what comes before a commit: the message says that there is none, unless ``made`` is given.
+    Use it before a commit: the message says that nothing was committed, unless ``made`` is given.
 
     Parameters
     ----------
@@ -147,9 +146,9 @@ def naming_job(
     named
         Whether the caller chose the id.
     left
-        What becomes of the files that its tasks wrote.
+        Text about the files that its tasks wrote.
     made
-        What the job may have committed.
+        Text about the commits that the job may have made.
     """
     try:
         yield
@@ -171,7 +170,7 @@ def naming_job(
 
 
 def _lost(text: str) -> str | None:
-    """Why Spark ended a job that failed by no code's fault; None for other errors."""
+    """Return why Spark ended a job that no code failed; None for other errors."""
     if TRACEBACK in text:
         return None
     task = LOST_TASK.search(text)
@@ -187,7 +186,7 @@ def _lost(text: str) -> str | None:
 
 
 def _malformed(text: str) -> SchemaError | None:
-    """The error for a record that Spark cannot parse; None if there is none."""
+    """Return the error for a record that Spark cannot parse; None for other errors."""
     records, file = MALFORMED.findall(text), FAILED_FILE.search(text)
     if not records:
         return None
@@ -200,10 +199,10 @@ def _malformed(text: str) -> SchemaError | None:
 
 
 def without_inner_frames(method: Callable[P, R]) -> Callable[P, R]:
-    """Let errors of glaive reach Spark without the calls inside of glaive that led to them.
+    """Remove glaive's inner calls from errors that reach Spark.
 
-    Spark makes the traceback of a method of a data source part of its message, before the error
-    itself: what is wrong would be below thirty lines.
+    Spark puts the traceback of a data source's method before the error, so thirty lines would hide
+    the message.
     """
 
     @wraps(method)
@@ -217,7 +216,7 @@ def without_inner_frames(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def find_glaive_error(text: str) -> GlaiveError | None:
-    """The last error of glaive in a worker's traceback; None if there is none."""
+    """Return glaive's last error in a worker's traceback; None without such an error."""
     raised = RAISED.findall(text)
     if not raised:
         return None
@@ -229,7 +228,7 @@ def find_glaive_error(text: str) -> GlaiveError | None:
 
 
 def _damage(message: str) -> CorruptFileError:
-    """The error with a message, and with its parts: it is made of them, also when it is copied."""
+    """Return the error with a message split into its parts, which copies of the error need."""
     text, _, remedy = message.rpartition("). The file is damaged; ")
     rule, _, where = text.rpartition(" (in ")
     sides, _, found = rule.rpartition(", found ")

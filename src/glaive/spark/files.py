@@ -1,4 +1,4 @@
-"""Files of other formats: as frames of Spark's readers, and ingested by tasks."""
+"""Files of other formats: read as frames by Spark, or ingested by tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUFFIXES = {suffix: kind.name for kind in (Csv, Json, Parquet) for suffix in kind.suffixes}
 
 _OF_PYTHON: Final = ": pythonuserdefined"
-"""The name that Spark prints after a column whose type is a class of Python."""
+"""The name that Spark prints for a type that is a Python class."""
 
 
 def read_files(
@@ -65,7 +65,7 @@ def read_files(
         Without a schema: infer the types of CSV columns, which reads the files once more. If
         false, all CSV columns are strings.
     null
-        CSV: the string for null, such as ``NA``; the empty string always means null.
+        CSV: the string for null, such as ``NA``. The empty string always means null.
     options
         Further options of Spark's reader, which have precedence. By default, reading a CSV record
         with too many or too few fields raises an error, and so does an invalid JSON record.
@@ -76,7 +76,7 @@ def read_files(
     OptionError
         ``sources`` is empty, or the format is ambiguous.
     SchemaError
-        A Parquet file names a class of Python as the type of a column.
+        A Parquet file names a Python class as the type of a column.
     """
     if not sources:
         raise OptionError("no sources given")
@@ -90,7 +90,7 @@ def read_files(
         if null is not None:
             settings["nullValue"] = null
     if format_name != "parquet":
-        settings["mode"] = "FAILFAST"  # else Spark fills and cuts records that have other columns
+        settings["mode"] = "FAILFAST"  # otherwise Spark fills and cuts records of other lengths
     reader = spark.read.format(format_name).options(**(settings | dict(options or {})))
     if schema is not None:
         reader = reader.schema(schema)
@@ -106,7 +106,7 @@ def read_files(
 
 
 def _tree(spark: SparkSession, frame: DataFrame) -> str:
-    """Return the columns of a frame as Spark prints them, because Python would make their types."""
+    """Return the columns of a frame as Spark prints them: Python would instantiate their types."""
     plan: Any = frame
     if not is_connect(spark):
         return str(plan._jdf.schema().treeString())  # noqa: SLF001  # no public way
@@ -174,7 +174,7 @@ def ingest(
     spark
         The session.
     source
-        Files, folders or patterns; paths or URIs that the workers can read, too.
+        Files, folders or patterns: paths or URIs that the workers can also read.
     uri
         Path or URI of the dataset. Workers need access to it.
     **keywords
@@ -183,10 +183,10 @@ def ingest(
     Raises
     ------
     GlaiveError
-        As :func:`glaive.ingest`; also if workers do not share the paths of the driver, or have
-        another version of glaive.
+        See :func:`glaive.ingest`. Also raised if workers do not share the paths of the driver, or
+        have another version of glaive.
     JobError
-        The cluster lost processes of the job; nothing was committed.
+        The cluster lost processes of the job. Nothing was committed.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
     aside = keywords.get("bad_records")

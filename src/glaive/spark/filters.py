@@ -1,12 +1,11 @@
 """Translate filters that Spark pushes down to glaive's filter language.
 
-Spark offers a conjunction of tests on single columns, and evaluates the rejected ones itself. A
-filter is accepted only if it selects exactly the rows that Spark would:
+Spark offers a conjunction of tests on single columns, and evaluates rejected tests itself. glaive
+accepts a filter only if it selects exactly the rows that Spark would:
 
 * For Spark all NaNs are equal and greater than other values; glaive orders them by their bits.
   Ranges of floats are rewritten to select the same rows.
-* Columns that are converted for Spark are compared by their stored values; see
-  :mod:`glaive.spark.filters`.
+* Columns that are converted for Spark are compared by their stored values; see below.
 * Columns whose type the user's schema changed, collated strings, extension types and computed
   columns are only tested for nulls.
 
@@ -61,8 +60,8 @@ if TYPE_CHECKING:
 
 # --- Convert comparisons with Spark constants to comparisons with stored values ---------
 # Stored types that Spark lacks are converted: milliseconds to microseconds, nanoseconds truncated
-# to microseconds, ``uint64`` to decimals. These conversions are monotonic, so a comparison in
-# Spark is a comparison with a range of stored values, computed here in integers: units of time,
+# to microseconds, ``uint64`` to decimals. These conversions are monotonic. So a comparison in Spark
+# is a comparison with a range of stored values. glaive computes it in integers: units of time,
 # days, digits of a decimal.
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for times without a zone
@@ -73,10 +72,10 @@ _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanose
 _SHOWN_PER_SECOND = 10**6
 
 _FIRST_DAY = date(1582, 10, 15)
-"""Of the Gregorian calendar. Spark passes on this day instead of the ten before it."""
+"""First day of the Gregorian calendar. Spark maps the ten days before it to this day."""
 
 _UNKNOWN = datetime(1582, 10, 14), datetime(1582, 10, 17)  # noqa: DTZ001  # of any zone
-"""Between these, in UTC, an instant may have been moved by up to ten days."""
+"""Range in UTC; instants within it may have been moved by up to ten days."""
 
 Span = tuple[int, int]
 """Least and greatest stored value; empty if the first exceeds the second."""
@@ -91,13 +90,13 @@ class Ordered:
     least, greatest
         Bounds of stored values.
     read
-        Converts a Spark constant to numerator and denominator in Spark's unit; None if it has
-        another type.
+        Converts a Spark constant to numerator and denominator in Spark's unit; None for other
+        types.
     literal
         Converts a stored value to a constant of glaive.
     multiplied, divided
         Spark sees a value multiplied by the first, then divided by the second, truncated towards
-        zero. One of them is 1.
+        zero. At least one of them is 1.
     """
 
     least: int
@@ -108,7 +107,7 @@ class Ordered:
     divided: int = 1
 
     def equal(self, constant: object) -> Span | None:
-        """Stored values that equal a constant in Spark; None if they are unknown."""
+        """Return stored values that equal a constant in Spark; None if they are unknown."""
         ratio = self.read(constant)
         if ratio is None:
             return None
@@ -128,7 +127,7 @@ class Ordered:
 
 
 def ordered(data_type: Any) -> Ordered | None:
-    """How to compare values of a stored type; None for types not stored as integers."""
+    """Return how to compare values of a stored type; None for types not stored as integers."""
     types = pa.types
     if types.is_integer(data_type):
         least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
@@ -209,7 +208,7 @@ def _moment(value: Any) -> tuple[int, int] | None:
 
 
 def _cast(value: int, name: str) -> Node:
-    """A constant from its integer: strings do not support years before 1 and time zones."""
+    """Make a constant from its integer: strings lack years before 1 and time zones."""
     return Call("arrow_cast", (Literal(value, pa.int64()), Literal(name, pa.string())))
 
 
@@ -219,7 +218,8 @@ MAX_IN_VALUES = 10_000
 """Maximum values of an IN list to push down."""
 
 MAX_IN_RANGES = 500
-"""Maximum ranges that replace values of an IN list, if a Spark value is a range of stored ones."""
+"""Maximum ranges that replace values of an IN list, if a Spark value means several stored
+values."""
 
 _OPS = {
     EqualTo: "=",
@@ -232,21 +232,21 @@ _OPS = {
 _WILDCARDS = {StringStartsWith: ("", "%"), StringEndsWith: ("%", ""), StringContains: ("%", "%")}
 
 ALWAYS = Literal(True, pa.bool_())
-"""All values that are not null match."""
+"""Matches all values that are not null."""
 
 NEVER = Literal(False, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A test that Spark offers to no source: two columns of a row compared; nulls do not pass.
+    """A comparison of two columns of a row, which Spark offers to no source; nulls do not pass.
 
     Parameters
     ----------
     attribute, other
         Paths of the columns.
     kind
-        The test that has the same operator: equality, or an order.
+        The test with the same operator: equality, or an order.
     """
 
     attribute: tuple[str, ...]
@@ -267,7 +267,7 @@ class Column:
         return tree.IsNull(self.operand, negated=True)
 
     def passing(self, leaf: Any) -> Node | None:
-        """The test that matches the same values, except nulls; None if it cannot be expressed."""
+        """Return the test that matches the same values, except nulls; None if inexpressible."""
         data_type, types = self.type, pa.types
         if data_type is None:
             return None
@@ -287,7 +287,9 @@ class Column:
         return None
 
     def compared(self, kind: type[Filter], other: Column) -> Node | None:
-        """The comparison with another column; None if Spark might order their values otherwise."""
+        """Return the comparison with another column; None if Spark may order their values
+        otherwise.
+        """
         data_type = self.type
         if data_type is None or data_type != other.type:
             return None
@@ -327,7 +329,7 @@ class Column:
         return tree.Between(self.operand, order.literal(low), order.literal(high))
 
     def _one_of(self, leaf: Any) -> Node | None:
-        """One of several values: constants, and ranges where a value of Spark is several."""
+        """Match one of several values: constants, or ranges if a Spark value means several."""
         values = [value for value in leaf.value if value is not None]
         if len(values) > MAX_IN_VALUES:
             return None
@@ -364,7 +366,7 @@ class Column:
         return test if op == "=" else tree.either(test, Compare("<", self.operand, low))
 
     def _is_float(self, value: Any) -> bool:
-        """Whether a constant is representable in the type of the column."""
+        """Return whether the type of the column can represent a constant."""
         if not isinstance(value, float):
             return False
         if math.isnan(value) or math.isinf(value):
@@ -414,7 +416,7 @@ class Pushed:
     rest
         Filters that Spark must evaluate itself: the same objects.
     complete
-        Whether all were accepted.
+        Whether all filters were accepted.
     """
 
     filters: tuple[str, ...]
@@ -433,7 +435,7 @@ class Frame:
     paths
         Paths in the dataset of the columns of the frame that are not computed.
     schema, scanned
-        The schema of the dataset for filters, and that of scans.
+        The schema of the dataset for filters, and the schema of scans.
     """
 
     columns: StructType
@@ -465,10 +467,10 @@ def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_T
 
 
 def may_be_rounded(pushed: Filter) -> bool:
-    """Whether a decimal of a filter may be another one than that of the query.
+    """Return whether a decimal of a filter may differ from the decimal of the query.
 
-    Spark's worker multiplies the digits that it gets by a power of ten, and Python leaves as many
-    of the product as its context says: 28, where Spark's decimals have up to 38.
+    Spark's worker multiplies the digits by a power of ten. Python keeps as many digits of the
+    product as its context has: 28. Spark's decimals have up to 38.
     """
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     value: Any = getattr(leaf, "value", None)
@@ -478,13 +480,13 @@ def may_be_rounded(pushed: Filter) -> bool:
 
 
 def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:
-    """The column that is not null in all rows that pass a filter."""
+    """Return the column that is not null in all rows that pass a filter."""
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     if isinstance(leaf, IsNull | IsNotNull):
         return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(pushed, Not) else []
     if isinstance(leaf, EqualNullSafe) and (isinstance(pushed, Not) or leaf.value is None):
         return []
-    return [leaf.attribute]  # all of them except Not have it
+    return [leaf.attribute]  # all tests except Not have it
 
 
 def _text(pushed: Filter | Compared, frame: Frame) -> str | None:
@@ -530,7 +532,7 @@ def _node(pushed: Filter | Compared, frame: Frame) -> Node | None:
 
 
 def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
-    """The column at a Spark path; None if filters cannot refer to it."""
+    """Return the column at a Spark path; None if filters cannot refer to it."""
     top = frame.paths.get(path[0])
     if top is None or path[0] not in frame.columns.names:
         return None
@@ -559,7 +561,7 @@ def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
 
 
 def _comparable(field: Any, seen: DataType) -> Any:
-    """The stored type of a column if Spark sees its values unconverted; else None."""
+    """Return the stored type of a column if Spark sees its values unconverted; else None."""
     data_type = field.type
     if isinstance(data_type, pa.BaseExtensionType):
         return None

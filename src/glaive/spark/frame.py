@@ -1,4 +1,4 @@
-"""The frame that options describe: version, columns, size, and the parts that tasks read."""
+"""The frame for a set of options: version, columns, size, and the parts that tasks read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # --- Split a dataset's rows into the parts that Spark tasks read ------------------------
 # One task per fragment would be too many for ten thousand small fragments, and would use only one
-# core for a single large fragment. So the rows of all fragments in a row are split into parts of
-# about equal size; a part is a row range over one or more fragments.
+# core for a single large fragment. So glaive splits the rows of all fragments into parts of about
+# equal size. A part is a row range over one or more consecutive fragments.
 
 MAX_PARTS = 1 << 18
 """Maximum number of tasks of one scan."""
@@ -79,18 +79,18 @@ def split(
     split_bytes: int | None = None,
     parallelism: int | None = None,
 ) -> list[Part]:
-    """Return one part for each task, in order; none for a dataset without rows.
+    """Return one part for each task, in order; no parts for a dataset without rows.
 
     Parameters
     ----------
     ids, rows
-        Of the fragments, in the order of the dataset; the parts have the same order.
+        Ids and numbers of rows of the fragments, in the order of the dataset and of the parts.
     limit
-        Of the rows, the first ones that are read.
+        Maximum number of rows: only the first rows are read.
     split_bytes
-        Estimated bytes that one task should read at most.
+        Estimated maximum bytes per task.
     parallelism
-        Number of tasks that run at a time; the cores of this machine when omitted.
+        Number of tasks that run at a time; default: the cores of this machine.
     """
     ends = np.cumsum(np.asarray(rows, np.int64))
     total = int(ends[-1]) if len(ends) else 0
@@ -102,11 +102,11 @@ def split(
     wanted = min(max(1, math.ceil(total * bytes_per_row / target - 0.01)), MAX_PARTS)
     capacity = math.ceil(total / wanted)
     if capacity > SPLIT_ROWS:
-        # Rounded up: rounding down would add a part for the remainder.
+        # Rounded up, as rounding down would add a part for the remainder.
         capacity = math.ceil(capacity / SPLIT_ROWS) * SPLIT_ROWS
     starts = np.concatenate([[0], ends[:-1]])
     cuts = np.arange(capacity, total, capacity)
-    # A part ends with a fragment, or where a block of one does.
+    # A part ends with a fragment, or at the end of a block.
     slack = min(SPLIT_ROWS, capacity // 8)
     at = np.searchsorted(ends, cuts, side="left")
     blocks = np.maximum((cuts - starts[at]) // SPLIT_ROWS, 1)
@@ -128,7 +128,7 @@ def open_dataset(options: Options) -> LanceDataset:
     Raises
     ------
     VersionNotFoundError
-        There is no such version, or another dataset is in the place of the pinned one.
+        The version does not exist, or another dataset has replaced the pinned one.
     """
     from glaive.dataset.open import dataset
 
@@ -148,7 +148,7 @@ def open_dataset(options: Options) -> LanceDataset:
 
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
-    """Options with the version of an opened dataset, and what it is recognised by."""
+    """Return options with the version of an opened dataset, and its identity."""
     from glaive.table.refs import branch_of
 
     there = dataset.manifest
@@ -163,11 +163,10 @@ def pinned(options: Options, dataset: LanceDataset) -> Options:
 
 
 def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
-    """The schema of the frame as scans return it.
+    """Return the schema of the frame as scans return it; check columns and filter.
 
-    Blobs that are read as bytes are marked as blobs, so that they are written as such again.
-    System columns such as row ids are signed, as Spark has no unsigned numbers. Also checks
-    columns and filter.
+    Columns of blobs that are read as bytes are marked as blobs, so that writes store them as blobs.
+    System columns such as row ids are signed, as Spark has no unsigned numbers.
 
     Raises
     ------
@@ -190,7 +189,7 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
 
 
 def scan_arguments(options: Options) -> dict[str, Any]:
-    """Arguments of the scan that reads the whole frame.
+    """Return the arguments of the scan that reads the whole frame.
 
     Raises
     ------
@@ -220,7 +219,7 @@ def scan_arguments(options: Options) -> dict[str, Any]:
 
 
 def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]]:
-    """Paths in the dataset of the columns of the frame, without computed columns."""
+    """Return the paths in the dataset of the columns of the frame, without computed columns."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
     from glaive.scan.projection import SYSTEM_COLUMNS
@@ -243,20 +242,20 @@ def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str
 
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
-    """Whether a name is that of a system column."""
+    """Return whether a name is the name of a system column."""
     from glaive.scan.projection import SYSTEM_COLUMNS
 
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names
 
 
-# --- The size of a frame, estimated on the driver from the manifest: for tasks and for joins
+# --- The size of a frame, estimated on the driver from the manifest, for tasks and joins
 
 BLOB_BYTES = 256 << 10
-"""Estimate for a blob, whose size the manifest does not tell."""
+"""Estimated bytes of a blob, whose size the manifest lacks."""
 
 
 PLANNER_ROW = 8
-"""What Spark's planner adds for each row."""
+"""Bytes that Spark's planner adds for each row."""
 
 PLANNER_WIDTHS: dict[type[spark_types.DataType], int] = {
     spark_types.BooleanType: 1,
@@ -268,7 +267,7 @@ PLANNER_WIDTHS: dict[type[spark_types.DataType], int] = {
     spark_types.StringType: 20,
     spark_types.BinaryType: 100,
 }
-"""Bytes that Spark's planner expects of a value; others have 8."""
+"""Bytes that Spark's planner expects of a value; other types take 8."""
 
 
 def frame_row_bytes(dataset: LanceDataset, options: Options, names: Sequence[str]) -> float:
@@ -294,20 +293,20 @@ def frame_bytes(dataset: LanceDataset, options: Options) -> float:
 
 
 def planner_bytes(dataset: LanceDataset, options: Options) -> int:
-    """The size of a frame as Spark's planner estimates that of Parquet files: compressed.
+    """Estimate the size of a frame as Spark's planner estimates Parquet files: compressed.
 
-    It is the share of the bytes of the files that the columns have by their expected widths.
+    The columns get their share of the bytes of the files, by their expected widths.
     """
     schema = frame_schema(dataset, options)
     stored = dataset.manifest.stated.file_bytes
-    if not stored:  # files of old versions do not tell
+    if not stored:  # manifests of old versions lack it
         return int(frame_bytes(dataset, options))
     every = to_spark(dataset.scanner().projected_schema)
     return stored * _planner_row_bytes(to_spark(schema)) // _planner_row_bytes(every)
 
 
 def _planner_row_bytes(schema: StructType) -> int:
-    """Bytes of a row as Spark's planner expects them."""
+    """Return the bytes of a row that Spark's planner expects."""
     return PLANNER_ROW + sum(_planner_width(field.dataType) for field in schema)
 
 

@@ -1,8 +1,8 @@
-"""Write frames: the save modes that Spark lacks for Python sources, and safe overwrites.
+"""Write frames: save modes that Spark lacks for Python sources, and safe overwrites.
 
-Spark does not tell a Python source which version of which dataset a frame reads. The process of the
-user finds it in the plan of the frame: through the JVM of a classic session, or in the messages of
-Spark Connect.
+Spark does not tell a Python source the dataset and the version that a frame reads. The user's
+process finds them in the plan of the frame: through the JVM of a classic session, or in the
+messages of Spark Connect.
 """
 
 from __future__ import annotations
@@ -48,13 +48,10 @@ if TYPE_CHECKING:
     from glaive.format.manifest import Manifest
 
 
-# --- Which datasets a frame reads, and how large it is, from its logical plan -----------
-# Spark tells a Python source nothing of the plan around it. The plan is looked at in the process
-# of
-# the user: through the JVM of a classic session, or as the client of Spark Connect keeps it, where
-# views of the server are not visible. What a query of Connect reads comes back from the server as
-# a
-# message.
+# --- The datasets that a frame reads, and its size, from its logical plan ---------------
+# Spark does not show a Python source the plan around it. So glaive inspects the plan in the user's
+# process: through the JVM of a classic session, or in the client of Spark Connect. The client does
+# not see views of the server. The server returns the reads of a query of Connect as a message.
 
 NAMES = ("lance", "glaive")
 """Names of the source."""
@@ -67,17 +64,17 @@ FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
 """A function over the rows of a frame, such as a :class:`ScanFunction`."""
 
 ROWS = "org.apache.spark.sql.execution.LogicalRDD"
-"""Rows that are kept in the cluster, such as those of a checkpoint."""
+"""Rows kept in the cluster, such as the rows of a checkpoint."""
 
 MAX_REMEMBERED = 1 << 10
 _CHECKPOINTS: dict[str, list[Options]] = {}
-"""What the newest checkpoints of this process read, by the names of their rows: plans of frames
-over them say nothing of it.
+"""Sources of the newest checkpoints of this process, by the names of their rows: plans of frames
+over them do not show it.
 """
 
 
 def checkpointed(frame: DataFrame) -> DataFrame:
-    """A local checkpoint of a frame, of which it is known what it reads: :func:`frame_sources`."""
+    """Checkpoint a frame locally, and record its sources for :func:`frame_sources`."""
     sources = frame_sources(frame)
     kept: Any = frame.localCheckpoint()
     root = kept._plan if _is_of_client(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
@@ -89,15 +86,15 @@ def checkpointed(frame: DataFrame) -> DataFrame:
 
 
 def _name_of(rows: Any) -> str:
-    """What the rows of a checkpoint are called: no others of this process."""
-    if "_relation_id" in vars(rows):  # with Spark Connect; objects of Java have all attributes
+    """Return a name for the rows of a checkpoint, unique in this process."""
+    if "_relation_id" in vars(rows):  # with Spark Connect; Java objects claim any attribute
         return f"{rows._relation_id}"  # noqa: SLF001  # no public way
     rdd = rows.rdd()
     return f"{rdd.sparkContext().applicationId()} {rdd.id()}"
 
 
 def frame_sources(frame: DataFrame) -> list[Options]:
-    """The reads of a frame, as options with their versions; no request."""
+    """Return the reads of a frame, as options with their versions; make no request."""
     plan: Any = frame
     if _is_of_client(frame):
         return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
@@ -105,9 +102,9 @@ def frame_sources(frame: DataFrame) -> list[Options]:
 
 
 def planned_bytes(frame: DataFrame) -> int | None:
-    """The size of a frame as Spark's planner estimates it; ``None`` with Spark Connect.
+    """Return the size of a frame in bytes by Spark's planner; ``None`` with Spark Connect.
 
-    An enormous number where Spark does not know.
+    If Spark does not know it, the number is enormous.
     """
     if _is_of_client(frame):
         return None
@@ -117,7 +114,7 @@ def planned_bytes(frame: DataFrame) -> int | None:
 
 
 def _is_of_client(frame: DataFrame) -> bool:
-    """Whether a frame keeps its plan itself; columns are attributes of a frame, too."""
+    """Return whether a frame keeps its plan; columns are also attributes of a frame."""
     return "_plan" in vars(frame)
 
 
@@ -135,16 +132,16 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
                 yield options
         elif kind == ROWS:
             yield from _CHECKPOINTS.get(_name_of(node), ())
-        # Queries of expressions, such as those of IN, are no children.
+        # Queries in expressions, such as IN, are not children.
         for below in (node.subqueries(), node.children()):
             waiting += [below.apply(at) for at in reversed(range(below.size()))]
 
 
 def _pinned(table: Any) -> Options | None:
-    """The options with the version that a read of ``spark.read`` or of a view in SQL has.
+    """Return the options with the pinned version of a read of ``spark.read`` or an SQL view.
 
-    Spark keeps the source, pickled, behind a field that it has no method for. None where it is
-    another field in this version of Spark, or the caller gave the schema: nothing is pinned yet.
+    Spark keeps the pickled source in a private field. Returns None if this version of Spark has
+    another field, or if the caller gave the schema: then no version is pinned yet.
     """
     from py4j.protocol import Py4JError
     from pyspark.cloudpickle import loads
@@ -196,7 +193,7 @@ def _of_client(plan: Any) -> Iterator[Options]:
 
 
 def _of_message(relation: Any) -> Iterator[Options]:
-    """The reads in a relation of Connect's protocol, as the frame of a query is."""
+    """Yield the reads in a relation of Connect's protocol, as the frame of a query has."""
     waiting = [relation]
     while waiting:
         message = waiting.pop()
@@ -210,7 +207,7 @@ def _of_message(relation: Any) -> Iterator[Options]:
                 yield options
         for field, value in message.ListFields():
             if field.message_type is None or field.message_type.GetOptions().map_entry:
-                continue  # values, and arguments by name: no relations
+                continue  # values and named arguments are not relations
             waiting += [value] if hasattr(value, "DESCRIPTOR") else list(value)
 
 
@@ -256,11 +253,11 @@ def write(
     Parameters
     ----------
     mode
-        ``errorifexists`` fails if there is a dataset, even if another writer creates it
-        concurrently. ``ignore`` does nothing if there is a dataset. ``append`` adds rows, matching
+        ``errorifexists`` raises if the dataset exists, even if another writer creates it
+        meanwhile. ``ignore`` does nothing if the dataset exists. ``append`` adds rows, matching
         columns by name. ``overwrite`` replaces rows and columns; older versions remain readable.
         An overwrite by a frame that reads the dataset is a conflict if other writers have
-        committed since the version that the frame reads.
+        committed after the version that the frame reads.
     branch
         The branch to write to; default: the main one.
     cluster_by
@@ -292,15 +289,18 @@ def write(
     blob_columns
         Binary columns to store as blobs, which readers load one by one.
     arrow_schema
-        The types to store; columns match by name. The defaults, in this order: the types of the
-        dataset for appends; the types where the frame read the columns; the types of the same
-        columns in an overwritten dataset; the types of Spark.
+        The types to store; columns match by name. The defaults, in this order:
+
+        - the types of the dataset, for appends;
+        - the types that the frame read the columns with;
+        - the types of the same columns in an overwritten dataset;
+        - the types of Spark.
     strict_nullability
         Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
     encoding_options
         Encoding of columns: ``{"text": {"compression": "zstd"}}``.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
-        As in :func:`glaive.write_dataset`.
+        See :func:`glaive.write_dataset`.
     allow_truncation
         Truncate times to the stored unit instead of refusing such rows.
     storage_options
@@ -315,16 +315,16 @@ def write(
     Raises
     ------
     DatasetExistsError
-        The mode is ``errorifexists``, and there is a dataset.
+        The mode is ``errorifexists``, and the dataset exists.
     SchemaError, ColumnNotFoundError
         The frame does not match the dataset, or a value does not fit its type. The dataset has no
         new version.
     CommitConflictError
-        Other writers have committed since the version that an overwrite replaces or expects.
+        Other writers have committed after the version that an overwrite replaces or expects.
     OptionError
         A mode or option does not exist, or would have no effect.
     JobError
-        The cluster lost processes of the job; nothing was committed.
+        The cluster lost processes of the job. Nothing was committed.
 
     Notes
     -----
@@ -377,20 +377,20 @@ def write(
 
 
 def _clustered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows in ranges of some columns, sorted; Spark takes names for expressions."""
-    known, given = frame.columns, list[Any](columns)  # columns of Spark are taken, too
+    """Return the rows in ranges of some columns, sorted; Spark takes names for expressions."""
+    known, given = frame.columns, list[Any](columns)  # Spark's columns are allowed as well
     named = [quoted_name(one) if isinstance(one, str) and one in known else one for one in given]
     with naming_columns(known, "the frame"):
         return frame.repartitionByRange(*named).sortWithinPartitions(*named)
 
 
 def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
-    """The version to return if there is nothing to write.
+    """Return the version to return if nothing has to be written.
 
     Raises
     ------
     DatasetExistsError
-        The mode forbids that there is a dataset.
+        The mode requires that the dataset does not exist.
     """
     if job is not None:
         made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
@@ -410,14 +410,14 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
 def _committed_though_lost(
     options: Options, mode: SaveMode, job: str, before: int
 ) -> Iterator[None]:
-    """Let errors pass by that the write ended in although it, or a dataset to ignore, is there.
+    """Ignore errors of a write that has succeeded, or that found a dataset to ignore.
 
-    Spark commits in a process of its own, which may be lost after the commit.
+    Spark commits in a separate process, which may be lost after the commit.
     """
     try:
         yield
     except (DatasetExistsError, JobError) as error:
-        # Errors are found in texts of Spark, which may cite a value of a row.
+        # Errors come from Spark's messages, which may quote a value of a row.
         ignored = mode == "ignore" and isinstance(error, DatasetExistsError)
         is_there = ignored and _newest(options) > 0
         if not is_there and _made_by(job, options, before) is None:
@@ -425,7 +425,7 @@ def _committed_though_lost(
 
 
 def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
-    """Write a frame with the source, in the modes that it has."""
+    """Write a frame with the source, in one of the source's modes."""
     frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
     options = {**options, **spark_texts({"decimals": decimals or None})}
     with _active(frame.sparkSession):
@@ -436,10 +436,10 @@ def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode
 def _version_read(
     frame: DataFrame, uri: str, branch: str | None, storage: Mapping[str, str] | None
 ) -> int | None:
-    """The oldest version of a dataset that a frame reads, if it does.
+    """Return the oldest version of a dataset that a frame reads, if it reads it.
 
-    A frame of ``spark.read`` over Spark Connect, or with a schema that the caller gave, does not
-    say which version it has: the newest one is taken.
+    A frame of ``spark.read`` over Spark Connect, or with a schema of the caller, does not show its
+    version: glaive assumes the newest.
     """
     target = open_root(uri, storage).uri
     same = [
@@ -452,7 +452,7 @@ def _version_read(
 
 
 def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
-    """The types that columns had where they were read, for those that Spark forgets on its way."""
+    """Return the types that columns were read with, if Spark forgets them."""
     types = recorded_types(frame.schema)
     lost = {
         field.name: field.dataType
@@ -472,7 +472,7 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
 
 
 def _made_by(job: str, options: Options, before: int) -> int | None:
-    """The version that a job committed after version ``before``, if any."""
+    """Return the version that a job committed after version ``before``, if any."""
     store, newest = open_target(options)
     if newest is None:
         return None
@@ -481,7 +481,7 @@ def _made_by(job: str, options: Options, before: int) -> int | None:
 
 
 def _newest(options: Options) -> int:
-    """The newest version; 0 if there is none."""
+    """Return the newest version; 0 for a missing dataset."""
     newest = open_target(options)[1]
     return 0 if newest is None else newest.version
 

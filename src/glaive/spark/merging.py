@@ -1,7 +1,7 @@
-"""The task of a merge: it gets the rows of the source that change something, and writes them.
+"""Tasks of a merge: they get the rows of the source that change rows, and write them.
 
-Spark joins the source with keys and row addresses of the dataset; columns that an update keeps are
-read from the files here, by address.
+Spark joins the source with keys and row addresses of the dataset. Tasks read the columns that an
+update keeps from the files, by address.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ CLAUSE: Final = "__glaive_clause"
 """Column of the joined frame: the number of the clause that applies to a row."""
 
 ADDRESS: Final = "__glaive_address"
-"""Column: the address of the row of the dataset; null if it is to be inserted."""
+"""Column: the address of the row of the dataset; null for rows to insert."""
 
 ROW_ID: Final = "__glaive_row_id"
-"""Column: the id of that row, where ids are stable."""
+"""Column: the id of that row, if ids are stable."""
 
 
 VALUE: Final = "__glaive_value_"
-"""How columns begin that have further values of a column of the table, of other types."""
+"""Prefix of columns with further values of a column of the table, of other types."""
 
 
 def refuse_reserved(names: Iterable[str], where: str) -> None:
-    """Refuse columns that Spark would take for those that joins add; it ignores case.
+    """Refuse columns that Spark would confuse with columns that joins add; Spark ignores case.
 
     Raises
     ------
     SchemaError
-        There is one.
+        A column has such a name.
     """
     taken = next((name for name in names if name.lower().startswith(_RESERVED)), None)
     if taken is not None:
@@ -91,14 +91,14 @@ def refuse_reserved(names: Iterable[str], where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowClause:
-    """What a clause does with its rows.
+    """The action of a clause.
 
     Parameters
     ----------
     columns
-        Those that get values of the frame.
+        Columns that get values of the frame.
     sent
-        The columns of the frame that have these values; none: those of the same names.
+        The columns of the frame with these values; empty: columns of the same names.
     """
 
     action: Literal["update", "delete", "insert"]
@@ -106,27 +106,27 @@ class RowClause:
     sent: tuple[str, ...] = ()
 
     def fields(self, rows: pa.Schema) -> pa.Schema:
-        """The fields of the frame for these columns, with the names of the columns."""
+        """Return the fields of the frame for these columns, with the names of the columns."""
         named = zip(self.columns, self.sent or self.columns, strict=True)
         return pa.schema([rows.field(sent).with_name(name) for name, sent in named])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedRows:
-    """What a task wrote.
+    """The result of a task.
 
     Parameters
     ----------
     updated, inserted
-        New fragments; those of updated rows have their ids, if these are stable.
+        New fragments. Fragments of updated rows have their stable ids, if any.
     old
         Rows of the dataset that were updated or deleted.
     counts
-        Rows by action.
+        Number of rows by action.
     repeated
-        Address of a row that was changed twice, if there is one.
+        Address of a row that was changed twice, if any.
     keys
-        The inserted keys, if the merge is by the primary key.
+        The inserted keys, for a merge by the primary key.
     """
 
     updated: FragmentList
@@ -144,11 +144,11 @@ class MergeRows(RowTask):
     Parameters
     ----------
     read_version
-        The version that was joined.
+        The version of the join.
     clauses
-        By their numbers in the column :data:`CLAUSE`.
+        Clauses, by their numbers in the column :data:`CLAUSE`.
     primary_key
-        Columns of the primary key if the merge is by it, else none.
+        Columns of the primary key for a merge by it, else empty.
     """
 
     read_version: int
@@ -156,7 +156,7 @@ class MergeRows(RowTask):
     primary_key: tuple[str, ...] = ()
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
-        """Write new files; nothing is committed."""
+        """Write new files; commit nothing."""
         run = _Run(opened_at(dataset, self.read_version), self)
         try:
             for batch in rows:
@@ -169,7 +169,7 @@ class MergeRows(RowTask):
 
 
 class _Run:
-    """What a task has written so far."""
+    """The files that a task has written so far."""
 
     def __init__(self, opened: OpenedVersion, task: MergeRows) -> None:
         manifest = opened.manifest
@@ -205,7 +205,7 @@ class _Run:
                 self.updated.write(self._kept(number, self._values(part, clause), addresses))
 
     def _values(self, part: pa.RecordBatch, clause: RowClause) -> pa.Table:
-        """The columns that the frame brings, with the types of the dataset."""
+        """Return the columns that the frame has, with the types of the dataset."""
         schema = stored_types(self.opened.manifest.schema)
         wanted = pa.schema([schema.field(name) for name in clause.columns])
         brought = part.select(list(clause.sent or clause.columns))
@@ -213,7 +213,7 @@ class _Run:
         return pa.Table.from_batches([conform(named, wanted, writing=True)])
 
     def _kept(self, number: int, new: pa.Table, addresses: NDArray[np.uint64]) -> pa.Table:
-        """The rows with the columns that the clause leaves as they are."""
+        """Return the rows with the columns that the clause keeps."""
         names = self.opened.manifest.schema.names
         kept = [name for name in names if name not in self.clauses[number].columns]
         if not kept:
@@ -243,8 +243,8 @@ class _Run:
 
 
 # --- Tasks that find the rows of a table with a key of a merge's source -----------------
-# They look the keys up while key columns are decoded, by statistics and indices where there are
-# some, so that only rows that match pass through Spark.
+# They look keys up while decoding key columns, and use statistics and indices. So only rows that
+# match pass through Spark.
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -256,16 +256,16 @@ class MatchTask:
     Parameters
     ----------
     fragments
-        Where to look.
+        The fragments to search.
     schema
-        Of the rows: columns of the table, :data:`ADDRESS`, perhaps :data:`ROW_ID`.
+        Schema of the rows: columns of the table, :data:`ADDRESS`, perhaps :data:`ROW_ID`.
     """
 
     fragments: FragmentRange
     schema: pa.Schema
 
     def rows(self, dataset: LanceDataset, shared: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The matching rows; ``shared`` has the keys, in columns with the names of the table's.
+        """Yield the matching rows; ``shared`` has the keys, in columns named like the table's.
 
         Memory: the keys, and 24 bytes per match.
         """
@@ -279,7 +279,7 @@ class MatchTask:
             yield self._batch(opened, keys, part)
 
     def _batch(self, opened: OpenedVersion, keys: SourceKeys, part: Matches) -> pa.RecordBatch:
-        """Rows with equal keys have the values of the source in these columns; others are read."""
+        """Return rows: key columns come from the source, as they are equal; others are read."""
         given = dict(zip(keys.names, keys.columns, strict=True))
         rows: Any = pa.array(part.source)
         arrays = {name: column.take(rows) for name, column in given.items()}
@@ -295,11 +295,11 @@ class MatchTask:
 
 # --- The task of a small merge: it gets all rows of the source, and merges as one process does
 #
-# Where a merge takes whole rows by equal keys, this saves Spark a join, whose plan has to be made,
-# compiled and run over every column.
+# For a merge of whole rows by equal keys, this saves Spark a join. Spark would have to plan and
+# compile the join, and run it over every column.
 
 MAX_SOURCE_BYTES: Final = 64 << 20
-"""Bytes of a source that one task holds."""
+"""Maximum bytes of a source that one task holds."""
 
 
 @dataclass(frozen=True)
@@ -313,15 +313,16 @@ class SmallMerge(RowTask):
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> tuple[Update, dict[str, int]] | None:
-        """Write new files, uncommitted; the operation, and counts.
+        """Write new files; return the operation and counts; commit nothing.
 
         Memory: the source twice, and about a hundred bytes for each of its rows.
 
         Returns
         -------
         tuple or None
-            ``None``, and nothing is written, if the source is too large, or there is something
-            wrong with it: a join says what.
+            ``None``, and no file is written, if the source is too large or has a fault, which a
+            join
+            reports.
         """
         opened = opened_at(dataset, self.read_version)
         columns = opened.manifest.schema.project(self.columns)
@@ -341,7 +342,7 @@ class SmallMerge(RowTask):
             return None
 
 
-# --- Tasks that get values for rows of whole fragments, and write them as columns of these
+# --- Tasks that get values for rows of whole fragments, and write them as columns -------
 # The rows of a partition are sorted by address, so that one fragment after the other is complete.
 
 
@@ -352,7 +353,7 @@ class CollectRows(RowTask):
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> RowsByFragment:  # tasks get it
-        """The rows; nothing is written."""
+        """Return the rows; write nothing."""
         found = RowsByFragment()
         for batch in rows:
             found.add(batch.column(ADDRESS).to_numpy().astype(np.uint64))
@@ -361,7 +362,7 @@ class CollectRows(RowTask):
 
 @dataclass(frozen=True)
 class FillColumns(RowTask):
-    """Write new columns: values for some rows, nulls for the others.
+    """Write new columns: values for some rows, nulls for the other rows.
 
     Parameters
     ----------
@@ -373,7 +374,7 @@ class FillColumns(RowTask):
     columns: pa.Schema
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> AddedFiles:
-        """Write a file for each fragment with rows, uncommitted.
+        """Write a file for each fragment with rows; commit nothing.
 
         Memory: the new values of one fragment.
         """
@@ -393,9 +394,9 @@ class FillColumns(RowTask):
 
 @dataclass(frozen=True, slots=True)
 class ReplacedColumns:
-    """Fragments with new files for some columns, and which of their rows got values.
+    """Fragments with new files for some columns, and their rows with new values.
 
-    ``changed`` are these rows, as :func:`glaive.table.operations.update.encode_offsets` made them.
+    ``changed`` are these rows, encoded by :func:`glaive.table.operations.update.encode_offsets`.
     """
 
     updated: FragmentList
@@ -411,7 +412,7 @@ class ReplaceColumns(RowTask):
     names: tuple[str, ...]
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> ReplacedColumns:
-        """Write a file for each fragment with rows, uncommitted.
+        """Write a file for each fragment with rows; commit nothing.
 
         Memory: the new values of one fragment.
         """
@@ -423,7 +424,7 @@ class ReplaceColumns(RowTask):
         for fragment_id, offsets, values in by_fragment(rows, stored_types(columns)):
             addresses = offsets.astype(np.uint64) | np.uint64(fragment_id << 32)
             order = np.arange(len(offsets))
-            stored: Any = as_stored(values, columns.to_arrow())  # JSON beside the values that stay
+            stored: Any = as_stored(values, columns.to_arrow())  # JSON as in the kept values
             part = replace_in_fragments(opened, columns, stored, addresses, order)
             updated += part.updated
             changed |= part.changed_offsets
@@ -434,7 +435,7 @@ class ReplaceColumns(RowTask):
 def by_fragment(
     rows: Iterator[pa.RecordBatch], columns: pa.Schema
 ) -> Iterator[tuple[int, Any, pa.Table]]:
-    """Fragments with offsets, ascending, and values of rows that come sorted by address.
+    """Yield fragments with ascending offsets and values; rows come sorted by address.
 
     Raises
     ------
@@ -464,7 +465,7 @@ def by_fragment(
 def complete(
     offsets: list[Any], values: list[pa.RecordBatch], fragment_id: int
 ) -> tuple[Any, pa.Table]:
-    """The rows of one fragment, each of which has one value."""
+    """Return the rows of one fragment; each must have one value."""
     joined = np.concatenate(offsets)
     if (joined[1:] <= joined[:-1]).any():
         at = int(joined[np.flatnonzero(joined[1:] <= joined[:-1])[0]])
@@ -475,30 +476,30 @@ def complete(
     return joined, pa.Table.from_batches(values)
 
 
-# --- Run the tasks of a merge on their frame, and commit what they wrote ----------------
+# --- Run the tasks of a merge on their frame, and commit their results -------------------
 
 
 def written_rows(
     opened: OpenedVersion, rows: DataFrame, task: MergeRows, job: Job
 ) -> list[MergedRows]:
-    """Run the task of a merge on each partition of a frame; nothing is committed.
+    """Run the task of a merge on each partition of a frame; commit nothing.
 
     Parameters
     ----------
     rows
-        As the task needs them, with the values in the columns that its clauses say.
+        Rows for the task, with values in the columns that its clauses name.
 
     Returns
     -------
     list
-        What the task returned for each partition, in no order.
+        The result of the task for each partition, in any order.
 
     Raises
     ------
     SchemaError
         A value can never fit its column.
     """
-    runner: Any = job.runner  # that of a session
+    runner: Any = job.runner  # runs tasks in a Spark session
     stored = stored_types(opened.manifest.schema)
     sent = spark_arrow_schema(rows.schema)
     for clause in task.clauses:
@@ -511,12 +512,12 @@ def written_rows(
 def commit_merge(
     opened: OpenedVersion, parts: Sequence[MergedRows], clauses: Sequence[RowClause], job: Job
 ) -> tuple[Manifest, None]:
-    """Commit what tasks wrote.
+    """Commit the results of tasks.
 
     Parameters
     ----------
     clauses
-        By number.
+        Clauses by number.
 
     Raises
     ------
@@ -528,7 +529,7 @@ def commit_merge(
     for part in parts:
         repeated = part.repeated
         old = RowsByFragment()
-        old.add_all(part.old)  # that of the result stays packed
+        old.add_all(part.old)  # the set of the result stays packed
         if repeated is None:
             repeated = rows.first_common(old)
         if repeated is not None and not only_deletes:
@@ -539,7 +540,7 @@ def commit_merge(
             )
         rows.add_all(old)
     deleted = delete_in_tasks(opened, rows, job)
-    del rows  # a few hundred bytes a fragment
+    del rows  # some hundred bytes per fragment
     updated = sum(part.counts["update"] for part in parts)
     counts = {
         "num_inserted_rows": sum(part.counts["insert"] for part in parts),
@@ -554,7 +555,7 @@ def commit_merge(
 
 
 def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
-    """All inserted keys; ``None`` if there is no primary key."""
+    """Return all inserted keys; ``None`` without a primary key."""
     found = [part.keys for part in parts if part.keys is not None]
     for keys in found[1:]:
         found[0].add_all(keys)
@@ -562,7 +563,7 @@ def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
 
 
 def _describe_row(opened: OpenedVersion, address: int) -> str:
-    """The row at an address in words: its first columns."""
+    """Describe the row at an address by its first columns."""
     names = opened.manifest.schema.names[:3]
     found = find_rows(opened.snapshot, "addresses", [address])
     view = opened.views.take(tuple(names))

@@ -1,8 +1,8 @@
 """Options of ``format("lance")``: names, meanings and parsing.
 
-Spark passes a flat map of strings with lower-case keys. A view can be read and written (``INSERT
-INTO`` passes the view's options), so reading ignores the options for writing and vice versa.
-Unknown names are errors, as a misspelt option would otherwise be ignored silently.
+Spark passes a flat map of strings with lower-case keys. A view can be read and written, as
+``INSERT INTO`` passes the view's options. So reading ignores the options for writing and vice
+versa. Unknown names raise an error, as a misspelt option would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from glaive.options import (
 )
 from glaive.types import VersionIdentity
 
-# --- What each option of ``format("lance")`` may be, as far as its type does not say it -----
-# Spark passes all options as strings. Lists and mappings are JSON; lists of names may also be
+# --- Values of options of ``format("lance")`` beyond their types -----------------------------
+# Spark passes all options as strings. Lists and mappings are JSON. Lists of names may also be
 # separated by commas.
 
 STORAGE = "storage."
 """Prefix of object store options: ``storage.aws_region``."""
 
 BLOBS = {"descriptor": "blobs_descriptions", "bytes": "all_binary"}
-"""How blobs are read, and what scans call it."""
+"""Modes to read blobs, with the names that scans use."""
 
 ORDERED = 'names of columns, or objects such as [{"column_name": "price", "ascending": false}]'
 
@@ -69,7 +69,7 @@ def _distinct(given: Any) -> tuple[str, ...]:
 
 
 def _or_object(plain: Kind, such_as: str) -> Kind:
-    """Values of a kind, or what begins with a brace: a JSON object."""
+    """Return a kind that also accepts a JSON object, which begins with a brace."""
     objects = table(TEXT if plain is NAMED else ANYTHING)
 
     def of(given: Any) -> Any:
@@ -121,7 +121,7 @@ ALIASES = {
     "txnappid": "txn_app_id",
     "txnversion": "txn_version",
 }
-"""Names that other sources use for some options."""
+"""Names of options in other Spark sources."""
 
 
 # --- The option ``table``: the table of a catalogue instead of a path -------------------
@@ -131,31 +131,31 @@ _PREFIX = "namespace."
 
 
 class LocatedOptions(dict[str, str]):
-    """Options with the place of a table, and who has newer credentials if its own expire."""
+    """Options with the location of a table, and a function that renews credentials."""
 
     renew: Callable[[], Mapping[str, str]] | None = None
 
 
 def with_location(options: Mapping[str, str], *, create: bool = False) -> Mapping[str, str]:
-    """Options with the path and store options of the table that ``table`` names, if it is there.
+    """Return options with path and storage options of the table that ``table`` names, if any.
 
     Parameters
     ----------
     options
-        ``table``, names with dots between them or a JSON list of names; ``namespace.impl``
-        (``dir`` or ``rest``; by default ``dir``) and the properties of the catalogue as
-        ``namespace.root``, ``namespace.uri`` and so on.
+        ``table``: names separated by dots, or a JSON list of names. ``namespace.impl``: ``dir``
+        (default) or ``rest``. Properties of the catalogue: ``namespace.root``, ``namespace.uri``
+        and so on.
     create
-        The table is written: declare it if it is not there.
+        Declare a missing table, to write it.
 
     Raises
     ------
     OptionError
-        Both a table and a path are given, or the catalogue has none of these properties.
+        You gave both a table and a path, or the catalogue lacks a property.
     DatasetNotFoundError
-        There is no such table.
+        The table does not exist.
     UnsupportedFeatureError
-        It is written, and the catalogue manages its versions.
+        The table would be written, and the catalogue manages its versions.
     """
     lowered = {key.lower(): text for key, text in options.items()}
     if _TABLE not in lowered:
@@ -211,7 +211,7 @@ def _path_of(text: str) -> list[str]:
 SET_BY_SPARK = frozenset(
     {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
 )
-"""Keys Spark adds on its own, besides those that start with ``option.`` or ``__``."""
+"""Keys that Spark adds, besides keys that start with ``option.`` or ``__``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,45 +223,45 @@ class Options:
     uri
         The dataset: a path or a URI such as ``s3://bucket/flights``.
     storage
-        Settings of the object store, from options such as ``storage.aws_region``, and what the
-        dataset may read elsewhere: ``allow_external_blobs`` (``true`` or places) and
-        ``base_store_params``, as JSON: ``{"s3://bucket/a": {}}``. Both may also be given without
-        the prefix ``storage.``.
+        Settings of the object store, from options such as ``storage.aws_region``. Also what the
+        dataset may read elsewhere: ``allow_external_blobs`` (``true`` or locations) and
+        ``base_store_params``, as JSON: ``{"s3://bucket/a": {}}``. Both work without the prefix
+        ``storage.``, too.
     columns
-        Reading: the columns of the frame, in this order; ``"a,b"``, a JSON list of names, or a
+        Reading: the columns of the frame, in this order: ``"a,b"`` or a JSON list of names. Or a
         JSON object of names and expressions: ``{"total": "price * amount"}``.
-        Spark does not push column selection down to Python sources, so all columns are read and
-        transferred unless this option is given.
+        Spark does not push column selection down to Python sources. So all columns are read and
+        transferred unless you give this option.
     filter
         Reading: the rows of the frame, in the filter language of glaive: ``"price > 10"``.
     push_filters
         Reading: push down filters from Spark, if the session has
-        ``spark.sql.python.filterPushdown.enabled``. Only for frames that are used in one query:
-        Spark 4.3 reuses the plan of the first query on a frame, so after
-        ``frame.where("id < 9").count()`` the result of ``frame.count()`` would be 9 as well.
+        ``spark.sql.python.filterPushdown.enabled``. Use it only for frames that serve one query:
+        Spark 4.3 reuses the plan of the first query on a frame. After
+        ``frame.where("id < 9").count()``, ``frame.count()`` would return 9 as well.
         ``filter`` has no such effect.
     limit
-        Reading: the first rows of the frame only; without a filter or an order, so many rows are
-        divided among tasks, else one task reads them.
+        Reading: only the first rows of the frame. Without a filter or an order, tasks share these
+        rows; otherwise one task reads them.
     order_by
         Reading: columns to sort by, ``"a,b"`` or a JSON list of names and objects:
-        ``[{"column_name": "price", "ascending": false}]``. One task reads and sorts; meant for
-        use with ``limit``.
+        ``[{"column_name": "price", "ascending": false}]``. One task reads and sorts; use it with
+        ``limit``.
     nearest
         Reading: the rows nearest to a vector, as JSON: ``{"column": "emb", "q": [0.1], "k": 10}``;
         adds ``_distance``. One task searches.
     full_text_query
-        Reading: the rows whose text matches, a text or JSON:
+        Reading: the rows whose text matches, a string or JSON:
         ``{"query": "red shoes", "columns": ["title"]}``; adds ``_score``. One task searches.
     blobs
-        Reading: ``descriptor`` (the default) returns where the values of blob columns are,
+        Reading: ``descriptor`` (the default) returns the location of each value of blob columns,
         ``bytes`` the values.
     with_row_id, with_row_address
         Reading: add the column ``_rowid`` or ``_rowaddr`` at the end.
     version
-        Reading: the version of the dataset; the newest when omitted. Also ``versionAsOf``.
+        Reading: the version of the dataset; default: the newest. Also ``versionAsOf``.
     branch
-        Reading: the branch, whose newest version is read unless ``version`` or ``asof`` is given.
+        Reading: the branch; its newest version unless ``version`` or ``asof`` is given.
     tag
         Reading: the tag of a version.
     asof
@@ -269,60 +269,61 @@ class Options:
         ``"2026-05-01T12:00:00Z"``; local time without a zone. Also ``timestampAsOf`` and
         ``timestamp``.
     batch_size
-        Reading: rows in one Arrow batch; derived from the width of the rows when omitted.
+        Reading: rows per Arrow batch; default: by the width of the rows.
     split_bytes
-        Reading: approximate bytes that one task reads; 128 MiB when omitted, less if some cores
+        Reading: approximate bytes that one task reads; default: 128 MiB, or less if some cores
         would be idle.
     parallelism
-        Reading: number of tasks that the cluster runs at a time; the cores of the driver's
-        machine when omitted.
+        Reading: number of tasks that the cluster runs at a time; default: the cores of the
+        driver's machine.
     allow_truncation
-        Both: truncate times to microseconds; otherwise finer values are errors.
+        Both: truncate times to microseconds; otherwise finer values raise an error.
     vector_columns
         Writing: array columns to store as fixed-size lists, ``"emb:128:float16,small:8"``.
     arrow_schema
-        Writing: the exact Arrow schema to store, base64 of its IPC form (see
-        :func:`glaive.spark.write`, which takes a ``pyarrow.Schema``).
+        Writing: the exact Arrow schema to store, in IPC form as base64.
+        :func:`glaive.spark.write` takes a ``pyarrow.Schema`` instead.
     blob_columns
         Writing: binary columns to store as blobs, ``"image,audio"``.
     column_types
-        Writing: metadata of columns that Spark's plan has lost, as JSON. Set by
-        :func:`glaive.spark.write`.
+        Writing: metadata of columns that Spark's plan has lost, as JSON.
+        :func:`glaive.spark.write` sets it.
     decimals
-        Writing: columns of integers that are decimals without their scale, as JSON:
-        ``{"price": "15,2"}``. Set by :func:`glaive.spark.write`.
+        Writing: integer columns that are decimals without their scale, as JSON:
+        ``{"price": "15,2"}``. :func:`glaive.spark.write` sets it.
     expected_version
-        Overwriting: the version that the rows were made from; if there is a newer one when the
-        write is planned or committed, it is a conflict.
+        Overwriting: the version that the rows were made from. If the dataset has a newer version
+        when the write is planned or committed, the write is a conflict.
     overwrite_schema
-        Overwriting: with ``false``, keep the columns of the dataset, and match those of the frame
-        by name.
+        Overwriting: with ``false``, keep the columns of the dataset, and match columns of the
+        frame by name.
     merge_schema
-        Appending: add columns that the dataset lacks, which are null in its rows.
+        Appending: add columns that the dataset lacks; existing rows have nulls in them.
     replace_where
         Overwriting: replace only the rows that match this filter, with rows that match it.
     txn_app_id, txn_version
-        Writing: an application and a number that it increases; if the dataset has that number of
-        the application, or a higher one, nothing is written. Also ``txnAppId``, ``txnVersion``.
+        Writing: an application and a number that it increases. If the dataset has recorded that
+        number of the application, or a higher number, nothing is written. Also ``txnAppId``,
+        ``txnVersion``.
     strict_nullability
         Writing a new dataset: keep Spark's "not null"; otherwise all columns are nullable.
     must_not_exist
-        Writing: fail if the dataset exists or another writer creates it concurrently.
+        Writing: raise if the dataset exists or another writer creates it meanwhile.
     case_sensitive
-        Writing: match columns of a dataset by the case of their names, too.
-        :func:`glaive.spark.write` sets it where the session has ``spark.sql.caseSensitive``.
+        Writing: also compare the case of names of columns.
+        :func:`glaive.spark.write` sets it if the session has ``spark.sql.caseSensitive``.
     encoding_options
-        Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
+        Writing: the encoding of columns, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
         Writing: a unique identifier of this write, stored in the transaction property
-        ``glaive.job``. Generated when omitted. It does not prevent a second write: ``job_id`` does.
+        ``glaive.job``; default: generated. It does not prevent a second write; ``job_id`` does.
     job_id
-        Writing: names this write; if a job of this name has made a version, nothing is written.
-        The dataset knows the names of its last jobs that had one.
+        Writing: a name of this write. If a job of this name has made a version, nothing is
+        written. The dataset records the names of its last jobs with a name.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
-        Writing: as in :func:`glaive.write_dataset`.
+        Writing: see :func:`glaive.write_dataset`.
     identity
-        Reading: what ``version`` was recognised by when it was pinned; none of Spark's options.
+        Reading: the identity of ``version`` when it was pinned; not an option of Spark.
     """
 
     uri: str = field(repr=False)  # a URL may have a password
@@ -374,12 +375,12 @@ class Options:
 
 
 _OTHERWISE = ("uri", "storage", "identity")
-"""Fields of :class:`Options` that are no options of Spark."""
+"""Fields of :class:`Options` that are not options of Spark."""
 
 
 @cache
 def _options_of(made: type) -> dict[str, tuple[str, Kind, str]]:
-    """Fields of an option set by the names of options in lower case: name, kind, own spelling."""
+    """Return fields of a set of options by lower-case name of the option: name, kind, spelling."""
     kinds = kinds_of(made)
     spelled = ((one.name, one.metadata.get("spelled") or one.name) for one in fields(made))
     return {text.lower(): (name, kinds[name], text) for name, text in spelled}
@@ -391,8 +392,8 @@ def from_spark(options: Mapping[str, str]) -> Options:
     Raises
     ------
     OptionError
-        No path and no table, an unknown option (the message names the closest ones), or an
-        invalid value.
+        The path and the table are missing, an option is unknown (the message names similar
+        options), or a value is invalid.
     """
     options = with_location(options)
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
@@ -426,7 +427,7 @@ def from_spark(options: Mapping[str, str]) -> Options:
     return Options(**values)
 
 
-# --- Options of streams and change feeds, which are taken out before the others are parsed
+# --- Options of streams and change feeds, which glaive parses first ---------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,36 +437,36 @@ class StreamOptions:
     Parameters
     ----------
     starting_version
-        ``startingVersion``: the first version whose changes are read; ``latest`` for those after
-        the newest one. A stream without it starts with all rows of the newest version.
+        ``startingVersion``: the first version whose changes are read; ``latest`` for versions
+        after the newest. A stream without it starts with all rows of the newest version.
     starting_timestamp
         ``startingTimestamp``: the first version created at or after this point in time.
     ending_version, ending_timestamp
-        ``endingVersion``, ``endingTimestamp``: the last version of a change feed that is no stream.
+        ``endingVersion``, ``endingTimestamp``: the last version of a batch change feed.
     read_change_feed
         ``readChangeFeed``: read changes of rows, with ``_change_type``, ``_commit_version`` and
         ``_commit_timestamp``, instead of new rows.
     preimages
-        Whether a change feed has updated rows as they were before; true when omitted.
+        Whether a change feed includes the old values of updated rows; default: true.
     deduplication_mode
-        ``deduplicationMode``: ``netChanges`` for the difference of the two ends, in a change feed
-        that is no stream; ``none`` when omitted.
+        ``deduplicationMode``: ``netChanges`` for the difference between the two ends, in a batch
+        change feed; default: ``none``.
     max_files, max_rows, max_bytes
         ``maxFilesPerTrigger``, ``maxRowsPerTrigger``, ``maxBytesPerTrigger``: limits of a batch.
     skip_change_commits
-        ``skipChangeCommits``: leave out versions that update or delete rows; otherwise they are an
-        error in a stream of new rows.
+        ``skipChangeCommits``: leave out versions that update or delete rows. Otherwise such
+        versions raise an error in a stream of new rows.
     ignore_deletes
         ``ignoreDeletes``: leave out versions that only delete rows.
     merge_keys
-        Writing: update the rows that have the keys of new ones, insert the others.
+        Writing: update the rows that have the keys of new rows; insert the other new rows.
     merge_order_by
-        Writing with ``merge_keys``: of several rows with one key, keep the one that has the highest
-        value in this column; rows of the dataset with a higher value stay as they are.
+        Writing with ``merge_keys``: of several rows with one key, keep the row with the highest
+        value in this column. Rows of the dataset with a higher value stay unchanged.
     app_id
-        ``txnAppId``: name of the application; by default the id of the query, from its checkpoint.
+        ``txnAppId``: name of the application; default: the query's id, from its checkpoint.
     auto_compact_files
-        Writing: compact small files after a batch, once there are so many of them.
+        Writing: compact small files after a batch, once there are this many.
     """
 
     starting_version: int | Literal["latest"] | None = option(START, None, "startingVersion")
@@ -489,11 +490,11 @@ class StreamOptions:
 
 
 _MISSPELT = 0.85
-"""Likeness of two names, at most 1, from which one counts as the other misspelt."""
+"""Minimum similarity of two names, at most 1, to suggest one for the other."""
 
 
 def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str, str]]:
-    """Parse the options of streams; also returns the others.
+    """Parse the options of streams; return them and the other options.
 
     Raises
     ------
@@ -505,7 +506,7 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     others: dict[str, str] = {}
     for key, text in options.items():
         lowered = key.lower()
-        if lowered == "queryname":  # which Spark adds to the options of a sink
+        if lowered == "queryname":  # Spark adds it to the options of a sink
             continue
         if lowered in offered:
             name, kind, _ = offered[lowered]
@@ -527,12 +528,12 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
 
 
 def refuse_no_texts(options: Mapping[str, str]) -> None:
-    """Refuse what Python makes of names of files that are no UTF-8, and of half a pair in JSON.
+    """Refuse strings that are not UTF-8, as from undecodable file names or half pairs in JSON.
 
     Raises
     ------
     OptionError
-        The session would only say that an error occurred.
+        A string is not UTF-8. Spark would only say that an error occurred.
     """
     for key, text in options.items():
         try:
@@ -545,7 +546,7 @@ def refuse_no_texts(options: Mapping[str, str]) -> None:
 
 
 def _permissions(storage: Mapping[str, str]) -> dict[str, str]:
-    """What the dataset may read elsewhere; relative paths are those of this process."""
+    """Return what the dataset may read elsewhere; relative paths are resolved in this process."""
     try:
         allowed = AccessPolicy.of_options(storage)
     except OptionError as error:
@@ -579,7 +580,7 @@ def spark_texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _column_order(entry: Any) -> str | dict[str, Any]:
-    """One of ``order_by``, for JSON."""
+    """Convert an entry of ``order_by`` for JSON."""
     if isinstance(entry, str):
         return entry
     try:
@@ -592,7 +593,7 @@ def _column_order(entry: Any) -> str | dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A vector as a list, for JSON."""
+    """Convert a vector to a list, for JSON."""
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return value.to_pylist()
     if hasattr(value, "tolist"):
@@ -624,7 +625,7 @@ def _uri(options: Mapping[str, str]) -> str:
 
 
 def with_absolute_path(options: Mapping[str, str]) -> dict[str, str]:
-    """Options whose path is resolved here, for tasks that parse them; see :func:`absolute`."""
+    """Resolve the path among options here, for tasks that parse them; see :func:`absolute`."""
     return {
         key: absolute(text) if key.lower() == "path" and text else text
         for key, text in options.items()
@@ -639,7 +640,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     Raises
     ------
     OptionError
-        A scheme with a single slash, such as ``dbfs:/x``.
+        The scheme has a single slash, such as ``dbfs:/x``.
     """
     text = os.fspath(uri)
     slashed = with_slashes(text)

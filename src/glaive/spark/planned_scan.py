@@ -1,12 +1,12 @@
-"""Scans as tasks of a query: Spark knows their size, and reads equal ones once.
+"""Scans as tasks of a query, so that Spark knows their size and reads equal scans once.
 
-For Spark 4.3 every scan of a Python source has an unknown size and differs from all others: it is
-never broadcast, and read again wherever a plan has it twice. A function over a range of numbers has
-neither fault: one number for each part, in a range as long as makes Spark estimate the size. Equal
-scans of a query are one function.
+To Spark 4.3 every scan of a Python source has an unknown size and differs from all others. So Spark
+never broadcasts it, and reads it again wherever a plan repeats it. A function over a range of
+numbers avoids both. Each part has a number, and the length of the range makes Spark estimate the
+right size. Equal scans of a query are one function.
 
-Decimals of at most 18 digits travel as integers, which Java reads at a tenth of the cost, and
-become decimals in Spark's generated code. No function of SQL does that: classic sessions only.
+Decimals of at most 18 digits travel as integers, which Java reads at a tenth of the cost. Spark's
+generated code converts them back. No SQL function does this, so only classic sessions can use it.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ if TYPE_CHECKING:
     from glaive.spark.options import Options
 
 
-# --- Aggregates of the rows of a task: a row for each group, which Spark aggregates further
-# Sums are exact. Decimals are added as 64-bit integers where the values of a batch allow it, else
-# as wider ones; where the sum of a column might not fit its type, each row is passed on as a
+# --- Aggregates of the rows of a task: a row per group, which Spark aggregates further --
+# Sums are exact. glaive adds decimals as 64-bit integers if the values of a batch allow it, or else
+# as wider integers. If the sum of a column might not fit its type, each row is passed on as its own
 # group.
 
 AGGREGATE_SETTING = "spark.glaive.partialAggregates"
 """Setting of a session: with ``false``, Spark aggregates all rows itself."""
 
 MAX_HELD = 1 << 17
-"""Groups of a task that wait for others to be added to them."""
+"""Groups that a task holds to add others to them."""
 
 MIN_ROWS = 4
-"""Rows that a group has to stand for on average, or waiting for others does not pay."""
+"""Minimum average rows per group; with fewer, holding groups does not pay off."""
 
 MAX_LONG = 1 << 63
 
 WIDE_DIGITS = 38
-"""Digits of the sums of arithmetic."""
+"""Digits of sums of arithmetic."""
 
 _EXACT = Context(prec=80)
 
 _FUNCTIONS = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
-"""How values, and partial aggregates, are aggregated: rows are counted as a sum of ones."""
+"""Functions that aggregate values, and partial aggregates: counts are sums of ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column: of integers or decimals where it is part of arithmetic."""
+    """A column: of integers or decimals if it is part of arithmetic."""
 
     name: str
     scale: int = 0
@@ -107,14 +107,14 @@ Value = Leaf | Constant | Arithmetic
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What is to be known of the rows of a group.
+    """An aggregate over the rows of a group.
 
     Parameters
     ----------
     kind
-        Rows are counted where ``value`` is not null.
+        ``count`` counts rows whose ``value`` is not null.
     value
-        ``None``: of all rows; only for ``count``. Arithmetic: only for ``sum``.
+        ``None`` for all rows, only with ``count``. Arithmetic only with ``sum``.
     """
 
     kind: Literal["sum", "count", "min", "max"]
@@ -128,12 +128,12 @@ class PartialAggregates:
     Parameters
     ----------
     keys
-        Columns with equal values in all rows of a group; none: all rows are one group.
+        Columns with equal values in all rows of a group; empty: all rows are one group.
     aggregates
-        In the order of the columns after the keys.
+        Aggregates in the order of the columns after the keys.
     schema
-        Keys, then aggregates. Sums of integers are ``bigint``; of decimals ``decimal(18, s)`` for
-        columns and ``decimal(38, s)`` for arithmetic.
+        Keys, then aggregates. Sums of integers are ``bigint``. Sums of decimals are
+        ``decimal(18, s)`` for columns and ``decimal(38, s)`` for arithmetic.
     """
 
     keys: tuple[str, ...]
@@ -141,13 +141,13 @@ class PartialAggregates:
     schema: StructType
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield groups; there may be several with the same keys."""
+        """Yield groups; several may have the same keys."""
         held: list[pa.Table] = []
         for batch in batches:
             if not batch.num_rows:
                 continue
             groups = self._of_batch(batch)
-            if groups.num_rows * MIN_ROWS > batch.num_rows:  # others will hardly be added
+            if groups.num_rows * MIN_ROWS > batch.num_rows:  # rows of other batches rarely match
                 yield from groups.to_batches()
                 continue
             held.append(groups)
@@ -159,7 +159,7 @@ class PartialAggregates:
             yield from self._together(held).to_batches()
 
     def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
-        """The groups of a batch, or its rows as such, if a sum might not fit its type."""
+        """Return the groups of a batch, or its rows unchanged if a sum might not fit its type."""
         arrays, fitting = [], True
         for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True):
             values, fits = _values(aggregate, kind, batch)
@@ -170,7 +170,7 @@ class PartialAggregates:
         return self._grouped(table) if fitting else self._typed(table)
 
     def _together(self, tables: list[pa.Table]) -> pa.Table:
-        """Groups with equal keys as one, unless a sum might not fit its type."""
+        """Join groups with equal keys, unless a sum might not fit its type."""
         if len(tables) == 1:
             return tables[0]
         table = pa.concat_tables(tables)
@@ -193,11 +193,11 @@ class PartialAggregates:
         return self._typed(table.group_by(keys, use_threads=False).aggregate(functions))
 
     def _names(self) -> list[str]:
-        """Names of columns while they are calculated."""
+        """Return the names of columns during the calculation."""
         return [str(number) for number in range(len(self.schema))]
 
     def _typed(self, table: pa.Table) -> pa.Table:
-        """Columns of the schema from those that were calculated."""
+        """Return columns of the schema from the calculated columns."""
         expected = spark_arrow_schema(self.schema)
         columns = [
             _as_type(column, field.type)
@@ -206,12 +206,12 @@ class PartialAggregates:
         return pa.table(columns, schema=expected)
 
     def _kinds(self) -> list[Any]:
-        """Arrow types of the aggregates."""
+        """Return the Arrow types of the aggregates."""
         return list(spark_arrow_schema(self.schema).types[len(self.keys) :])
 
 
 def _limit(kind: Any) -> int:
-    """What sums of a type stay below."""
+    """Return the exclusive bound of sums of a type."""
     limit: int = 10**kind.precision if pa.types.is_decimal(kind) else MAX_LONG
     return limit
 
@@ -223,7 +223,7 @@ def _as_type(column: Any, kind: Any) -> Any:
 
 
 def _values(aggregate: Aggregate, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool]:
-    """What is aggregated, for each row, and whether sums of all rows fit the type."""
+    """Return the values to aggregate for each row, and whether sums of all rows fit the type."""
     value = aggregate.value
     if value is None:
         return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows), True
@@ -253,7 +253,7 @@ def _summands(value: Value, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool
 
 
 class _Whole(NamedTuple):
-    """Unscaled values, and integers that they lie between."""
+    """Unscaled values, and integer bounds of them."""
 
     array: Any
     low: int
@@ -261,12 +261,12 @@ class _Whole(NamedTuple):
 
     @property
     def bound(self) -> int:
-        """The largest absolute value there may be."""
+        """The largest possible absolute value."""
         return max(-self.low, self.high)
 
 
 def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:
-    """Unscaled values as ``int64``; ``None`` if some might not fit."""
+    """Return unscaled values as ``int64``; ``None`` if some might not fit."""
     if isinstance(value, Leaf):
         column = batch.column(value.name)
         is_decimal = pa.types.is_decimal(column.type)
@@ -301,14 +301,14 @@ def _scaled(values: _Whole, digits: int) -> _Whole | None:
 
 
 def _fitting(function: str, left: _Whole, right: _Whole, low: int, high: int) -> _Whole | None:
-    """The result of a function, if all values between the bounds fit."""
+    """Return the result of a function, if all values between the bounds fit."""
     if max(-low, high) >= MAX_LONG:
         return None
     return _Whole(pc.call_function(function, [left.array, right.array]), low, high)
 
 
 def _decimals(value: Value, batch: pa.RecordBatch) -> Any:
-    """Values as decimals of up to 76 digits."""
+    """Return values as decimals of up to 76 digits."""
     if isinstance(value, Leaf):
         column = batch.column(value.name)
         if pa.types.is_decimal(column.type):
@@ -322,7 +322,7 @@ def _decimals(value: Value, batch: pa.RecordBatch) -> Any:
 
 
 def _extremes(array: Any) -> tuple[int, int]:
-    """The smallest and largest value, of decimals without their scale; zeros if all are null."""
+    """Return smallest and largest value, for decimals unscaled; zeros if all are null."""
     ends = pc.min_max(array)
     low, high = ends["min"].as_py(), ends["max"].as_py()
     if low is None:
@@ -334,39 +334,39 @@ def _extremes(array: Any) -> tuple[int, int]:
 
 
 MAX_PLANNED = 1 << 14
-"""Every task gets the list of all parts: scans of more, or of more fragments, go through the data
-source."""
+"""Maximum parts and fragments of a scan, as every task gets the list of all parts. Larger scans
+use the data source."""
 
 NUMBER_BYTES = 8
-"""What Spark's planner expects of a number in a range, and of a function over it."""
+"""Bytes that Spark's planner expects of a number in a range, and of a function over it."""
 
 MAX_NUMBERS = 1 << 30
-"""Length of the range, at most. Each number takes a nanosecond; Spark never broadcasts 8 GiB."""
+"""Maximum length of the range. Each number takes 1 ns; Spark never broadcasts 8 GiB."""
 
 MAX_REMEMBERED = 1 << 14
 _SCANS: dict[str, Options] = {}
-"""Options of the newest scans, by the names of their functions: plans keep the names."""
+"""Options of the newest scans, by the names of their functions, which plans keep."""
 
 
 class ScanFunction:
-    """Reads the parts of a scan whose numbers it gets, as batches.
+    """Reads the parts of a scan by their numbers, as batches.
 
     Parameters
     ----------
     reader
-        Of one version of a dataset.
+        Reader of one version of a dataset.
     parts
         The values of the reader's partitions.
     step
-        Between the numbers of parts.
+        Distance between the numbers of parts.
     as_integers
-        Decimals that are returned without their scale, as int64.
+        Decimals to return without their scale, as int64.
     aggregates
-        Groups to return in place of the rows.
+        Groups to return instead of the rows.
     """
 
     PREFIX: ClassVar = "lance "
-    """How names of such functions begin in Spark's plans."""
+    """Prefix of the names of such functions in Spark's plans."""
 
     def __init__(
         self,
@@ -403,21 +403,22 @@ def planned_scan(
     dataset: LanceDataset,
     aggregates: PartialAggregates | None = None,
 ) -> DataFrame | None:
-    """The frame of a scan, in a query that will run soon.
+    """Return the frame of a scan, for a query that will run soon.
 
     Parameters
     ----------
     options
-        With the version pinned; no search.
+        Options with the version pinned, and without a search.
     dataset
         That version.
     aggregates
-        What tasks return in place of the rows.
+        Groups that tasks return instead of the rows.
 
     Returns
     -------
     DataFrame or None
-        ``None`` if the data source has to read it: too many fragments, or the session says so.
+        ``None`` if the data source must read it: it has too many fragments, or the session
+        disables it.
     """
     wanted = (spark.conf.get(SETTING, "true") or "").lower() != "false"
     if not wanted or dataset.manifest.num_fragments > MAX_PLANNED:
@@ -444,29 +445,29 @@ def planned_scan(
 
 
 def options_of(name: str) -> Options | None:
-    """The options of a scan of this process, by the name of its function in a plan."""
+    """Return the options of a scan of this process, by the name of its function in a plan."""
     return _SCANS.get(name)
 
 
 def _shown(reader: LanceReader) -> str:
-    """The name and filter of a dataset, without options of stores and passwords of its URL."""
+    """Return name and filter of a dataset, without storage options and passwords."""
     name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
 
 
 def _with_decimals(frame: DataFrame, schema: StructType, as_integers: frozenset[str]) -> DataFrame:
-    """The frame with integers made decimals again."""
+    """Convert integers of a frame back to decimals."""
 
     def made(expressions: Any, column: Any, name: str) -> Any:
         kind: Any = schema[name].dataType
-        # Beyond its digits it is an error.
+        # A value with more digits raises an error.
         return expressions.MakeDecimal(column, kind.precision, kind.scale, False)
 
     return with_expressions(frame, as_integers, made)
 
 
 def _without_scale(batch: pa.RecordBatch, names: frozenset[str]) -> pa.RecordBatch:
-    """The batch with some decimals as integers: ``1.25`` with two digits is 125."""
+    """Return the batch with some decimals as integers: ``1.25`` with two digits is 125."""
     for name in names:
         batch = with_column(batch, name, unscaled(batch.column(name), name))
     return batch

@@ -1,8 +1,8 @@
-"""SQL over datasets: each is read with the columns and rows that the query needs.
+"""SQL over datasets: glaive reads only the columns and rows that the query needs.
 
-Spark tells Python sources neither which columns a query uses nor, safely, its filters. So the query
-is parsed here, and every table in it becomes a frame of its own; the text that Spark runs is the
-user's.
+Spark does not tell Python sources the columns of a query, and its filters are not safe to use. So
+glaive parses the query and makes a frame for each of its tables. Spark runs the user's text with
+these frames.
 """
 
 from __future__ import annotations
@@ -75,17 +75,15 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
 
-# --- Frames of queries that tasks aggregate in part: groups, made final by Spark --------
-
-# --- Queries with ``group by`` over one dataset: each task aggregates its rows, Spark the groups
-# A query is taken apart only where the answer is certain to be the same: one table, keys without
-# floats, all of ``where`` evaluated by glaive, and aggregates whose types and rounding are known.
-# The types are those that Spark gives to the query as the user wrote it.
+# --- Queries with ``group by`` over one dataset: tasks aggregate rows, Spark the groups --
+# glaive splits a query only if the answer is certainly the same. The query has one table and keys
+# without floats, glaive evaluates all of ``where``, and types and rounding of aggregates are known.
+# Spark determines the types from the query as the user wrote it.
 
 INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 
 KEYS = (*INTEGERS, BooleanType, DateType, DecimalType, StringType, TimestampNTZType, TimestampType)
-"""Types whose equal values are one and the same; floats have two zeros and many NaNs."""
+"""Types whose equal values are identical; floats have two zeros and many NaNs."""
 
 _PARTS = {"expressions", "from", "where", "group", "having", "order", "limit"}
 
@@ -117,30 +115,30 @@ _NODES = (
     exp.Sub,
     exp.Sum,
 )
-"""What is evaluated for each group may consist of these: sqlglot writes them as it read them."""
+"""Expressions that sqlglot writes as it read them; others are not evaluated per group."""
 
 _OPERATORS: dict[Any, Literal["+", "-", "*"]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 PREFIX = "_aggregate_"
-"""How columns of final aggregates are named."""
+"""Prefix of the names of columns of final aggregates."""
 
 
 FLOAT_DIGITS = 11
-"""Spark computes averages of decimals with so many digits, or fewer, as floats."""
+"""Spark computes averages of decimals with at most so many digits as floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """An aggregate of the query, made from columns of partial ones.
+    """An aggregate of the query, computed from columns of partial aggregates.
 
     Parameters
     ----------
     kind
-        ``avg`` is the quotient of two columns.
+        Kind of the aggregate; ``avg`` is the quotient of two columns.
     columns
-        Their names.
+        Names of the columns.
     data_type
-        Of the result.
+        Type of the result.
     """
 
     kind: str
@@ -150,18 +148,18 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:
-    """A select that is taken apart.
+    """A select that glaive splits.
 
     Parameters
     ----------
     select
-        Without its aggregates: columns stand for them.
+        The select with columns instead of its aggregates.
     alias
-        What columns of the table may be qualified with.
+        Qualifier of columns of the table.
     partial
-        What tasks make of rows.
+        The aggregates that tasks compute from rows.
     finals
-        What Spark makes of groups: the aggregates, by the names of the columns.
+        The aggregates that Spark computes from groups, by name of the column.
     """
 
     select: Any
@@ -178,7 +176,7 @@ class GroupedQuery:
         return tuple(names)
 
     def text(self, names: Sequence[str]) -> tuple[str, str]:
-        """The select with names for its columns, before and after that of its table."""
+        """Return the select with names for its columns: the text before and after its table."""
         shown = [_text(node.unalias()) for node in self.select.expressions]
         parts = [f"{sql} AS {quoted_name(name)}" for sql, name in zip(shown, names, strict=True)]
         rest = [f"AS {quoted_name(self.alias)}"]
@@ -205,21 +203,21 @@ def _names(value: Value | None) -> list[str]:
 
 
 def grouped_query(use: TableUse, schema: StructType, empty: DataFrame) -> GroupedQuery | None:
-    """Take the select of a table apart.
+    """Split the select of a table.
 
     Parameters
     ----------
     use
-        The place of the table.
+        The use of the table.
     schema
-        Its columns.
+        Columns of the table.
     empty
-        A frame without rows of these columns, which tells types.
+        A frame with these columns and no rows, for types.
 
     Returns
     -------
     GroupedQuery or None
-        ``None`` if the answer might be another one.
+        ``None`` if the answer might differ.
     """
     select = use.table.find_ancestor(exp.Select)
     if select is None or not use.decided or not _is_simple(select, use.table):
@@ -253,7 +251,7 @@ def grouped_query(use: TableUse, schema: StructType, empty: DataFrame) -> Groupe
 
 
 def _is_simple(select: Any, table: Any) -> bool:
-    """Whether it reads one table, groups its rows, and names its columns one by one."""
+    """Return whether a select reads one table, groups its rows, and names its columns."""
     parts = {name.rstrip("_") for name, part in select.args.items() if part}
     source = clause(select, "from")
     group = select.args.get("group")
@@ -273,8 +271,8 @@ def _is_simple(select: Any, table: Any) -> bool:
 
 
 def _is_ambiguous(select: Any) -> bool:
-    """Whether it has quoted text, or a name in ``having`` or in an aggregate of ``order by`` may be
-    that of a result.
+    """Return whether a select has quoted strings, or ``having`` or ``order by`` may name a
+    result.
     """
     if any(node.is_string for part in _selected(select) for node in part.find_all(exp.Literal)):
         return True
@@ -290,7 +288,7 @@ def _is_ambiguous(select: Any) -> bool:
 
 
 def _selected(select: Any) -> list[Any]:
-    """The parts of a select that are evaluated for each group."""
+    """Return the parts of a select that are evaluated per group."""
     parts = list(select.expressions)
     if (having := select.args.get("having")) is not None:
         parts.append(having.this)
@@ -314,7 +312,7 @@ def _keys(select: Any, alias: str, schema: StructType) -> tuple[str, ...] | None
 
 def _is_key(data_type: DataType) -> bool:
     if isinstance(data_type, StringType):
-        return data_type == StringType()  # not of another collation
+        return data_type == StringType()  # without other collations
     if isinstance(data_type, DecimalType):
         return data_type.precision <= LONG_DIGITS
     return isinstance(data_type, KEYS)
@@ -323,7 +321,7 @@ def _is_key(data_type: DataType) -> bool:
 def _partial(
     node: Any, alias: str, schema: StructType, empty: DataFrame
 ) -> list[tuple[Aggregate, DataType]] | None:
-    """What tasks have to find out for an aggregate, with the types of the results."""
+    """Return the aggregates that tasks compute for an aggregate, with their types."""
     counts_rows = isinstance(node, exp.Count) and isinstance(node.this, exp.Star | exp.Literal)
     if counts_rows and not node.expressions:
         return [(Aggregate("count", None), LongType())]
@@ -360,7 +358,7 @@ def _partial(
 def _value(
     node: Any, alias: str, schema: StructType, nodes: list[tuple[Any, Arithmetic]]
 ) -> Value | None:
-    """What is added up: columns, constants, and arithmetic, which is noted with its node."""
+    """Return the summed value: columns, constants, or arithmetic, recorded with its node."""
     if isinstance(node, exp.Paren):
         return _value(node.this, alias, schema, nodes)
     if isinstance(node, exp.Literal):
@@ -389,7 +387,7 @@ def _value(
 
 
 def _loses_nothing(nodes: Sequence[tuple[Any, Arithmetic]], empty: DataFrame) -> bool:
-    """Whether Spark calculates with decimals and keeps all digits after the point."""
+    """Return whether Spark calculates with decimals and keeps all digits after the point."""
     if not nodes:
         return True
     types = [
@@ -402,7 +400,7 @@ def _loses_nothing(nodes: Sequence[tuple[Any, Arithmetic]], empty: DataFrame) ->
 
 
 def _columns_remain(select: Any, alias: str, keys: Sequence[str], schema: StructType) -> bool:
-    """Whether all that is left of a select are keys, aggregates, and names of its results."""
+    """Return whether a select has only keys, aggregates, and names of its results left."""
     results = {node.alias.lower() for node in select.expressions if isinstance(node, exp.Alias)}
     for part in _selected(select):
         for node in part.find_all(exp.Column):
@@ -417,26 +415,26 @@ def _columns_remain(select: Any, alias: str, keys: Sequence[str], schema: Struct
 
 
 MAX_ROWS = 10**9
-"""Of larger datasets, sums might need more digits than Spark gives them."""
+"""Maximum rows of a dataset: with more, sums might need more digits than Spark gives them."""
 
 LONG_COUNT = 20
 """Digits of a ``bigint``."""
 
 SUM_DIGITS = 10
 AVERAGE_DIGITS = 4
-"""Digits that Spark adds to those of a decimal for its sum, and for its average."""
+"""Digits that Spark adds to a decimal for its sum, and for its average."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedFrame:
-    """What replaces a select of a query.
+    """A replacement for a select of a query.
 
     Parameters
     ----------
     start, end
-        The text of the select within the query.
+        Positions of the select within the query.
     before, after
-        The select in place of it, around the name of its table.
+        The new text, before and after the name of its table.
     frame
         That table.
     """
@@ -456,20 +454,20 @@ def grouped_frame(
     options: Options,
     dataset: LanceDataset,
 ) -> GroupedFrame | None:
-    """The select of a table from groups that tasks make; a few analyses by Spark, no rows.
+    """Replace the select of a table by groups from tasks; Spark analyses, but reads no rows.
 
     Parameters
     ----------
     use
-        The place of the table; ``options`` have all of its tests.
+        The use of the table; ``options`` have all of its tests.
     schema
         All columns of the table.
 
     Returns
     -------
     GroupedFrame or None
-        ``None`` where Spark aggregates all rows: it is not certain that the answer is the same, or
-        the session says so.
+        ``None`` if Spark must aggregate all rows: the answer might differ, or the session
+        disables it.
     """
     wanted = (spark.conf.get(AGGREGATE_SETTING, "true") or "").lower() != "false"
     if not wanted or not use.decided or is_connect(spark) or dataset.count_rows() > MAX_ROWS:
@@ -492,7 +490,7 @@ def grouped_frame(
         before, after = grouped.text(written.names)
         text = f"{_escaped(before)}{{frame}}{_escaped(after)}"
         found = spark.sql(text, frame=frame).schema
-    except PySparkException:  # Spark refuses the query, and will say so to the user
+    except PySparkException:  # Spark refuses the query, and will tell the user
         return None
     if [field.dataType for field in found] != [field.dataType for field in written]:
         return None
@@ -502,7 +500,7 @@ def grouped_frame(
 def _of_empty(
     spark: SparkSession, query: str, span: tuple[int, int], use: TableUse, empty: DataFrame
 ) -> DataFrame:
-    """The select as it is written, of no rows."""
+    """Run the select as written over no rows."""
     name = use.table.this
     before, after = query[span[0] : name.meta["start"]], query[name.meta["end"] + 1 : span[1]]
     alias = "" if use.table.alias else f" AS {quoted_name(name.name)}"
@@ -510,12 +508,12 @@ def _of_empty(
 
 
 def _escaped(text: str) -> str:
-    """Text in which Spark looks for no placeholders."""
+    """Escape a text so that Spark finds no placeholders in it."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def _final(groups: DataFrame, final: Final) -> Column:
-    """An aggregate of the query from columns of groups."""
+    """Return an aggregate of the query from columns of groups."""
     first = functions.col(final.columns[0])
     if final.kind == "count":
         return functions.coalesce(functions.sum(first), functions.lit(0).cast(LongType()))
@@ -531,7 +529,7 @@ def _final(groups: DataFrame, final: Final) -> Column:
 
 
 def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -> Column:
-    """What Spark makes of the sum and the count of an average of decimals."""
+    """Divide sum and count of an average of decimals as Spark does."""
     session: Any = groups.sparkSession
     spark = session._jvm.org.apache.spark.sql  # noqa: SLF001  # no function of SQL does this
     bridge = spark.classic.ExpressionUtils
@@ -547,14 +545,14 @@ def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -
 
 
 MAY_DIFFER = {
-    "|>": None,  # sqlglot makes one select of steps that Spark evaluates one after the other
-    "${": None,  # Spark puts the value of a variable there, also within a text
-    "\\\n": None,  # where a comment goes on in the next line for Spark
+    "|>": None,  # sqlglot makes one select of steps that Spark evaluates one by one
+    "${": None,  # Spark replaces it by a variable, even within a string
+    "\\\n": None,  # Spark continues a comment in the next line
     '"': "spark.sql.ansi.doubleQuotedIdentifiers",
     "`": "spark.sql.parser.quotedRegexColumnNames",
     "\\": "spark.sql.parser.escapedStringLiterals",
 }
-"""Signs that Spark may read in another way than sqlglot, and the settings by which it does."""
+"""Signs that Spark may parse differently than sqlglot, and the settings that decide."""
 
 
 def sql(
@@ -614,14 +612,14 @@ def sql(
 
 
 def tables_in(query: str) -> set[str]:
-    """The names of tables and views in a query, in lower case; those of its ``WITH``, too.
+    """Return the names of tables and views in a query, in lower case, including its ``WITH``.
 
     Raises
     ------
     MissingDependencyError
         sqlglot is not installed.
     OptionError
-        It is no query.
+        The statement is not a query.
     """
     statement = _parsed(query)
     if not isinstance(statement, exp.Query):
@@ -630,7 +628,7 @@ def tables_in(query: str) -> set[str]:
 
 
 def _parsed(query: str) -> Any:
-    """The one statement of a text."""
+    """Parse a text of one statement."""
     try:
         statements = sqlglot.parse(query, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
@@ -652,7 +650,7 @@ def _too_deep() -> OptionError:
 def _with_frames(
     spark: SparkSession, query: str, statement: Any, given: dict[str, dict[str, Any]]
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """The query with a placeholder for each table, their frames, and columns of all datasets."""
+    """Return the query with a placeholder per table, the frames, and columns of all datasets."""
     by_path: dict[int, str] = {}
     for table in statement.find_all(exp.Table):
         is_path = table.db.lower() == "lance" and "start" in table.this.meta and not table.catalog
@@ -700,7 +698,7 @@ def _with_frames(
 
 
 def _may_differ(spark: SparkSession, query: str) -> bool:
-    """Whether Spark may read a text in another way than it was parsed."""
+    """Return whether Spark may parse a query differently than sqlglot did."""
     return any(
         sign in query and (setting is None or is_set(spark, setting))
         for sign, setting in MAY_DIFFER.items()
@@ -708,7 +706,7 @@ def _may_differ(spark: SparkSession, query: str) -> bool:
 
 
 def _mixes_names(spark: SparkSession, statement: Any, schemas: Mapping[str, Any]) -> bool:
-    """Whether Spark tells names apart that are one name without their case."""
+    """Return whether the session distinguishes names that differ in case only."""
     if not is_set(spark, "spark.sql.caseSensitive"):
         return False
     names = {name for schema in schemas.values() for name in schema.names}
@@ -717,18 +715,18 @@ def _mixes_names(spark: SparkSession, statement: Any, schemas: Mapping[str, Any]
 
 
 def _identifier(table: Any) -> str:
-    """The name of a table, or one for it if that is a path."""
+    """Return the name of a table; ``t`` for a path."""
     name: str = table.name
     return name if name.isidentifier() else "t"
 
 
 def _is_sampled(table: Any) -> bool:
-    """Whether ``TABLESAMPLE`` follows, behind which alone an alias may stand."""
+    """Return whether ``TABLESAMPLE`` follows; an alias must come after it."""
     return bool(table.args.get("sample")) or type(table.parent).__name__ == "TableSample"
 
 
 def _read_options(name: str, table: Any) -> dict[str, Any]:
-    """The arguments of :func:`read` for one table."""
+    """Return the arguments of :func:`read` for one table."""
     if isinstance(table, str | os.PathLike):
         return {"uri": table}
     if not isinstance(table, Mapping) or "uri" not in table:
@@ -740,7 +738,7 @@ def _read_options(name: str, table: Any) -> dict[str, Any]:
 
 
 def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
-    """Options with the version pinned, the columns as Spark sees them, and the dataset."""
+    """Return options with a pinned version, the columns as Spark sees them, and the dataset."""
     others = {name: value for name, value in options.items() if name != "uri"}
     if "storage_options" in others:
         others["storage"] = others.pop("storage_options")
@@ -752,12 +750,12 @@ def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
 def _grouped(
     spark: SparkSession, query: str, use: TableUse, source: tuple[Options, Any, Any]
 ) -> GroupedFrame | None:
-    """The groups of a table, where tasks may aggregate its rows."""
+    """Return the groups of a table, if tasks may aggregate its rows."""
     pinned, schema, dataset = source
     if not use.decided or _is_searched(pinned) or isinstance(pinned.columns, Mapping):
         return None
     filters, complete = _filters(use, source)
-    if not use.columns and not filters:  # its rows are counted without reading
+    if not use.columns and not filters:  # the metadata has the number of rows
         return None
     columns = tuple(use.columns) or _narrowest(schema)
     needed = _planned(spark, pinned, columns, _conjunction(filters))
@@ -765,13 +763,13 @@ def _grouped(
 
 
 def _is_searched(pinned: Options) -> bool:
-    """Whether the rows of a table are the result of a search."""
+    """Return whether the rows of a table are the result of a search."""
     searches = pinned.order_by or pinned.nearest or pinned.full_text_query
     return bool(searches or pinned.limit is not None)
 
 
 def _filters(use: TableUse, source: tuple[Options, Any, Any]) -> tuple[list[str], bool]:
-    """The filter of a scan for a table, in parts, and whether it has all tests of the query."""
+    """Return the filter of a scan for a table, in parts, and whether it has all tests."""
     pinned, schema, dataset = source
     own = [pinned.filter] if pinned.filter else []
     if _is_searched(pinned):
@@ -789,7 +787,7 @@ def _conjunction(filters: Sequence[str]) -> str | None:
 def _planned(
     spark: SparkSession, pinned: Options, columns: Any, filter_text: str | None
 ) -> Options:
-    """The options of a scan that is planned for the cores of the cluster."""
+    """Return the options of a scan, planned for the cores of the cluster."""
     cores = pinned.parallelism if pinned.parallelism is not None else cluster_cores(spark)
     return replace(pinned, columns=columns, filter=filter_text, parallelism=cores)
 
@@ -797,7 +795,7 @@ def _planned(
 def _frame(
     spark: SparkSession, use: TableUse, options: Mapping[str, Any], source: tuple[Options, Any, Any]
 ) -> DataFrame:
-    """The frame of one table of a query."""
+    """Return the frame of one table of a query."""
     pinned, schema, dataset = source
     searched = _is_searched(pinned)
     filters, _ = _filters(use, source)
@@ -832,7 +830,7 @@ def _columns(names: Sequence[str], pinned: Options) -> tuple[str, ...] | dict[st
 
 
 def _narrowest(schema: Any) -> tuple[str, ...]:
-    """A column that costs little to read."""
+    """Return a column that is cheap to read."""
     narrow = (BooleanType, DateType, NumericType)
     return (min(schema, key=lambda field: not isinstance(field.dataType, narrow)).name,)
 
@@ -843,7 +841,7 @@ def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -
     Raises
     ------
     OptionError
-        Spark's SQL cannot; the message names what can.
+        Spark's SQL cannot run the statement; the message names an alternative.
     """
     kind = type(statement).__name__
     names = {table.name.lower() for table in statement.find_all(exp.Table)}

@@ -1,10 +1,9 @@
-"""What a query needs of each table: columns, and tests that its rows have to pass.
+"""Find the needs of a query per table: columns, and tests that rows must pass.
 
-Both are supersets: a column that is named anywhere counts for every table that has one of this
-name, unless it is named as that of another table (``a.id``), and a test is only taken where Spark
-would drop the rows that fail it. A word that the parser takes for something else, such as the
-function ``current_user``, counts as a name: for Spark it is a column where a table has one. Spark
-evaluates the query as it is.
+Both are supersets. A column named anywhere counts for every table that has it, unless the query
+names its table (``a.id``). glaive takes a test only if Spark would drop the rows that fail it. A
+word that the parser takes for something else, such as the function ``current_user``, counts as a
+name. For Spark it is a column if a table has it. Spark evaluates the query unchanged.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ from glaive.spark.versions import (
     StringStartsWith,
 )
 
-# --- What a condition of a query says of the rows of one table: tests of single columns -
-# Spark evaluates the condition as it is. A test is taken from it only where it follows by logic
-# alone, and compares with a constant that is written as such: what Spark calculates is not
-# calculated here, as its types have other digits.
+# --- Tests of single columns that follow from a condition of a query --------------------
+# Spark evaluates the condition unchanged. glaive takes a test from it only if it follows by logic
+# alone and compares with a literal constant. glaive does not calculate what Spark calculates, as
+# Spark's types have other digits.
 
 COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
     exp.EQ: (EqualTo, EqualTo),
@@ -58,7 +57,7 @@ COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
     exp.LT: (LessThan, GreaterThan),
     exp.LTE: (LessThanOrEqual, GreaterThanOrEqual),
 }
-"""Comparisons, and what they are with their sides exchanged."""
+"""Comparisons, and their equivalents with exchanged sides."""
 
 NEGATED: dict[Any, Any] = {
     exp.NEQ: exp.EQ,
@@ -67,7 +66,7 @@ NEGATED: dict[Any, Any] = {
     exp.LT: exp.GTE,
     exp.LTE: exp.GT,
 }
-"""Comparisons that hold where others are false; neither holds for null."""
+"""Comparisons that are true where others are false; both are null for null."""
 
 HIGHEST: dict[type[DataType], int] = {
     ByteType: 2**7 - 1,
@@ -78,39 +77,39 @@ HIGHEST: dict[type[DataType], int] = {
 """The highest value of each type of integers."""
 
 _MOST_DIGITS = 100
-"""Characters of a number that may be a value of a column: decimals have 38 digits."""
+"""Maximum characters of a number that may equal a value of a column: decimals have 38 digits."""
 
 _DAYS = {"DAY": 1, "WEEK": 7}
 _MONTHS = {"MONTH": 1, "YEAR": 12}
-"""Units of intervals, without the s of a plural."""
+"""Units of intervals, in singular."""
 
 
 def conditions(
     condition: Any, alias: str, schema: StructType
 ) -> tuple[list[Filter | Compared], bool]:
-    """Tests of a table that hold wherever a condition does, and whether these are all of it.
+    """Return tests of a table that a condition implies, and whether they are equivalent to it.
 
     Parameters
     ----------
     condition
-        Parsed; it is not changed.
+        The parsed condition; it is not changed.
     alias
-        What columns of the table may be qualified with.
+        Qualifier of columns of the table.
     schema
-        Its columns.
+        Columns of the table.
     """
     tests, decided = [], True
     for part in _conjuncts(condition, negated=False):
         test = _test(part, alias, schema)
         if test is not None:
             tests.append(test)
-        if test is None or isinstance(part, exp.Like):  # of which only prefixes are tested
+        if test is None or isinstance(part, exp.Like):  # only the prefix is tested
             decided = False
     return tests, decided
 
 
 def _conjuncts(condition: Any, *, negated: bool) -> Iterator[Any]:
-    """The parts of a condition, or of its opposite, of which all have to hold."""
+    """Yield the parts of a condition, or of its opposite, that must all be true."""
     if isinstance(condition, exp.Paren):
         yield from _conjuncts(condition.this, negated=negated)
     elif isinstance(condition, exp.Not):
@@ -122,7 +121,7 @@ def _conjuncts(condition: Any, *, negated: bool) -> Iterator[Any]:
         first, *others = (list(_conjuncts(part, negated=negated)) for part in condition.flatten())
         common = set(first).intersection(*others)
         yield from (part for part in first if part in common)
-        yield condition  # which says more
+        yield condition  # which implies more
     elif isinstance(condition, exp.Between) and not negated and not condition.args.get("symmetric"):
         low, high = condition.args["low"], condition.args["high"]
         yield exp.GTE(this=condition.this.copy(), expression=low.copy())
@@ -169,9 +168,9 @@ def _test(part: Any, alias: str, schema: StructType) -> Filter | Compared | None
 
 
 def column_path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
-    """The column that a node names, if it is one of the table.
+    """Return the column that a node names, if it belongs to the table.
 
-    A name without a table is the table's, if it has such a column, or Spark refuses the query.
+    A name without a table belongs to the table if the table has it, or Spark refuses the query.
     """
     if not isinstance(node, exp.Column) or node.args.get("db") is not None:
         return None
@@ -192,7 +191,7 @@ def _prefix(like: Any, path: tuple[str]) -> Filter | None:
 
 
 def _constant(node: Any, data_type: DataType) -> Any:
-    """The value that Spark compares a column of a type with; ``None`` if that is not certain."""
+    """Return the value that Spark compares a column with; ``None`` if uncertain."""
     if isinstance(node, exp.Neg):
         value = _constant(node.this, data_type)
         return -value if isinstance(value, int | float | Decimal) else None
@@ -217,7 +216,7 @@ def _constant(node: Any, data_type: DataType) -> Any:
 
 
 def _decimal(text: str, data_type: DecimalType) -> Decimal | None:
-    """A number with the digits of a column, if it has no more."""
+    """Return a number with the digits of a column, if it has no more digits."""
     whole, _, fraction = text.partition(".")
     digits = data_type.precision - data_type.scale
     if len(fraction.rstrip("0")) > data_type.scale or len(whole.lstrip("0")) > digits:
@@ -226,7 +225,7 @@ def _decimal(text: str, data_type: DecimalType) -> Decimal | None:
 
 
 def _date(node: Any) -> date | None:
-    """A date that is written as such, and intervals of whole days or months added to it."""
+    """Return a literal date, plus or minus intervals of whole days or months."""
     if isinstance(node, exp.Cast) and node.to.this == exp.DataType.Type.DATE:
         text = node.this
         return _day(text.this) if isinstance(text, exp.Literal) and text.is_string else None
@@ -244,12 +243,12 @@ def _date(node: Any) -> date | None:
         if name in _DAYS:
             return start + timedelta(days=count * _DAYS[name])
         return _months_later(start, count * _MONTHS[name]) if name in _MONTHS else None
-    except (ValueError, OverflowError):  # outside of the years 1 to 9999
+    except (ValueError, OverflowError):  # outside the years 1 to 9999
         return None
 
 
 def _months_later(start: date, months: int) -> date:
-    """The same day of another month, or its last one."""
+    """Return the same day of another month, or its last day."""
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
     return date(year, month + 1, min(start.day, monthrange(year, month + 1)[1]))
 
@@ -265,20 +264,20 @@ def _day(text: str) -> date | None:
 
 @dataclass(frozen=True, slots=True)
 class TableUse:
-    """One place of a query where a table stands.
+    """One use of a table in a query.
 
     Parameters
     ----------
     table
         The node of the query.
     name
-        Name of the table among those given.
+        Name of the table among the given tables.
     columns
         The columns that may be needed, in the order of the table.
     tests
-        Tests that all rows have to pass which the query needs.
+        Tests that all rows which the query needs must pass.
     decided
-        Whether these are all that ``where`` says of the rows.
+        Whether the tests are equivalent to ``where``.
     """
 
     table: Any
@@ -288,7 +287,9 @@ class TableUse:
     decided: bool = False
 
     def whole(self, schema: StructType) -> TableUse:
-        """All columns and rows, for a query that Spark may read in another way."""
+        """Return the use with all columns and rows, for a query that Spark may parse
+        differently.
+        """
         return replace(self, columns=tuple(schema.names), tests=(), decided=False)
 
 
@@ -300,17 +301,17 @@ def table_uses(
     Parameters
     ----------
     query
-        Parsed; it is not changed.
+        The parsed query; it is not changed.
     text
-        What it was parsed from.
+        The text of the query.
     schemas
         The columns of each table, by lower-case name.
     by_path
-        Names of the tables that the query names by their paths, by the identity of their nodes.
+        Names of the tables that the query names by path, by the identity of their nodes.
     """
     tokens = tokenize(text, dialect="spark")
     named = _named(query, tokens)
-    # The columns of a natural join are not named, nor those of names that are made from texts.
+    # Columns of a natural join are not named, as are names that are made from strings.
     unnamed = any(join.method == "NATURAL" for join in query.find_all(exp.Join))
     unnamed = unnamed or any(
         token.text.lower() == "identifier" and after.token_type == TokenType.L_PAREN
@@ -325,7 +326,7 @@ def table_uses(
         select = table.find_ancestor(exp.Select)
         renamed = bool(table.alias_column_names)
         whole = unnamed or renamed or select is None or _selects_all(select, table)
-        # All columns that a pivot does not name are grouped by.
+        # A pivot groups by all columns that it does not name.
         whole = whole or select.find(exp.Pivot) is not None
         known_as = ("", *_names_of(table))
         wanted = set[str]().union(*(named.get(name, set()) for name in known_as))
@@ -340,28 +341,28 @@ def table_uses(
 
 
 def is_given(table: Any, names: Container[str]) -> bool:
-    """Whether a table is one of those given; others are tables, views and queries of Spark.
+    """Return whether a table is one of the given tables; others are Spark's tables and queries.
 
     Parameters
     ----------
     table
         The node of the query.
     names
-        Names of the tables that are given, in lower case.
+        Names of the given tables, in lower case.
     """
     has_database = table.args.get("db") is not None
     return not has_database and table.name.lower() in names and not _names_a_query(table)
 
 
 def _named(query: Any, tokens: Sequence[Any]) -> dict[str, set[str]]:
-    """The names in a query, by the table that they are said to be of; ``""``: of any."""
+    """Return the names in a query by the table that qualifies them; ``""`` if unqualified."""
     named: dict[str, set[str]] = {}
     known = set()
     for identifier in query.find_all(exp.Identifier):
         known.add(identifier.meta.get("start"))
         column = identifier.parent
         of_table = isinstance(column, exp.Column) and column.this is identifier
-        # With more parts, the first one may be a table or a column.
+        # With more parts, the first may be a table or a column.
         owner = column.table if of_table and column.args.get("db") is None else ""
         named.setdefault(owner.lower(), set()).add(identifier.name.lower())
     named.setdefault("", set()).update(
@@ -375,13 +376,13 @@ def _named(query: Any, tokens: Sequence[Any]) -> dict[str, set[str]]:
 
 
 def _names_a_query(table: Any) -> bool:
-    """Whether a name is that of a query in a ``with`` around it."""
+    """Return whether a name is the name of a query in a ``with`` around it."""
     name, own = table.name.lower(), False
     node: Any = table
     while node is not None:
         queries: list[Any] = []
         parent = node.parent
-        if isinstance(parent, exp.With):  # queries see those before them
+        if isinstance(parent, exp.With):  # queries see earlier queries
             position = next(at for at, cte in enumerate(parent.expressions) if cte is node)
             queries = parent.expressions[: position + bool(parent.recursive)]
             parent, own = parent.parent, True
@@ -396,7 +397,7 @@ def _names_a_query(table: Any) -> bool:
 
 
 def select_span(query: str, table: Any) -> tuple[int, int] | None:
-    """Where the text of the select around a table begins and ends: all, or all in parentheses."""
+    """Return the span of the select around a table: the whole text, or text in parentheses."""
     tokens = tokenize(query, dialect="spark")
     at = next(n for n, token in enumerate(tokens) if token.start >= table.this.meta["start"])
     first = _unmatched(tokens, range(at, -1, -1), TokenType.R_PAREN, TokenType.L_PAREN)
@@ -411,7 +412,7 @@ def select_span(query: str, table: Any) -> tuple[int, int] | None:
 
 
 def _unmatched(tokens: Sequence[Any], positions: range, opening: Any, closing: Any) -> int | None:
-    """The first closing token without one that opens before it."""
+    """Return the first closing token without an opening token before it."""
     depth = 0
     for at in positions:
         kind = tokens[at].token_type
@@ -422,15 +423,15 @@ def _unmatched(tokens: Sequence[Any], positions: range, opening: Any, closing: A
 
 
 def clause(node: Any, name: str) -> Any:
-    """A clause of a query; newer releases of sqlglot add an underscore to reserved words."""
+    """Return a clause of a query; newer sqlglot adds an underscore to reserved words."""
     return node.args.get(f"{name}_") or node.args.get(name)
 
 
 def _selects_all(select: Any, table: Any) -> bool:
-    """Whether ``*`` stands for the columns of a table in a select.
+    """Return whether ``*`` means the columns of a table in a select.
 
-    In ``count(*)`` it does not, nor in ``exists (select * …)``, which only asks for rows; in a
-    query within the select it stands for the columns of that query's tables.
+    It does not in ``count(*)`` and in ``exists (select * …)``, which only asks for rows. In a
+    nested query it means the columns of that query's tables.
     """
     for star in select.find_all(exp.Star):
         around = star.find_ancestor(exp.Select)
@@ -443,7 +444,7 @@ def _selects_all(select: Any, table: Any) -> bool:
 
 
 def _names_of(table: Any) -> set[str]:
-    """The names by which a select may call a table: its own, and those of parentheses around it."""
+    """Return the names of a table within a select: its own, and names of parentheses around it."""
     names, node = {table.alias_or_name.lower()}, table.parent
     while node is not None and not isinstance(node, exp.Select):
         if _renames(node):
@@ -453,12 +454,12 @@ def _names_of(table: Any) -> set[str]:
 
 
 def _renames(node: Any) -> bool:
-    """Whether a node around a table gives it another name: ``(t) x``, ``(t join u) x``."""
+    """Return whether a node around a table gives it another name: ``(t) x``, ``(t join u) x``."""
     return bool(node.alias) and not isinstance(node, exp.Table)
 
 
 def _is_asked_for_rows(select: Any) -> bool:
-    """Whether a query stands in ``exists (…)``."""
+    """Return whether a query is the argument of ``exists (…)``."""
     parent = select.parent
     while isinstance(parent, exp.Subquery | exp.Paren):
         parent = parent.parent
@@ -472,10 +473,10 @@ def _own_columns(
     schemas: Mapping[str, StructType],
     by_path: Mapping[int, str],
 ) -> StructType:
-    """The columns of a table whose values are those that ``where`` sees under their names.
+    """Return the columns of a table whose values ``where`` sees under their names.
 
-    Tables that are joined by names of columns (``using``, ``natural``) have one column for each of
-    these, with the values of the first table. Those of the others equal them after a conversion.
+    Tables joined by column names (``using``, ``natural``) share one column per name, with the
+    values of the first table. Values of the other tables equal them after a conversion.
     """
     joins = list(select.find_all(exp.Join))
     first = clause(select, "from")
@@ -511,9 +512,9 @@ def _own_columns(
 
 
 def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | Compared], bool]:
-    """Tests in ``where`` that a row of a table has to pass, and whether these are all of it.
+    """Return tests in ``where`` that rows of a table must pass, and whether they are equivalent.
 
-    None of them holds for null, so they hold for no row that an outer join has made up.
+    No test is true for null, so no test is true for rows that an outer join makes up.
     """
     if not _shows_its_rows(select, table):
         return [], False
@@ -526,10 +527,10 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
 
 
 def _shows_its_rows(select: Any, table: Any) -> bool:
-    """Whether ``where`` sees all rows of a table, and its columns by their names.
+    """Return whether ``where`` sees all rows of a table, and its columns by their names.
 
-    What it names are other columns where these or their table are renamed, where they are turned
-    into rows, and those of the other table behind a semi or anti join.
+    It sees other columns if a column or the table is renamed, or if columns are turned into rows.
+    After a semi or anti join it sees columns of the other table.
     """
     node = table
     while node is not select:

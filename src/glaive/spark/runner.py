@@ -1,4 +1,4 @@
-"""Run tasks in the workers of a Spark cluster, through classic sessions and Spark Connect alike."""
+"""Run tasks in the workers of a Spark cluster, in classic sessions and with Spark Connect."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from glaive.io.store import ObjectStore
 
 
-# --- What the workers of a cluster do: execute tasks ------------------------------------
-# A task reads and writes the files of the dataset itself; what passes through Spark is the pickle
-# of the task and that of its result. This module is imported by workers: it imports as little as
-# it can.
+# --- Code that runs in the workers of a cluster: execute tasks --------------------------
+# A task reads and writes the files of the dataset itself. Only pickles of the task and of its
+# result
+# pass through Spark. Workers import this module, so it imports as little as possible.
 
 RESULTS: Final[dict[str, pa.DataType]] = {"slot": pa.int32(), "results": pa.binary()}
-"""Columns of what a worker returns: the number of the Spark task, and its results."""
+"""Columns that a worker returns: the number of the Spark task, and its results."""
 
 RESULTS_DDL = "slot int, results binary"
-"""The same for Spark."""
+"""The columns as a schema for Spark."""
 
 
 def tasks_function(
     shared: bytes | None, *, rows: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that executes the tasks of rows, and returns their results.
+    """Return the function that executes the tasks of rows and returns their results.
 
-    The columns of a row: its number, the driver's release, the pickle of the dataset, and the
-    compressed one of a list of tasks. Tasks that need no dataset are given ``None``. A worker that
-    has another version of glaive or Python raises an error, and does nothing.
+    The columns of a row: its number, the driver's release, the pickled dataset, and a compressed
+    pickle of a list of tasks. Tasks that need no dataset get ``None``. A worker with another
+    version of glaive or Python raises an error and does nothing.
 
     Parameters
     ----------
     shared
-        A pickled value that all tasks get, too: Spark sends it to each worker once.
+        A pickled value that all tasks also get. Spark sends it to each worker once.
     rows
         Whether the tasks return rows.
     """
@@ -80,12 +80,12 @@ def tasks_function(
 
 @lru_cache(maxsize=1)
 def _shared_value(pickled: bytes) -> Any:
-    """A value that tasks of a job share; kept for the next tasks of this worker."""
+    """Return a value that tasks of a job share; cache it for the next tasks of this worker."""
     return loads(pickled)
 
 
 def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, list[Any]]]:
-    """Tasks of this worker, whose release is that of the driver, with their dataset or None."""
+    """Yield tasks of this worker with their dataset or None; check the driver's release."""
     for batch in batches:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
@@ -98,14 +98,14 @@ class RowTask:
     """A task that gets the rows of one partition of a frame; can be pickled."""
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> Any:
-        """Do the work and return what the commit needs."""
+        """Do the work and return input for the commit."""
         raise NotImplementedError
 
 
 def rows_function(
     driver: str, dataset: bytes, task: bytes
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that executes a :class:`RowTask` on a partition of a frame."""
+    """Return the function that executes a :class:`RowTask` on a partition of a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with in_task(driver):
@@ -118,7 +118,7 @@ def rows_function(
 def naming_function(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], names: list[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function of batches, for those that come with other names of columns than it knows."""
+    """Wrap a function of batches for batches with other column names than it knows."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
@@ -127,27 +127,27 @@ def naming_function(
 
 
 def dump_results(results: list[Any]) -> bytes:
-    """Results of tasks on their way to the driver: a compressed pickle.
+    """Pickle results of tasks for the driver, compressed.
 
-    Those of a change have an entry for each fragment, most of it the same as that before.
+    Results of a change have an entry per fragment, mostly equal to the entry before.
     """
     return zlib.compress(pickle.dumps(results), 1)
 
 
 def load_results(dumped: bytes) -> list[Any]:
-    """The results that a worker returned."""
+    """Return the results that a worker sent."""
     results: list[Any] = loads(zlib.decompress(dumped))
     return results
 
 
 def loads(pickled: bytes) -> Any:
-    """A value that the driver or a worker pickled; they trust each other, as Spark's do."""
+    """Unpickle a value of the driver or a worker; they trust each other, as Spark's do."""
     return pickle.loads(pickled)  # noqa: S301  # see above
 
 
 @lru_cache(maxsize=2)
 def opened_dataset(pickled: bytes) -> LanceDataset:
-    """The dataset that tasks are for; kept for the next tasks of this worker."""
+    """Return the dataset of tasks; cache it for the next tasks of this worker."""
     dataset: LanceDataset = loads(pickled)
     return dataset
 
@@ -155,10 +155,10 @@ def opened_dataset(pickled: bytes) -> LanceDataset:
 R = TypeVar("R")
 
 MAX_FRAGMENTS = 1024
-"""Fragments of one task, at most: each has files to open."""
+"""Maximum fragments of one task: each has files to open."""
 
 MAX_TASKS = 10_000
-"""Tasks of one Spark job; where there are more, a Spark task executes several."""
+"""Maximum tasks of one Spark job; beyond it, a Spark task executes several."""
 
 _TASKS: Final[dict[str, pa.DataType]] = {
     "slot": pa.int32(),
@@ -176,7 +176,7 @@ class SparkRunner:
     spark
         The session.
     parallelism
-        Tasks that the cluster runs at a time; by default as Spark reports.
+        Number of tasks that the cluster runs at a time; default: as reported by Spark.
     """
 
     def __init__(self, spark: SparkSession, parallelism: int | None = None) -> None:
@@ -185,16 +185,17 @@ class SparkRunner:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that the cluster runs at a time; with Spark Connect, asking takes a query."""
+        """Number of tasks that the cluster runs at a time; Spark Connect needs a query for it."""
         if self._parallelism is None:
             self._parallelism = _cores(self.spark)
         return self._parallelism
 
     def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
-        """The fragments of a version, divided by bytes of files and cores.
+        """Divide the fragments of a version by bytes of files and by cores.
 
-        Neither reads files nor takes time per fragment in Python; from 1 TiB on, the largest file
-        is asked for its size.
+        Reads no files and takes no time per fragment in Python. From 1 TiB on, it requests the size
+        of
+        the largest file.
         """
         manifest = dataset.manifest
         if not manifest.num_fragments:
@@ -209,7 +210,7 @@ class SparkRunner:
         tasks: Sequence[Task[R] | SharingTask[R]],
         shared: object | None = None,
     ) -> list[R]:
-        """Execute tasks in the cluster; their results in the order of the tasks.
+        """Execute tasks in the cluster; return results in the order of the tasks.
 
         ``dataset`` may be None for tasks that need none. With ``shared``, each task gets this value
         as a second argument.
@@ -219,7 +220,7 @@ class SparkRunner:
         MissingDependencyError
             The workers lack glaive, or have another version of it.
         GlaiveError
-            As the tasks raise.
+            A task raised the error.
         """
         if not tasks:
             return []
@@ -237,7 +238,7 @@ class SparkRunner:
         schema: Any,
         shared: object | None = None,
     ) -> DataFrame:
-        """The rows that tasks return by their method ``rows``, as a frame; runs when it is used.
+        """Return a frame of the rows from the tasks' methods ``rows``; it runs when used.
 
         With ``shared``, each task gets this value as a second argument.
         """
@@ -248,7 +249,7 @@ class SparkRunner:
     def _task_frame(
         self, dataset: OpenedVersion | None, tasks: Sequence[Any]
     ) -> tuple[DataFrame, int]:
-        """Tasks as a frame with a partition for each Spark task; and the number of these."""
+        """Return tasks as a frame with a partition per Spark task, and the number of partitions."""
         slots = min(len(tasks), MAX_TASKS)
         bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
         pickled = [dump_tasks(tasks[start:stop]) for start, stop in pairwise(bounds)]
@@ -258,13 +259,13 @@ class SparkRunner:
             schema=pa.schema(_TASKS),
         )
         frame = self.spark.createDataFrame(table)
-        # A shuffle would be one more job, longer than a small task.
+        # A shuffle would be another job, longer than a small task.
         return partitioned_by_id(frame, slots, "slot") if slots > 1 else frame.coalesce(1), slots
 
     def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
-        """Execute a task on each partition of a frame; the results in no order.
+        """Execute a task on each partition of a frame; return the results in any order.
 
-        A partition without rows may give a result or none.
+        A partition without rows may or may not give a result.
         """
         work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
         with as_glaive_errors():
@@ -274,10 +275,10 @@ class SparkRunner:
 
 
 def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
-    """``frame.mapInArrow``, for columns of any names.
+    """Call ``frame.mapInArrow`` for columns of any names.
 
-    Spark's own takes a name as an expression: it finds no ``a`b``, every column by ``*``, and
-    another one by a name in backticks.
+    Spark parses a name as an expression. It does not find ``a`b``, takes ``*`` for every column,
+    and may find another column for a name in backticks.
     """
     names = frame.columns
     plain = all(map(str.isidentifier, names))
@@ -288,12 +289,12 @@ def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
 
 
 def dump_tasks(tasks: Sequence[Any]) -> bytes:
-    """Tasks on their way to a worker: a compressed pickle; names of many files repeat a lot."""
+    """Pickle tasks for a worker, compressed: names of many files repeat a lot."""
     return zlib.compress(dumps(list(tasks)), 1)
 
 
 def dumps(value: object) -> bytes:
-    """The pickle of a value; functions of scripts and notebooks go by value."""
+    """Pickle a value; functions of scripts and notebooks are pickled by value."""
     from pyspark import cloudpickle
 
     pickled: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # it has no types
@@ -301,16 +302,16 @@ def dumps(value: object) -> bytes:
 
 
 def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
-    """Positions at which fragments are cut into parts of about equal size.
+    """Return positions that cut fragments into parts of about equal size.
 
     Parameters
     ----------
     rows
-        Rows of each fragment; shape ``(fragments,)``, int64, at least one.
+        Number of rows of each fragment; shape ``(fragments,)``, int64, at least one.
     total_bytes
-        Bytes of all their files, as far as known.
+        Bytes of all their files, if known.
     parallelism
-        Tasks that run at a time.
+        Number of tasks that run at a time.
 
     Returns
     -------
@@ -322,15 +323,15 @@ def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
 
 
 def parts_for(total_bytes: int, parallelism: int) -> int:
-    """Parts that so many bytes are worth, at least one."""
+    """Return the number of parts that pay off for this many bytes, at least one."""
     return max(1, min(math.ceil(total_bytes / task_bytes(total_bytes, parallelism)), MAX_TASKS))
 
 
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:
-    """The version as tasks open it, without its manifest; ``None`` before there is one.
+    """Pickle the version for tasks, without its manifest; ``None`` before the first version.
 
-    Workers keep what they opened, by these bytes, which say what the version is recognised by: a
-    dataset or branch that is deleted and made again has other rows under the same path and number.
+    Workers cache datasets by these bytes, which include the identity of the version. A dataset or
+    branch that is deleted and created again has other rows under the same path and number.
     """
     return pickle.dumps(None if dataset is None else LanceDataset.holding(dataset))
 
@@ -351,7 +352,7 @@ def _cores(spark: SparkSession) -> int:
 _SO_FAR = "What it had committed before, if anything, stays"
 
 LOOK_BACK = 256
-"""Newest versions among which the commit of a job is looked for that the newest manifest does not
+"""Number of newest versions to search for the commit of a job that the newest manifest does not
 name."""
 
 
@@ -364,11 +365,11 @@ class SparkJob:
     spark
         The session.
     id
-        Names the change: running it again with the same id returns the version that it made.
+        Id of the change: a rerun with the same id returns the version of the first run.
     named
         Whether the caller chose the id, so that an earlier run may have made a version.
     transaction
-        Of an application: nothing is done if the dataset has it, or a later one.
+        Transaction of an application: nothing is done if the dataset has it, or a later one.
     """
 
     spark: SparkSession
@@ -382,12 +383,12 @@ class SparkJob:
 
     @classmethod
     def of(cls, spark: SparkSession, job_id: str | None, txn: object = None) -> SparkJob:
-        """A job with the caller's id, or with a new one.
+        """Return a job with the caller's id, or with a new id.
 
         Raises
         ------
         OptionError
-            The id is no text, or empty; or ``txn`` is no transaction.
+            The id is not a string or is empty, or ``txn`` is not a transaction.
         """
         given: object = job_id
         transaction = given_transaction(txn)
@@ -399,7 +400,7 @@ class SparkJob:
 
     @property
     def commit(self) -> Job:
-        """Where tasks run, and what the only commit records."""
+        """The runner of tasks, and the properties of the only commit."""
         if not self.named:
             return self.each_commit
         job = self.each_commit
@@ -407,7 +408,7 @@ class SparkJob:
 
     @property
     def each_commit(self) -> Job:
-        """Where tasks run, and what each commit records, if there may be several."""
+        """The runner of tasks, and the properties of each commit, if there may be several."""
         properties = {JOB: self.id, ENGINE: "spark"}
         if self.transaction is not None:
             properties |= self.transaction.properties
@@ -427,9 +428,10 @@ class SparkJob:
         ----------
         change
             Plans, runs tasks and commits; called again on the newest version if other writers
-            changed the same rows.
+            changed
+            the same rows.
         several_commits
-            Whether the change may commit more than once, so that no version is the job's only one.
+            Whether the change may commit more than once, so that a version may not be its only one.
 
         Returns
         -------
@@ -439,8 +441,8 @@ class SparkJob:
         Raises
         ------
         JobError
-            The cluster lost processes of the job; nothing was committed, or with several commits
-            none after the last that was made.
+            The cluster lost processes of the job. Nothing was committed; with several commits,
+            nothing after the last of them.
         """
         dataset.checkout_latest()
         done = self.made(dataset, several_commits=several_commits)
@@ -449,8 +451,8 @@ class SparkJob:
             first = dataset.version
 
             def unless_made(opened: OpenedVersion) -> tuple[Manifest, Any]:
-                # Commits look at later versions only: before a retry, another driver of this job,
-                # taken for dead, may have been first.
+                # Commits check later versions only. Before a retry, another driver of this job,
+                # believed dead, may have committed.
                 if opened.manifest.version > first:
                     made = self._made(opened.store, opened.manifest, first, several_commits)
                     if made is not None:
@@ -465,12 +467,13 @@ class SparkJob:
         return {"version": dataset.version, **self._counts(dataset)}
 
     def made(self, dataset: LanceDataset, *, several_commits: bool = False) -> Manifest | None:
-        """The version that an earlier run with this id made.
+        """Return the version that an earlier run with this id made.
 
-        The newest one, if it has the job's transaction of an application, or if clean-up removed
-        the version of the job. At most one request, but for ids that the caller chose one for each
-        of the newest versions whose jobs the newest manifest does not know, or, with several
-        commits, for each of the newest versions.
+        Returns the newest version if it has the job's transaction of an application, or if clean-up
+        removed the version of the job. Makes at most one request. Exception: for ids that the
+        caller
+        chose, one request for each newest version whose job the newest manifest does not name. With
+        several commits, one request for each newest version.
         """
         since = max(0, dataset.version - LOOK_BACK)
         return self._made(dataset.store, dataset.manifest, since, several_commits)
@@ -478,7 +481,7 @@ class SparkJob:
     def _made(
         self, store: ObjectStore, newest: Manifest, since: int, several_commits: bool
     ) -> Manifest | None:
-        """The same among the versions after ``since``."""
+        """Search the version among versions after ``since``."""
         if self.transaction is not None and self.transaction.is_applied(newest):
             return newest
         if not self.named:
@@ -495,7 +498,7 @@ class SparkJob:
         return find_transaction(store, since, JOB, self.id, until=until, known=newest.version)
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:
-        """The counts that this job recorded; none if it made no version."""
+        """Return the counts that this job recorded; empty if it made no version."""
         transaction = read_transaction(dataset.store, dataset.manifest)
         if transaction is None or transaction.properties.get(JOB) != self.id:
             return {}
@@ -503,12 +506,12 @@ class SparkJob:
 
 
 def given_transaction(txn: object) -> AppTransaction | None:
-    """The transaction of an application that a caller names, if any.
+    """Return the application's transaction that a caller names, if any.
 
     Raises
     ------
     OptionError
-        It is neither ``None`` nor a name and a number.
+        The value is not ``None`` or a pair of a name and a number.
     """
     match txn:
         case None:
@@ -521,7 +524,7 @@ def given_transaction(txn: object) -> AppTransaction | None:
 
 
 def parse_counts(text: str | None) -> dict[str, int]:
-    """Counts as they are recorded; what is no such text has none."""
+    """Parse recorded counts; return an empty dictionary for any other text."""
     if text is None:
         return {}
     try:

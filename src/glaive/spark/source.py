@@ -1,8 +1,8 @@
 """The data source: ``spark.read.format("lance")`` and ``df.write.format("lance")``.
 
 Spark runs the methods of these classes in separate short-lived Python processes and pickles the
-objects between them. ``schema`` stores the version it used on ``self``, so that the schema and
-the rows of a frame come from the same version of the dataset.
+objects between them. ``schema`` stores the version it used on ``self``. So the schema and the rows
+of a frame come from the same version of the dataset.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ MAX_BATCH_BYTES = 256 << 20
 
 
 FIRST_ROWS = 64
-"""Rows that are read to learn how large they are."""
+"""Number of rows to read first, to learn their size."""
 
 MAX_GROWTH = 16
-"""How many times more rows are read the next time, as later ones may be larger."""
+"""Maximum factor between two windows of rows, as later rows may be larger."""
 
 WINDOW_BYTES = 128 << 20
-"""Bytes of rows that are read at a time where values may be large."""
+"""Bytes of rows to read at a time if values may be large."""
 
 
 class LancePartition(InputPartition):
     """The part one task reads, as a tuple of plain values: batch size, fragments, row range.
 
-    Without fragments it is the result of a whole search, which is not divided.
+    Without fragments it is the result of a whole search, which cannot be divided.
     """
 
     def __init__(self, batch_size: int, part: Part | None) -> None:
@@ -89,14 +89,14 @@ class LancePartition(InputPartition):
 class LanceReader(DataSourceReader):
     """Reads some columns and rows of one version of a dataset.
 
-    It is pickled for the tasks, so it holds settings only; each task opens the dataset.
+    Spark pickles it for the tasks, so it holds settings only. Each task opens the dataset.
 
     Parameters
     ----------
     options
-        With the version pinned.
+        Options with the version pinned.
     schema
-        The columns to read, by name, and the types Spark expects.
+        The columns to read, by name, and the types that Spark expects.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -109,7 +109,7 @@ class LanceReader(DataSourceReader):
 
     @without_inner_frames
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the parts to read; none if no row can match."""
+        """Return the parts to read; no parts if no row can match."""
         dataset = open_dataset(self.options)
         if self._matches_nothing(dataset):
             return []
@@ -128,7 +128,7 @@ class LanceReader(DataSourceReader):
         return [LancePartition(batch_size, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part, in order, with exactly the schema Spark expects."""
+        """Yield the rows of a part, in order, with exactly the schema that Spark expects."""
         from glaive.spark.writer import in_task
 
         if is_placeholder(partition):
@@ -150,7 +150,7 @@ class LanceReader(DataSourceReader):
         offset: int,
         rows: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a part; where values may be large, so many at a time as memory allows.
+        """Yield the rows of a part, in windows that fit into memory if values may be large.
 
         Scans divide rows by the bytes of the files, where large values may be a thousand times
         smaller.
@@ -174,7 +174,9 @@ class LanceReader(DataSourceReader):
     def _arguments(
         self, batch_size: int, fragments: tuple[int, ...], offset: int, rows: int
     ) -> dict[str, Any]:
-        """The scan of one part; a search returns all columns of the frame."""
+        """Return the arguments of the scan of one part; a search returns all columns of the
+        frame.
+        """
         arguments = scan_arguments(self.options) | {
             "filter": self.filter,
             "batch_size": batch_size,
@@ -192,19 +194,19 @@ class LanceReader(DataSourceReader):
         }
 
     def _is_one_search(self) -> bool:
-        """Whether the rows cannot be divided among tasks by their position."""
+        """Return whether tasks cannot divide the rows by position."""
         options = self.options
         searches = bool(options.order_by or options.nearest or options.full_text_query)
         return searches or (options.limit is not None and self.filter is not None)
 
     @property
     def filter(self) -> str | None:
-        """The filter of the options combined with those that Spark pushed down."""
+        """The filter of the options combined with filters that Spark pushed down."""
         own = () if self.options.filter is None else (self.options.filter,)
         return _conjunction((*own, *self.pushed))
 
     def _columns(self) -> list[str] | dict[str, str]:
-        """The columns of the schema, in the form that a scan accepts."""
+        """Return the columns of the schema in a form that a scan accepts."""
         computed = self.options.columns
         if not isinstance(computed, Mapping):
             return list(self.schema.names)
@@ -223,10 +225,10 @@ class LanceReader(DataSourceReader):
 class PushingReader(LanceReader):
     """A reader that accepts filters from Spark.
 
-    This is a separate class because Spark rejects readers with ``pushFilters`` if the session
-    does not set ``spark.sql.python.filterPushdown.enabled``. It is used only on request: Spark
-    4.3 caches the partitions of the first query on a frame and reuses them for later queries,
-    whatever their filters.
+    This is a separate class because Spark rejects readers with ``pushFilters`` if the session does
+    not set ``spark.sql.python.filterPushdown.enabled``. Use it only on request: Spark 4.3 caches
+    the partitions of the first query on a frame and reuses them for later queries, whatever their
+    filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
@@ -246,7 +248,7 @@ class PushingReader(LanceReader):
         self.pushed = pushed.filters
         try:
             self._matches_nothing(dataset)
-        except FilterError as error:  # too deep or large in combination with the option's filter
+        except FilterError as error:  # too deep or large together with the option's filter
             _log.debug("Spark evaluates all filters: %s", error)
             self.pushed = ()
             return filters
@@ -254,12 +256,12 @@ class PushingReader(LanceReader):
 
 
 def _may_have_large_values(schema: StructType) -> bool:
-    """Whether a column has binary values, such as images."""
+    """Return whether a column has binary values, such as images."""
     return any(isinstance(field.dataType, BinaryType) for field in schema)
 
 
 def _conjunction(filters: Sequence[str]) -> str | None:
-    """Combine filters with ``and``; None if there are none."""
+    """Combine filters with ``and``; None without filters."""
     if len(filters) < 2:
         return filters[0] if filters else None
     from glaive.expr.parse import parse, render
@@ -285,9 +287,9 @@ PLANNER = "data_source_pushdown_filters"
 class LanceDataSource(DataSource):
     """Lance datasets as Spark frames.
 
-    :class:`glaive.spark.options.Options` explains all options, and
-    :class:`glaive.spark.options.StreamOptions` those of streams and change feeds. Modes
-    are append and overwrite.
+    :class:`glaive.spark.options.Options` explains all options.
+    :class:`glaive.spark.options.StreamOptions` explains options of streams and change feeds. The
+    modes are append and overwrite.
     """
 
     pinned: Options | None = None
@@ -298,7 +300,7 @@ class LanceDataSource(DataSource):
         return "lance"
 
     def _pin(self) -> pa.Schema:
-        """The columns that are asked for; pins the version."""
+        """Pin the version; return the requested columns."""
         of_stream, others = stream_options(self.options)
         options = from_spark(others)
         if of_stream.read_change_feed:
@@ -338,7 +340,7 @@ class LanceDataSource(DataSource):
 
     @without_inner_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return a source of new or changed rows, which opens the dataset when it is first used."""
+        """Return a source of new or changed rows; it opens the dataset when first used."""
         from glaive.spark.stream_reader import LanceStreamReader
 
         return LanceStreamReader(self.options, self.pinned, schema)
@@ -376,7 +378,7 @@ class LanceDataSource(DataSource):
 
 
 class GlaiveDataSource(LanceDataSource):
-    """The same source named ``glaive``, for sessions whose ``lance`` is a JVM connector."""
+    """The source under the name ``glaive``, for sessions whose ``lance`` is a JVM connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -385,9 +387,9 @@ class GlaiveDataSource(LanceDataSource):
 
 
 def _supports_pushdown() -> bool:
-    """Whether the caller is the Spark module that pushes filters down.
+    """Return whether the caller is the Spark module that pushes filters down.
 
-    Other callers reject readers that accept filters, even if there are no filters.
+    Other callers reject readers that accept filters, even without filters.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyspark has no other way
     while frame is not None:
@@ -408,7 +410,7 @@ def _refuse_branch(options: Options) -> None:
 
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, where: str) -> None:
-    """Check that a schema from the user selects columns and that their types convert to it."""
+    """Check that a schema of the user selects columns, and that their types convert to it."""
     known = set(stored.names)
     for name in schema.names:
         if name not in known:

@@ -1,7 +1,7 @@
-"""The source of streams, and change feeds that are no streams.
+"""Read streams and batch change feeds.
 
-Spark keeps one reader for a query, in a process of its own, which plans the batches; tasks get
-copies that only read. Spark hides errors of the constructor, so nothing is opened there.
+For a query Spark keeps one reader in a separate process, which plans the batches. Tasks get copies
+that only read. Spark hides errors of the constructor, so the constructor opens nothing.
 """
 
 from __future__ import annotations
@@ -59,28 +59,28 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
 
-# --- Offsets of the source: how far a stream has read, and of which dataset -------------
-# Spark writes down where each batch ends, and takes it for where the next one starts. It does not
-# write down where the first batch starts: a query that was stopped in that batch is asked again,
-# when the dataset may have more versions. So the end of the first batch has its start as well.
+# --- Offsets of the source: how far a stream has read, and its dataset ------------------
+# Spark records where each batch ends, and starts the next batch there. It does not record where the
+# first batch starts. If a query stops in that batch, Spark asks again, when the dataset may have
+# more versions. So the end of the first batch also records its start.
 #
-# Versions are numbers, which another dataset in the same place gives again. So the end of a batch
-# has what its last version is recognised by, too:
+# Another dataset in the same location has the same version numbers. So the end of a batch also
+# records the identity of its last version:
 # :attr:`glaive.format.manifest.Manifest.identity`.
 
 _INITIAL: Final = "initial"
-"""Entry of the offset at which a query without batches starts."""
+"""Entry of the offset where a query without batches starts."""
 
 _START: Final = "start"
-"""Entry of the offset at which the first batch ends: where it starts."""
+"""Entry of the end offset of the first batch: its start."""
 
 _IDENTITY: Final = "identity"
-"""Entry of the offset at which a batch ends: the last version that it has rows of."""
+"""Entry of the end offset of a batch: identity of its last version."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """What comes next in a stream.
+    """The next rows of a stream.
 
     The rows of a version are a list of tasks, which is the same whenever it is planned.
 
@@ -89,10 +89,10 @@ class Position:
     version
         The version whose rows come next; it may not exist yet.
     index, row
-        Number of the next task of it, and its first physical row, 0 for all of them.
+        Number of its next task, and the first physical row of that task, 0 for all rows.
     snapshot
-        Whether these are all rows of the version, with which a stream starts, instead of those that
-        it changed.
+        Whether to read all rows of the version, with which a stream starts, instead of the rows
+        that it changed.
     """
 
     version: int
@@ -101,7 +101,7 @@ class Position:
     snapshot: bool = False
 
     def to_spark(self) -> dict[str, Any]:
-        """The offset that Spark keeps in its checkpoint."""
+        """Return the offset that Spark stores in its checkpoint."""
         return {
             "version": self.version,
             "index": self.index,
@@ -111,12 +111,12 @@ class Position:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Self:
-        """The position of an offset.
+        """Return the position of an offset.
 
         Raises
         ------
         OptionError
-            It is not one of this source.
+            The offset belongs to another source.
         """
         try:
             return cls(*(offset[name] for name in ("version", "index", "row", "snapshot")))
@@ -130,26 +130,26 @@ class Position:
 
     @property
     def next_version(self) -> Position:
-        """After all rows of this version."""
+        """The position after all rows of this version."""
         return Position(self.version + 1)
 
 
 def initial(start: Position) -> dict[str, Any]:
-    """The offset at which a query without batches starts."""
+    """Return the offset where a query without batches starts."""
     return {**start.to_spark(), _INITIAL: True}
 
 
 def batch_end(
     start: dict[str, Any], end: Position, identity: VersionIdentity | None = None
 ) -> dict[str, Any]:
-    """The offset for Spark's checkpoint at which a batch ends; the same as its start if empty.
+    """Return the end offset of a batch for Spark's checkpoint; the start offset if it is empty.
 
     Parameters
     ----------
     start
         The offset at which the batch starts.
     identity
-        That of :attr:`Position.last_version` of the end, if there is such a version.
+        Identity of the version :attr:`Position.last_version` of the end, if it exists.
     """
     begins = Position.of(start)
     if end == begins and not start.get(_INITIAL):
@@ -159,14 +159,14 @@ def batch_end(
 
 
 def identity_of(offset: object) -> VersionIdentity | None:
-    """What the last version of a batch is recognised by, from the offset at which it ends.
+    """Return the identity of the last version of a batch, from its end offset.
 
-    ``None`` for the start of a stream, and for checkpoints of earlier versions of glaive.
+    Returns ``None`` for the start of a stream, and for checkpoints of earlier versions of glaive.
 
     Raises
     ------
     OptionError
-        The offset is not one of this source.
+        The offset belongs to another source.
     """
     if not isinstance(offset, dict):  # a checkpoint may have anything
         raise _not_ours(offset)
@@ -175,19 +175,19 @@ def identity_of(offset: object) -> VersionIdentity | None:
 
 
 def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
-    """Where a batch starts that may have been planned by an earlier run of the query.
+    """Return the start of a batch that an earlier run of the query may have planned.
 
     Parameters
     ----------
     start
-        The offset at which the batch starts, as Spark says.
+        The start offset of the batch, by Spark.
     end
-        The offset at which the batch ends, from the checkpoint.
+        The end offset of the batch, from the checkpoint.
 
     Raises
     ------
     OptionError
-        An offset is not one of this source.
+        An offset belongs to another source.
     """
     begins = Position.of(start)
     Position.of(end)
@@ -204,7 +204,7 @@ def _not_ours(offset: object) -> OptionError:
 def between(
     tasks: Sequence[ChangeTask], start: Position, end: Position | None
 ) -> Sequence[ChangeTask]:
-    """Tasks of one version from a position up to another one; ``None`` for all others."""
+    """Return tasks of one version from one position to another; ``None`` means the end."""
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
     if stop <= start.index:
         return []
@@ -221,16 +221,16 @@ def _within(task: ChangeTask, start: int, stop: int) -> ChangeTask:
     return task if (start, stop) == (task.start, task.stop) else task.part(start, stop)
 
 
-# --- How much of a stream one batch reads -----------------------------------------------
+# --- Limits of a batch of a stream ------------------------------------------------------
 
 _UNLIMITED = 2**63 - 1
 
 
 def default_limit(options: StreamOptions) -> ReadLimit:
-    """The limit that the options give, for Spark, which knows one at a time.
+    """Return the limit of the options, for Spark, which supports one limit at a time.
 
-    If there are several, all of them are kept to whenever Spark asks for this one. Spark asks for
-    none before 4.2.
+    If the options have several limits, glaive obeys all of them whenever Spark passes this limit.
+    Spark before 4.2 passes no limits.
     """
     from pyspark.sql.streaming import datasource as limits
 
@@ -245,9 +245,9 @@ def default_limit(options: StreamOptions) -> ReadLimit:
 
 @dataclass(slots=True)
 class Budget:
-    """What a batch may still read. Files are fragments; rows and bytes are those of manifests.
+    """The rest that a batch may read. Files are fragments; manifests give rows and bytes.
 
-    A batch has at least one task, or one row of a fragment, so that every stream goes on.
+    A batch has at least one task, or one row of a fragment, so that every stream makes progress.
     """
 
     files: int = _UNLIMITED
@@ -257,7 +257,7 @@ class Budget:
 
     @classmethod
     def of(cls, options: StreamOptions) -> Budget:
-        """The limits of the options."""
+        """Return the limits of the options."""
         return cls(
             options.max_files or _UNLIMITED,
             options.max_rows or _UNLIMITED,
@@ -266,7 +266,7 @@ class Budget:
 
     @property
     def unlimited(self) -> bool:
-        """Whether there is no limit."""
+        """Whether all limits are unset."""
         return min(self.files, self.rows, self.file_bytes) >= _UNLIMITED
 
     def admit(self, tasks: Sequence[ChangeTask], start: Position) -> Position | None:
@@ -275,7 +275,7 @@ class Budget:
         Returns
         -------
         Position or None
-            The position at which the limit is reached; ``None`` if all are taken.
+            The position where the limit is reached; ``None`` if the batch takes all tasks.
         """
         for at, task in enumerate(between(tasks, start, None), start.index):
             stop = self._stop(task)
@@ -288,12 +288,12 @@ class Budget:
         return None
 
     def _stop(self, task: ChangeTask) -> int:
-        """The physical row up to which a task can be taken."""
+        """Return the physical row where a task must stop."""
         if self.files < 1 and not self.empty:
             return task.start
         if task.rows <= self.rows and task.file_bytes <= self.file_bytes:
             return task.stop
-        if not task.complete:  # its rows are spread over the fragment
+        if not task.complete:  # its changed rows are spread over the fragment
             return task.stop if self.empty else task.start
         share = min(self.rows / max(1, task.rows), self.file_bytes / max(1, task.file_bytes))
         fitting = int((task.stop - task.start) * share)
@@ -306,14 +306,14 @@ class Budget:
         self.empty = False
 
 
-# --- The versions of a dataset as a stream sees them: rows of each, and where it starts -
+# --- Versions of a dataset for a stream: the rows of each, and the start ----------------
 
 _KEPT_PLANS = 16
-"""Versions whose tasks are kept between planning a batch and reading it."""
+"""Versions whose tasks glaive keeps between planning and reading a batch."""
 
 
 class Timeline:
-    """Plans the tasks of each version; keeps the plans of the last ones.
+    """Plans the tasks of each version; keeps the latest plans.
 
     Parameters
     ----------
@@ -331,18 +331,18 @@ class Timeline:
         self._plans: dict[tuple[int, bool], list[ChangeTask]] = {}
 
     def newest(self, known: int = 0) -> int:
-        """Number of the newest version, none before ``known``. One or two requests."""
+        """Return the number of the newest version, at least ``known``. One or two requests."""
         return self._look(known).version
 
     def _look(self, known: int) -> Manifest:
-        self._newest = None  # let go of before the next is read: each lists all fragments
+        self._newest = None  # release it before reading the next: each lists all fragments
         self._newest = open_latest_since(self._store, known)
         return self._newest
 
     def identity(self, number: int) -> VersionIdentity | None:
-        """What a version that was planned is recognised by; at most one request.
+        """Return the identity of a planned version; at most one request.
 
-        ``None`` if there is no such version, or none any more.
+        Returns ``None`` if the version does not exist, or was cleaned up.
         """
         for known in (self._newest, self._before):
             if known is not None and known.version == number:
@@ -350,9 +350,9 @@ class Timeline:
         return self.identity_there(number)
 
     def identity_there(self, number: int) -> VersionIdentity | None:
-        """The same of the version of this number that is there now.
+        """Return the identity of the version that has this number now.
 
-        One request, or none for the newest, which was looked at before each batch.
+        Makes one request, or none for the newest version, which was opened before each batch.
         """
         newest = self._newest or self._look(number)
         if newest.version == number:
@@ -363,14 +363,14 @@ class Timeline:
             return None
 
     def tasks(self, position: Position) -> list[ChangeTask]:
-        """The tasks of the version of a position.
+        """Return the tasks of the version of a position.
 
         Raises
         ------
         VersionNotFoundError
-            It was cleaned up, or the version before it.
+            The version, or the version before it, was cleaned up.
         OptionError
-            It updates or deletes rows, and no option says what to do.
+            The version updates or deletes rows, and no option tells how to read it.
         """
         key = (position.version, position.snapshot)
         found = self._plans.get(key)
@@ -396,7 +396,7 @@ class Timeline:
         return self._selected(commit, plan_commit(commit))
 
     def _selected(self, commit: Commit, tasks: list[ChangeTask]) -> list[ChangeTask]:
-        """The tasks of a commit that belong to the stream."""
+        """Return the tasks of a commit that belong to the stream."""
         options = self._options
         sides = {task.side.after for task in tasks}
         if options.read_change_feed or False not in sides:
@@ -423,12 +423,12 @@ class Timeline:
 
 
 def first_since(store: ObjectStore, text: str) -> int:
-    """Number of the first version created at or after a point in time. One request per version.
+    """Return the first version created at or after a point in time. One request per version.
 
     Raises
     ------
     OptionError
-        There is none, or ``text`` is no point in time.
+        No version is so new, or ``text`` is not a point in time.
     """
     moment = _moment("startingTimestamp", text)
     versions = describe_versions(store)
@@ -442,12 +442,12 @@ def first_since(store: ObjectStore, text: str) -> int:
 
 
 def end_version(store: ObjectStore, options: StreamOptions, newest: int) -> int:
-    """Number of the last version of a change feed that is no stream.
+    """Return the number of the last version of a batch change feed.
 
     Raises
     ------
     OptionError
-        No version was created up to that time.
+        All versions are newer than that time.
     """
     if options.ending_version is not None:
         return options.ending_version
@@ -469,10 +469,10 @@ def _moment(name: str, text: str) -> datetime:
         ) from None
 
 
-# --- Tasks of change feeds as Spark's partitions: how they are grouped, and read --------
+# --- Tasks of change feeds as Spark's partitions: how glaive groups and reads them ------
 
 MAX_PARTITIONS = 10_000
-"""Of one batch; each holds the schema."""
+"""Maximum partitions of one batch; each holds the schema."""
 
 
 _PARTS: Final = [entry.name for entry in fields(ChangeTask)]
@@ -484,19 +484,19 @@ class ChangePartition(InputPartition):
     Parameters
     ----------
     schema
-        Packed, once for all partitions.
+        The packed schema, shared by all partitions.
     tasks
         The tasks.
     """
 
     def __init__(self, schema: bytes, tasks: Sequence[ChangeTask]) -> None:
-        # By columns: pickles of values remember each of them.
+        # By columns: pickle would memoise each value of a row.
         columns = [[getattr(task, name) for task in tasks] for name in _PARTS]
         super().__init__((schema, _packed(columns)))
 
 
 def tasks_in(partition: InputPartition) -> list[ChangeTask]:
-    """The tasks of a :class:`ChangePartition`."""
+    """Return the tasks of a :class:`ChangePartition`."""
     rows = zip(*_unpacked(partition.value[1]), strict=True)
     return [ChangeTask(**dict(zip(_PARTS, row, strict=True))) for row in rows]
 
@@ -506,7 +506,7 @@ def _packed(value: object) -> bytes:
 
 
 def _unpacked(packed: bytes) -> Any:
-    # Through Spark's own channel, between processes that trust each other.
+    # Safe: Spark's own channel between processes that trust each other.
     return pickle.loads(zlib.decompress(packed))  # noqa: S301  # see above
 
 
@@ -533,7 +533,7 @@ def partitions_of(
 
 
 def _cut(task: ChangeTask, target: int) -> Iterable[ChangeTask]:
-    """A task in parts of about ``target`` bytes, if all its rows are read."""
+    """Split a task into parts of about ``target`` bytes, if all its rows are read."""
     if not task.complete:
         return [task]
     parts = max(-(-task.file_bytes // target), 1)
@@ -543,11 +543,11 @@ def _cut(task: ChangeTask, target: int) -> Iterable[ChangeTask]:
 def read_partition(
     partition: InputPartition, options: Options, of_stream: StreamOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, in order, with exactly the schema Spark expects."""
+    """Yield the rows of a partition, in order, with exactly the schema that Spark expects."""
     if is_placeholder(partition):
         return
     wanted: LanceSchema = _unpacked(partition.value[0])
-    # The newest version: the one whose schema the feed has may have been cleaned up.
+    # Open the newest version: the version of the feed's schema may have been cleaned up.
     dataset = open_dataset(replace(options, version=None, identity=None))
     names = [name for name in schema.names if name not in CHANGE_COLUMNS.names]
     reader = ChangeReader(
@@ -573,7 +573,7 @@ def open_changes(options: Options, of_stream: StreamOptions) -> LanceDataset:
 
 
 def change_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
-    """The schema of a change feed: columns of the options, then those that describe the change.
+    """Return the schema of a change feed: columns of the options, then columns of the change.
 
     Raises
     ------
@@ -582,7 +582,7 @@ def change_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
     """
     _refuse_expressions(options)
     rows = frame_schema(dataset, options)
-    ChangeReader(dataset.opened, rows.names)  # refuses names that the feed adds
+    ChangeReader(dataset.opened, rows.names)  # raises for names that the feed adds
     fields: list[Any] = [*(field.with_nullable(True) for field in rows), *CHANGE_COLUMNS]
     return pa.schema(fields)
 
@@ -606,16 +606,16 @@ def _refuse_expressions(options: Options) -> None:
 
 
 class LanceChangesReader(DataSourceReader):
-    """Reads a change feed that ends.
+    """Reads a batch change feed.
 
     Parameters
     ----------
     options
-        With the last version pinned.
+        Options with the last version pinned.
     of_stream
-        The first version, and what is read.
+        The first version, and how to read.
     schema
-        The columns to read, by name, and the types Spark expects.
+        The columns to read, by name, and the types that Spark expects.
     """
 
     def __init__(self, options: Options, of_stream: StreamOptions, schema: StructType) -> None:
@@ -625,7 +625,7 @@ class LanceChangesReader(DataSourceReader):
 
     @without_inner_frames
     def partitions(self) -> Sequence[InputPartition]:
-        """Compare the versions; one partition for each group of tasks."""
+        """Compare the versions; return one partition for each group of tasks."""
         given = self.of_stream
         dataset = open_dataset(self.options)
         start = given.starting_version
@@ -658,7 +658,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     pinned
         Options with the version whose schema the stream has; ``None`` if the user gave a schema.
     schema
-        The columns to read, by name, and the types Spark expects.
+        The columns to read, by name, and the types that Spark expects.
     """
 
     def __init__(
@@ -674,7 +674,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_inner_frames
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a query without a checkpoint starts."""
+        """Return where a query without a checkpoint starts."""
         self._reached = initial(self._planned().first())
         return self._reached
 
@@ -682,9 +682,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next batch ends.
+        """Return where the next batch ends.
 
-        Spark 4.0 and 4.1 do not say where it starts: where the last batch ended that they planned.
+        Spark 4.0 and 4.1 do not pass its start: it is the end of the last batch they planned.
         """
         plan = self._planned()
         start = start or self._reached or initial(plan.first())
@@ -692,21 +692,21 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch_end(start, end, plan.identity(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """The limit of the options."""
+        """Return the limit of the options."""
         return default_limit(self._planned().of_stream)
 
     @without_inner_frames
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """After the newest version."""
+        """Return the position after the newest version."""
         return Position(self._planned().newest() + 1).to_spark()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Stop at what is the newest version now."""
+        """Stop at the version that is newest now."""
         self._planned().stop_at_newest()
 
     @without_inner_frames
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         plan = self._planned()
         plan.expect_same(end)
         self._reached = end
@@ -757,12 +757,12 @@ class _StreamPlan:
         if pinned is not None:
             try:
                 return open_dataset(pinned)
-            except NotFoundError:  # it was cleaned up since: the newest has the columns as well
+            except NotFoundError:  # cleaned up: the newest version also has the columns
                 return open_dataset(replace(pinned, version=None, identity=None))
         return open_dataset(self._options)
 
     def first(self) -> Position:
-        """Where the stream starts."""
+        """Return where the stream starts."""
         given = self.of_stream
         newest = self._timeline.newest()
         if given.starting_timestamp is not None:
@@ -780,20 +780,20 @@ class _StreamPlan:
         return Position(given.starting_version)
 
     def newest(self, known: int = 0) -> int:
-        """The last version to be read; none before ``known``, which was seen."""
+        """Return the last version to read, at least ``known``, which exists."""
         return self._timeline.newest(known) if self._target is None else self._target
 
     def stop_at_newest(self) -> None:
-        """Read no later versions than those of now."""
+        """Read no later versions than the newest now."""
         self._target = self._timeline.newest()
 
     def batch_end(self, offset: dict[str, Any], limit: ReadLimit | None) -> Position:
-        """Where a batch from an offset on ends."""
+        """Return where a batch that starts at an offset ends."""
         start = Position.of(offset)
         newest = self.newest(start.version - 1)
-        if start.version > newest + 1:  # a listing that was stale may say so
+        if start.version > newest + 1:  # or a stale listing
             self._expect_version(start.version - 1)
-        self._last = None  # it may be another one now
+        self._last = None  # it may have changed
         self.expect_same(offset)
         limited = type(limit).__name__ != "ReadAllAvailable"
         budget = Budget.of(self.of_stream) if limited else Budget()
@@ -807,15 +807,15 @@ class _StreamPlan:
         return start
 
     def identity(self, end: Position) -> VersionIdentity | None:
-        """What the last version of a batch that was just planned is recognised by."""
+        """Return the identity of the last version of a batch that was just planned."""
         self._last = self._timeline.identity(end.last_version)
         return self._last
 
     def expect_same(self, offset: dict[str, Any]) -> None:
-        """Refuse another dataset in the place of the one that was read up to an offset.
+        """Raise if another dataset has replaced the dataset that was read up to an offset.
 
-        One request, or none for the batch that was planned last. A version that was cleaned up is
-        no sign of either.
+        Makes one request, or none for the batch that was planned last. A cleaned-up version proves
+        nothing.
         """
         identity = identity_of(offset)
         if identity is None or identity == self._last:
@@ -827,7 +827,7 @@ class _StreamPlan:
             raise self._is_another(f"up to version {identity[0]}, and another one is there now")
 
     def _expect_version(self, number: int) -> None:
-        """Refuse a dataset that has never had this version: the newest is not cleaned up."""
+        """Raise if the dataset never had this version: the newest version is never cleaned up."""
         newest = self._timeline.newest(number)
         if newest < number:
             raise self._is_another(f"up to version {number}, but its newest version is {newest}")
@@ -839,7 +839,7 @@ class _StreamPlan:
         )
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
-        """The tasks from one position to another."""
+        """Return the partitions from one position to another."""
         parts: list[ChangeTask] = []
         while start < end:
             same = start.version == end.version

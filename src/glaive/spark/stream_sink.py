@@ -1,12 +1,12 @@
 """The sink: each batch of a stream becomes one version, exactly once.
 
-Tasks write data files; the driver commits them with the name of the application and the number of
-the batch. Spark runs a batch again if it does not know that it was committed: after a crash, or an
-error while it was acknowledged. Then the newest version says that the batch was applied, and the
-files written by the second attempt are left to the next clean-up.
+Tasks write data files. The driver commits them with the name of the application and the number of
+the batch. Spark repeats a batch if it does not know that the batch was committed: after a crash, or
+an error in the acknowledgement. Then the newest version shows that the batch was applied, and the
+next clean-up removes the files of the second attempt.
 
-Spark makes a new writer for the tasks of each batch, and another one, in another process, for its
-commit. What the commit must know of the tasks is in their messages.
+Spark makes a new writer for the tasks of each batch, and another writer, in another process, for
+its commit. Messages of the tasks carry all that the commit must know about them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from glaive.table.load import open_latest
 from glaive.table.named_jobs import AppTransaction, last_applied
 from glaive.types import VersionIdentity
 
-# --- The name of the application that a stream is: the id of its query ------------------
+# --- The name of the application of a stream: the id of its query -----------------------
 
 _CHECKPOINT = "checkpointlocation"
 
@@ -74,22 +74,22 @@ _CHECKPOINT = "checkpointlocation"
 def application_id(
     given: str | None, options: Mapping[str, str], storage: Mapping[str, str]
 ) -> str:
-    """The option ``txnAppId``, or the id of the query, which its checkpoint keeps.
+    """Return the option ``txnAppId``, or the id of the query, which its checkpoint keeps.
 
-    A query that starts with a new checkpoint has another id, so its batches are not taken for
-    those of the query that wrote before.
+    A query that starts with a new checkpoint has a new id. So its batches cannot be confused with
+    batches of the earlier query.
 
     Parameters
     ----------
     options
         All options of the sink; Spark adds the location of the checkpoint if the query names it.
     storage
-        Settings of the object store of the dataset, for a checkpoint beside it.
+        Settings of the object store of the dataset, used for the checkpoint as well.
 
     Raises
     ------
     OptionError
-        There is neither, or the checkpoint cannot be read from here.
+        The option and the checkpoint are missing, or the checkpoint cannot be read here.
     """
     if given is not None:
         return given
@@ -115,9 +115,9 @@ def application_id(
         ) from error
 
 
-# --- Upserts of streams: rows of a batch, which tasks have written to files, merged by key
+# --- Upserts of streams: tasks write the rows of a batch to files, the commit merges them
 # Tasks write the rows of a batch to data files that no version refers to. The commit reads them
-# from there, so no row passes through the messages of the tasks; then it removes the files.
+# from there, so no row passes through the messages of the tasks. Then it removes the files.
 
 _WINDOW = 64 * 1024
 
@@ -128,7 +128,7 @@ def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, wh
     Raises
     ------
     ColumnNotFoundError
-        One is not.
+        A key or the order is not a column.
     """
     for name in (*keys, *([] if order_by is None else [order_by])):
         if name not in columns.names:
@@ -151,13 +151,13 @@ def upsert(
     keys
         Columns that identify a row.
     order_by
-        Of rows with the same keys, the one with the highest value here is kept, the last one of
-        those with the same value; null is below all values. ``None`` if no keys repeat.
+        Of rows with the same keys, keep the row with the highest value of this column. Of equal
+        values keep the last row. Null is below all values. ``None`` if keys never repeat.
 
     Raises
     ------
     SchemaError
-        Keys repeat, and there is no order.
+        Keys repeat, and ``order_by`` is ``None``.
     """
     kept = _last_of_each_key(staged, keys, order_by)
     condition = None
@@ -170,7 +170,7 @@ def upsert(
 
 
 def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchReader:
-    """All rows, or those at ascending positions."""
+    """Return all rows, or the rows at ascending positions."""
     if kept is None:
         return Scanner.of(staged).to_reader()
     view = staged.take(None)
@@ -185,10 +185,10 @@ def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchRea
 def _last_of_each_key(
     staged: Views, keys: Sequence[str], order_by: str | None
 ) -> np.ndarray[Any, Any] | None:
-    """Positions of the last row of each key, ascending; ``None`` if no key repeats.
+    """Return positions of the last row of each key, ascending; ``None`` if keys never repeat.
 
-    Rows that have a null in their key match nothing, and are all kept. Holds the columns of keys
-    and order of one batch in memory.
+    Rows with a null in their key match nothing; all of them are kept. Holds the columns of keys and
+    order of one batch in memory.
     """
     wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
     read: Any = Scanner.of(staged, columns=list(wanted)).to_table()
@@ -198,7 +198,7 @@ def _last_of_each_key(
     names = [f"key {at}" for at in range(len(keys))]
     columns = {name: table[key] for name, key in zip(names, keys, strict=True)}
     if order_by is not None:
-        # A null is below all values, as it is for rows of the dataset.
+        # A null is below all values, as for rows of the dataset.
         columns |= {"known": pc.is_valid(table[order_by]), "order": table[order_by]}
     found: Any = pa.table({**columns, "position": position}).filter(valid)
     try:
@@ -232,7 +232,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class BatchWritten(FragmentsWritten):
-    """What one task wrote, for which version, and with which columns."""
+    """The result of one task: fragments, the version it wrote for, and its columns."""
 
     read: VersionIdentity | None
     columns: str
@@ -280,9 +280,9 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         Raises
         ------
         OptionError
-            A later batch was applied: the checkpoint is older, and its rows may be others.
+            A later batch was applied: the checkpoint is older, and its rows may differ.
         StoreError
-            Files of the tasks are not where this process sees them.
+            This process cannot see the files of the tasks.
         """
         transaction = AppTransaction(self.app_id, batchId)
         newest = self._newest()
@@ -324,7 +324,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def _is_behind(self, batch: int, last: int) -> OptionError:
-        """Spark repeats the last batch of a checkpoint, and none before it."""
+        """Return the error for an old batch: Spark repeats only the last batch of a checkpoint."""
         return OptionError(
             f"batch {batch} of {self.app_id} on {self.job.plan.store.uri}: the dataset has batch "
             f"{last} already, so the checkpoint is an older one or, with txnAppId, of another "
@@ -339,12 +339,12 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         return None
 
     def _plan_of(self, written: Sequence[BatchWritten]) -> WritePlan:
-        """The plan by which the tasks wrote.
+        """Return the plan that the tasks wrote with.
 
         Raises
         ------
         CommitConflictError
-            The columns of the dataset changed meanwhile; the batch has to be written again.
+            The columns of the dataset changed meanwhile; the batch must be written again.
         """
         plan = self.job.plan
         if not written or written[0].read == plan.identity:
@@ -389,6 +389,6 @@ def _with_properties(plan: WritePlan, transaction: AppTransaction) -> WritePlan:
 
 
 def _columns(schema: LanceSchema) -> str:
-    """A text that two schemas share if files written by one fit the other."""
+    """Return a hash that two schemas share if files of one fit the other."""
     fields = [(field.id, field.name, field.logical_type) for field in schema.walk()]
     return sha256(repr(fields).encode()).hexdigest()

@@ -2,13 +2,13 @@
 
 Spark has fewer types than a dataset: no unsigned or half-precision numbers, no fixed-size lists,
 only one width of offsets. Reading widens such types and records their names in the metadata of
-the Spark column, which select, filter, join and cache preserve. Writing uses this metadata to
-store the original type again.
+the Spark column. Select, filter, join and cache preserve it. Writing uses this metadata to store
+the original type again.
 
-The key includes the path within the type: ``lance:arrow_type`` is the column itself,
+The key includes the path within the type. ``lance:arrow_type`` is the column itself,
 ``lance:arrow_type.element`` the items of its list, ``.key`` and ``.value`` the parts of a map.
-Fields of a struct have metadata of their own. The names are the format's logical types, such
-as ``uint8`` or ``fixed_size_list:float:128``.
+Fields of a struct have their own metadata. The names are the format's logical types, such as
+``uint8`` or ``fixed_size_list:float:128``.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ ARROW_TYPE = "lance:arrow_type"
 """Metadata key for the name of the stored type; a path within the type may follow it."""
 
 METADATA_PREFIXES = ("ARROW:", "lance-", "lance.", "lance:")
-"""Metadata with these key prefixes is copied in both directions, but for the names of types."""
+"""Key prefixes of metadata copied in both directions, except the names of types."""
 
 JSON_TEXT = "json"
-"""Name of Arrow's JSON type, a text in Spark; the format stores it in another way than texts."""
+"""Name of Arrow's JSON type, a string in Spark; the format stores it differently from strings."""
 
 MAX_DECIMAL_DIGITS = 38
 """Maximum precision of Spark's decimals."""
 
 ALIASES = {"float16": "halffloat", "float32": "float", "float64": "double"}
-"""Arrow's names of types that have other names in the format."""
+"""Arrow's names of types that the format names differently."""
 
 WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
@@ -75,7 +75,7 @@ WIDER: Mapping[pa.DataType, pa.DataType] = {
 def to_spark(schema: pa.Schema) -> StructType:
     """Return the Spark schema of a dataset, with the same nullability.
 
-    Types that Spark does not have are widened and recorded in the metadata of their column.
+    glaive widens types that Spark lacks and records them in the metadata of their column.
 
     Raises
     ------
@@ -99,10 +99,10 @@ def spark_arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def to_arrow(schema: StructType, *, strict_nullability: bool = False) -> pa.Schema:
-    """Return the schema for storing a frame: types recorded in metadata, else the plain ones.
+    """Return the schema for storing a frame: types recorded in metadata, else the plain types.
 
-    A recorded type that no longer fits the column (it was cast since) is ignored. All columns
-    and their parts are nullable, as a later write may have nulls, unless ``strict_nullability``.
+    A recorded type that no longer fits the column, after a cast, is ignored. All columns and their
+    parts are nullable, as a later write may have nulls, unless ``strict_nullability``.
     """
     spark_arrow_schema(schema)  # fails for types without an Arrow equivalent
     return pa.schema([_to_arrow_field(field, strict=strict_nullability) for field in schema])
@@ -117,7 +117,7 @@ def stored_schema(
     ----------
     vector_columns
         ``"column:dimension"`` or ``"column:dimension:type"``, such as ``"emb:128:float16"``.
-        The type is an Arrow name or a logical type; the column's own when omitted.
+        The type is an Arrow name or a logical type; default: the type of the column.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def _to_spark_field(field: pa.Field, where: str) -> StructField:
 
 
 def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> DataType:
-    """Return the Spark type for an Arrow type; record a type that it loses in ``names``."""
+    """Return the Spark type for an Arrow type; record a type that Spark lacks in ``names``."""
     if is_json(data_type):
         names[key] = JSON_TEXT
         return StringType()
@@ -189,7 +189,7 @@ def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> Da
         return ArrayType(element, data_type.value_field.nullable)
     spark = _to_spark_leaf(data_type, where)
     if types.is_dictionary(data_type):
-        data_type = data_type.value_type  # plain values in Spark, and in what Spark writes
+        data_type = data_type.value_type  # plain values in Spark, and in Spark's writes
     if types.is_decimal32(data_type) or types.is_decimal64(data_type):
         return spark  # datasets store the wider type as well
     name = logical_type(data_type, where)
@@ -222,9 +222,9 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
 
 
 def spark_decimal(data_type: Any) -> DecimalType | None:
-    """The decimals of Spark that have all values of a type; None if those have too many digits.
+    """Return the Spark decimal with all values of a type; None if it has too many digits.
 
-    Spark's scales are between 0 and the precision: ``decimal(5, -2)`` is ``decimal(7, 0)``.
+    Spark's scales are between 0 and the precision: ``decimal(5, -2)`` becomes ``decimal(7, 0)``.
     """
     precision, scale = data_type.precision, data_type.scale
     digits = max(precision, scale) - min(scale, 0)
@@ -251,7 +251,7 @@ def _plain_arrow(spark: DataType) -> Any:
 
 
 def is_recorded(field: StructField) -> bool:
-    """Whether the metadata of a column says how it was stored."""
+    """Return whether the metadata of a column records its stored type."""
     return bool(_stored_names(field)) or _is_blob(field)
 
 
@@ -281,7 +281,7 @@ def _to_arrow_field(field: StructField, *, strict: bool) -> pa.Field:
         names.get(ARROW_TYPE, ""), field.dataType
     )
     if is_json(data_type) or (ARROW_TYPE in names and not fits):
-        for key in (EXTENSION_NAME, EXTENSION_METADATA):  # of another type than the field's
+        for key in (EXTENSION_NAME, EXTENSION_METADATA):  # of a type other than the field's
             copied.pop(key, None)
     nullable = field.nullable or not strict
     return pa.field(field.name, data_type, nullable=nullable, metadata=copied or None)
@@ -333,7 +333,7 @@ def _to_arrow(spark: DataType, key: str, names: Mapping[str, str], *, strict: bo
 
 
 def _list_size(text: str) -> int:
-    """The size of a fixed-size list, which has 32 bits in Arrow; 0 for other texts."""
+    """Return the size of a fixed-size list, 32 bits in Arrow; 0 for other texts."""
     return int(text) if text.isdecimal() and len(text) <= 10 and int(text) < 2**31 else 0
 
 
@@ -347,7 +347,7 @@ def _named(name: str, spark: DataType) -> pa.DataType | None:
         data_type = leaf_type(name)
         read_as = _to_spark(data_type, ARROW_TYPE, {}, "metadata")
     except (FormatError, SchemaError):
-        return None  # metadata of another program with the same key, or of a newer glaive
+        return None  # metadata of another program, or of a newer glaive
     return data_type if same_type(read_as, spark) else None
 
 
@@ -363,7 +363,9 @@ def same_type(first: DataType, other: DataType) -> bool:
 
 
 def vector_name(entry: str, columns: list[str]) -> str:
-    """The column of an entry of ``vector_columns``; errors as for :func:`stored_schema`."""
+    """Return the column of an entry of ``vector_columns``; :func:`stored_schema` lists the
+    errors.
+    """
     return _split_vector(entry, columns)[0]
 
 
@@ -391,20 +393,20 @@ def _value_type(name: str, entry: str) -> pa.DataType:
     return data_type
 
 
-# --- Check on the driver under which types a frame can be stored, before any task writes
-# Spark has fewer types than a dataset, so its numbers can be stored as any number type, its
-# strings as any string type and so on; each value is checked when it is written. Other checks are
-# common to all writers: see :mod:`glaive.dataset.writing.plan`.
+# --- Check on the driver with which types a frame can be stored, before any task writes --
+# Spark has fewer types than a dataset. So its numbers can be stored as any number type, its
+# strings as any string type and so on. Each value is checked when it is written. All writers share
+# other checks: see :mod:`glaive.dataset.writing.plan`.
 
 
 def without_case(names: Sequence[str]) -> dict[str, str]:
-    """Names by their lower case, without names that differ in case alone."""
+    """Return names by their lower case, without names that differ in case only."""
     times = Counter(name.lower() for name in names)
     return {name.lower(): name for name in names if times[name.lower()] == 1}
 
 
 def matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The column of a source for each of these columns that it has: by name, else without case."""
+    """Return for each of these columns the source's column: by exact name, else ignoring case."""
     exact, lower = set(source), without_case(source)
     alone = without_case(names)
     found = {}
@@ -417,13 +419,13 @@ def matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 def spelled(source: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """The columns of a frame with the names of a dataset, where these differ in case only."""
+    """Return the columns of a frame with the dataset's names, if they differ in case only."""
     names = {given: name for name, given in matching(source.names, target.names).items()}
     return pa.schema([field.with_name(names.get(field.name, field.name)) for field in source])
 
 
 def values_by_column(values: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str]:
-    """What columns are set to, with the names of a dataset where these differ in case only.
+    """Return new values by column, with the dataset's names if they differ in case only.
 
     Raises
     ------
@@ -440,7 +442,7 @@ def values_by_column(values: Mapping[Any, str], names: Sequence[str]) -> Mapping
 
 
 def two_values(column: str, name: str) -> OptionError:
-    """The error for a column that is set twice."""
+    """Return the error for a column that is set twice."""
     return OptionError(
         f"the column {column!r} gets two values, the second by the name {name!r}. Names match "
         "without case: give each column one value"
@@ -453,7 +455,7 @@ def refuse_same_without_case(names: Iterable[str], there: Sequence[str], what: s
     Raises
     ------
     SchemaError
-        One differs from a column that is there in nothing but case.
+        A new column differs from an existing column in case only.
     """
     known = {name.lower(): name for name in there}
     for name in names:
@@ -465,12 +467,12 @@ def refuse_same_without_case(names: Iterable[str], there: Sequence[str], what: s
 
 
 def stored_types(schema: LanceSchema) -> pa.Schema:
-    """The columns of a dataset as Spark sends them: JSON as text, in Arrow's type for it."""
+    """Return the columns of a dataset as Spark sends them: JSON as strings of Arrow's JSON type."""
     return pa.schema([with_json(field) for field in schema.to_arrow()])
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """The columns of a frame with the types of a dataset, if their values can be stored as such.
+    """Return the columns of a frame with the types of a dataset, if these can store the values.
 
     Other columns are unchanged: the write plan handles or refuses them.
     """
@@ -488,7 +490,7 @@ def refuse_cut_names(sent: pa.Schema) -> None:
     Raises
     ------
     SchemaError
-        The name of a column, or of a part of it, has one.
+        The name of a column, or of a part of it, has a null character.
     """
     for field in sent:
         parts: list[Any] = [field]
@@ -504,8 +506,8 @@ def refuse_cut_names(sent: pa.Schema) -> None:
 def refuse_missing(given: LanceSchema, wanted: LanceSchema, *, where: str) -> None:
     """Refuse an append that lacks columns, or members of structs.
 
-    Other writers fill them with nulls, but Spark's appends by name need all columns, which detects
-    forgotten or renamed ones.
+    Other writers fill them with nulls. Spark's appends by name need all columns, which detects
+    forgotten or renamed columns.
 
     Raises
     ------
@@ -528,7 +530,7 @@ def _paths(fields: tuple[Field, ...], prefix: str = "") -> Iterator[tuple[str, i
 
 
 def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> None:
-    """Check that batches of one schema can be stored under another with the same columns.
+    """Check that batches of one schema can be stored with another schema of the same columns.
 
     Raises
     ------
@@ -546,7 +548,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
 
 
 def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
-    """The part of a column that can never be stored, with the type that is stored and its own."""
+    """Return the part of a column that can never be stored, with the stored type and its own."""
     types = pa.types
     if is_json(target) and types.is_struct(source) and is_variant(source):
         return None

@@ -1,7 +1,7 @@
-"""The differences between releases of Spark 4: other modules take from here what a release lacks.
+"""The differences between releases of Spark 4. Other modules import here what a release may lack.
 
-A feature is looked for, not the number of a release. Where Spark has a class, its name here is that
-class; else it is a stand-in. The comments name the first release with the feature.
+glaive looks for a feature, not for the number of a release. If Spark has a class, its name here is
+that class; otherwise it is a substitute. Comments name the first release with the feature.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ SPARK: Final = f"Spark {pyspark.__version__}"
 HAS_TIME: Final = hasattr(types, "TimeType")
 """Whether Spark has the type TIME: 4.1."""
 
-_LIMITS: Final = getattr(streaming, "datasource", None)  # pyspark.sql.datasource has some of them
+_LIMITS: Final = getattr(streaming, "datasource", None)  # pyspark.sql.datasource has some
 
 HAS_READ_LIMITS: Final = _LIMITS is not None
-"""Whether Spark tells a stream where a batch starts, and how much it may read: 4.2."""
+"""Whether Spark tells a stream the start of a batch and its limits: 4.2."""
 
 LATEST_JAVA: Final = None if HAS_READ_LIMITS else 22
-"""The last Java on which Spark runs; before 4.2 its Hadoop calls what Java 23 refuses."""
+"""The latest Java that Spark runs on; before 4.2 its Hadoop calls methods that Java 23 refuses."""
 
 if not TYPE_CHECKING:
 
     def _class(module: Any, name: str, *bases: type) -> type:
-        """Return a class of Spark, or a stand-in."""
+        """Return a class of Spark, or a substitute."""
         return getattr(module, name, None) or type(name, bases, {})
 
     def _filter(name: str, *fields: str) -> type:
         found = getattr(datasource, name, None)
         return found or make_dataclass(name, fields, bases=(Filter,), frozen=True)
 
-    # 4.1. In earlier releases, too, glaive.spark.sql has its tests as these classes.
+    # 4.1. In earlier releases glaive.spark.sql also uses these classes for its tests.
     Filter = _class(datasource, "Filter")
     EqualNullSafe = _filter("EqualNullSafe", "attribute", "value")
     EqualTo = _filter("EqualTo", "attribute", "value")
@@ -69,7 +69,7 @@ if not TYPE_CHECKING:
     StringEndsWith = _filter("StringEndsWith", "attribute", "value")
     StringStartsWith = _filter("StringStartsWith", "attribute", "value")
 
-    # 4.1. Earlier releases hand batches to a sink that is a writer of frames as well.
+    # 4.1. In earlier releases a sink is also a writer of frames, which gets the batches.
     _BOTH = (datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter)
     DataSourceStreamArrowWriter = _class(datasource, "DataSourceStreamArrowWriter", *_BOTH)
 
@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
 _ZONE: Final[Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )
-"""Times are in UTC; since 4.2 only if asked for."""
+"""Use UTC for times; since 4.2 it must be requested."""
 
 
 def arrow_schema(schema: types.StructType) -> pa.Schema:
@@ -88,14 +88,14 @@ def arrow_schema(schema: types.StructType) -> pa.Schema:
 
 
 def is_placeholder(partition: datasource.InputPartition) -> bool:
-    """Whether a partition is what Spark reads where a source has none; before 4.1 ``None``."""
+    """Return whether a partition is Spark's placeholder for no partitions; before 4.1 ``None``."""
     return getattr(partition, "value", None) is None
 
 
 def partitioned_by_id(frame: DataFrame, count: int, column: str) -> DataFrame:
-    """Return the frame in so many partitions, with each row in the partition that a column numbers.
+    """Return the frame in ``count`` partitions; a column holds the number of each row's partition.
 
-    Spark 4.0 samples the column instead: neighbouring numbers may share a partition.
+    Spark 4.0 samples the column instead, so close numbers may share a partition.
     """
     if hasattr(frame, "repartitionById"):  # 4.1
         return frame.repartitionById(count, column)

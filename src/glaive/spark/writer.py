@@ -1,14 +1,14 @@
 """Write a frame in two phases: tasks write data files, the driver commits them in one version.
 
-Spark runs the phases in different processes that share no state: the job is pickled for the
-tasks, their messages return to the driver, and commit and abort get a copy of the original
-writer. A task that fails or runs twice leaves unreferenced files, which are invisible and removed
-by the next clean-up.
+Spark runs the phases in different processes that share no state. Spark pickles the job for the
+tasks, and their messages return to the driver. Commit and abort get a copy of the original writer.
+A task that fails or runs twice leaves unreferenced files, which are invisible; the next clean-up
+removes them.
 
 The transaction records the id of the job. Spark may call ``commit`` again after an unclear
-failure, and calls ``abort`` with all messages when ``commit`` fails, even if the version was in
-fact written. So both first check whether a version has the id, and ``abort`` deletes files only
-if a task failed, because then no commit was attempted.
+failure. It calls ``abort`` with all messages when ``commit`` fails, even if the version was
+written. So both first check whether a version has the id. ``abort`` deletes files only if a task
+failed, because then no commit was attempted.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ from glaive.table.operations.update import Update
 from glaive.table.refs import branch_store, read_branch
 from glaive.table.root import open_root
 
-# --- What every task does at its start and end, in the Python worker of an executor -----
+# --- Start and end of every task, in the Python worker of an executor -------------------
 
-# --- What a driver and its workers must have in common: versions of glaive and of Python
+# --- Versions of glaive and Python, which must be equal on a driver and its workers ------
 
 RELEASE: Final = f"{WRITER[0]} {WRITER[1]}, Python {'.'.join(platform.python_version_tuple()[:2])}"
-"""Versions of this process; those of the driver travel with the tasks."""
+"""Versions of this process; tasks carry the versions of the driver."""
 
 
 def check_release(driver: str) -> None:
-    """Refuse to work for a driver of another version.
+    """Raise if the driver has another version.
 
     Parameters
     ----------
@@ -111,12 +111,12 @@ def check_release(driver: str) -> None:
 
 @contextmanager
 def in_task(release: str) -> Iterator[None]:
-    """Run a task: refuse another version of glaive than the driver's, and keep what was loaded.
+    """Run a task: refuse other versions than the driver's, and keep loaded modules.
 
     Parameters
     ----------
     release
-        That of the driver.
+        :data:`RELEASE` of the driver.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def in_task(release: str) -> Iterator[None]:
 
 @cache
 def _freeze_loaded() -> None:
-    """Exempt all that the first task has loaded from garbage collection.
+    """Exempt the objects that the first task has loaded from garbage collection.
 
     PySpark collects garbage after every task, which takes 35 ms for the modules that tasks load.
     """
@@ -140,13 +140,13 @@ def _freeze_loaded() -> None:
 
 
 # --- Plan the write of a frame on the driver, before any task runs ----------------------
-# Options that have no effect, rows that the dataset cannot take and versions that have moved on
-# are refused here. What tasks and the commit need is a :class:`WriteJob`, which Spark pickles.
+# This refuses options without effect, rows that do not fit the dataset, and outdated versions.
+# :class:`WriteJob` holds the input of tasks and commit; Spark pickles it.
 
-# --- The types under which the columns of a frame are stored ----------------------------
-# In this order: the option ``arrow_schema``; the options ``vector_columns`` and ``blob_columns``;
-# the type that a column had where it was read, which Spark keeps as metadata until an aggregate or
-# a union drops it; the type of the column in the dataset that is overwritten; that of Spark.
+# --- The types to store the columns of a frame with -------------------------------------
+# The first of: the option ``arrow_schema``; the options ``vector_columns`` and ``blob_columns``;
+# the type that the column was read with, which Spark keeps as metadata until an aggregate or a
+# union drops it; the type of the column in the dataset to overwrite; Spark's type.
 
 
 def frame_types(
@@ -159,9 +159,9 @@ def frame_types(
     schema
         The frame.
     options
-        What the user said about types.
+        Options of the user, including options for types.
     replaced
-        The columns of the dataset that is overwritten.
+        Columns of the dataset to overwrite.
 
     Raises
     ------
@@ -192,15 +192,15 @@ def frame_types(
             if at >= 0 and (kept := _kept(field, replaced.field(at))) is not None:
                 stored = stored.set(position, kept)
     for position, column in enumerate(LanceSchema.from_arrow(stored).fields):
-        if is_primary_key(column):  # other readers refuse a table where it may be null
+        if is_primary_key(column):  # other readers refuse a table with a nullable key
             stored = stored.set(position, stored.field(position).with_nullable(False))
     return stored
 
 
 def recorded_types(schema: StructType) -> dict[str, dict[str, str]]:
-    """The types that columns of a frame had where they were read, by column.
+    """Return the types that columns of a frame were read with, by column.
 
-    Spark's optimizer drops some of this metadata, such as that of ``dropDuplicates``, before the
+    Spark's optimizer drops some of this metadata, for example in ``dropDuplicates``, before the
     writer sees it.
     """
     return {
@@ -211,17 +211,17 @@ def recorded_types(schema: StructType) -> dict[str, dict[str, str]]:
 
 
 def blob_field_of(field: Any) -> Any:
-    """The field of a binary column as one of blobs."""
+    """Return the field of a binary column as a blob column."""
     return pa.field(field.name, pa.large_binary(), field.nullable, {BLOB: "true"})
 
 
 def refuse_other_types(stored: pa.Schema, dataset: pa.Schema, options: Options) -> None:
-    """Refuse options of an append that name other types than those of the dataset.
+    """Refuse options of an append with types that differ from the dataset's.
 
     Raises
     ------
     OptionError
-        An append has the types of the dataset; the option would have no effect.
+        An append keeps the types of the dataset, so the option would have no effect.
     """
     named: dict[str, list[str]] = {
         "vector_columns": [vector_name(entry, stored.names) for entry in options.vector_columns],
@@ -251,7 +251,7 @@ def _recorded(field: StructField, types: Mapping[str, Mapping[str, str]]) -> Str
 
 
 def _kept(field: StructField, replaced: Any) -> Any:
-    """The field of the dataset, if values of the frame's column can have its type."""
+    """Return the field of the dataset, if values of the frame's column can have its type."""
     if _is_blob(replaced):
         binary = isinstance(field.dataType, BinaryType)
         return blob_field_of(replaced.with_nullable(True)) if binary else None
@@ -259,7 +259,7 @@ def _kept(field: StructField, replaced: Any) -> Any:
         return None
     try:
         (read_as,) = to_spark(pa.schema([replaced]))
-    except SchemaError:  # a type that Spark does not have, so the frame's is another
+    except SchemaError:  # Spark lacks this type, so the frame's type differs
         return None
     if not same_type(read_as.dataType, field.dataType):
         return None
@@ -273,7 +273,7 @@ def _is_blob(field: Any) -> bool:
 
 
 ENGINE = "glaive.engine"
-"""Transaction property that names what wrote the rows."""
+"""Transaction property that names the engine that wrote the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,10 +291,10 @@ class WriteJob:
     decimals
         Columns of batches from Spark that are decimals without their scale.
     replace_where
-        The rows that the written ones replace, and all of these match; a filter.
+        Filter of the rows to replace; all written rows match it.
     applied
-        Whether the dataset has this transaction of an application, or this named job, already, so
-        that nothing is to be written.
+        Whether the dataset already has this transaction of an application, or this named job, so
+        that nothing is written.
     release
         Version of glaive on the driver.
     """
@@ -314,12 +314,12 @@ class WriteJob:
 
 
 def open_target(options: Options) -> tuple[ObjectStore, Manifest | None]:
-    """The root of the dataset or branch to write to, and its newest version, if there is one.
+    """Return the root of the dataset or branch to write to, and its newest version, if any.
 
     Raises
     ------
     RefNotFoundError
-        There is no such branch.
+        The branch does not exist.
     """
     store = open_root(options.uri, options.storage)
     if options.branch is not None:
@@ -337,8 +337,8 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
     Raises
     ------
     GlaiveError
-        As :func:`glaive.dataset.writing.plan.plan_write`; also for a frame that lacks columns of
-        the dataset it is appended to, as in Spark's own sources.
+        See :func:`glaive.dataset.writing.plan.plan_write`. Also raised if the frame lacks columns
+        of the dataset to append to, as in Spark's own sources.
     """
     schema = restored_schema(schema, options.decimals)
     store, base = open_target(options)
@@ -358,12 +358,12 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
 
 
 def app_transaction(options: Options) -> AppTransaction | None:
-    """The transaction of an application that a write belongs to.
+    """Return the application's transaction of a write.
 
     Raises
     ------
     OptionError
-        Only one of the two options is given.
+        You gave only one of the two options.
     """
     if options.txn_app_id is None and options.txn_version is None:
         return None
@@ -421,7 +421,7 @@ def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
 
 
 _SELECTING = ("columns", "filter", "limit", "nearest", "full_text_query")
-"""Options by which a view has a part of a dataset."""
+"""Options that limit a view to a part of a dataset."""
 
 
 def _check_together(options: Options, *, overwrite: bool) -> None:
@@ -448,14 +448,14 @@ def _check_together(options: Options, *, overwrite: bool) -> None:
 
 
 def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manifest:
-    """The version with the columns that the dataset lacks, null in its rows.
+    """Return the version with the columns that the dataset lacks, null in its rows.
 
-    They are a version of their own, before that of the rows, so that tasks know their ids.
+    They get their own version, before the version of the rows, so that tasks know their ids.
 
     Raises
     ------
     SchemaError
-        A column differs from one of the dataset in nothing but case: for Spark it is the same.
+        A column differs from a column of the dataset in case only: for Spark they are the same.
     """
     from glaive.dataset.open import dataset
 
@@ -471,7 +471,7 @@ def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manife
 
 
 def _refuse_row_ids(base: Manifest, options: Options) -> None:
-    """Refuse to change what rows of an existing dataset have as ids."""
+    """Refuse to switch stable row ids of an existing dataset on or off."""
     wanted, found = options.enable_stable_row_ids, base.uses(Feature.STABLE_ROW_IDS)
     if wanted is not None and wanted != found:
         raise OptionError(
@@ -492,7 +492,7 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
     )
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if mode == "overwrite" and options.expected_version is None and options.version is not None:
-        given["expected_version"] = options.version  # of the view that is overwritten
+        given["expected_version"] = options.version  # of the view to overwrite
     properties = {JOB: options.job or options.job_id or str(uuid4()), ENGINE: "spark"}
     if options.job_id is not None:
         properties |= NamedJob(options.job_id).properties
@@ -504,18 +504,18 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
     return replace(made, mode="create") if options.must_not_exist else made
 
 
-# --- Replace the rows that match a filter: new rows in, old ones out, in one version ----
+# --- Replace the rows that match a filter by new rows, in one version -------------------
 
 
 def only_matching(
     rows: Iterable[pa.RecordBatch], predicate: str, schema: LanceSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, and refuse those that do not match.
+    """Yield the batches; raise if a row does not match.
 
     Raises
     ------
     SchemaError
-        A row would be outside of what is replaced, so that the next write would not replace it.
+        A row does not match the filter, so the next write would not replace it.
     """
     bound = bind_filter(predicate, schema)
     for batch in rows:
@@ -556,8 +556,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of one task to new files and return their fragments.
 
-        A task without rows writes no file, nor does one of a job that is applied already. File
-        names are random, so a second attempt of the same task writes different files.
+        A task without rows writes no file. A task of a job that was applied before writes no file
+        either. File names are random, so a second attempt of the same task writes different files.
         """
         with in_task(self.job.release):
             return FragmentsWritten(write_rows(self.job, iterator))
@@ -598,12 +598,12 @@ class LanceArrowWriter(DataSourceArrowWriter):
 
 
 def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
-    """Write the rows of one task; returns its fragments, packed.
+    """Write the rows of one task; return its fragments, packed.
 
     Raises
     ------
     SchemaError
-        A value does not fit its column, or a row is outside of what is replaced.
+        A value does not fit its column, or a row does not match the filter of replaced rows.
     StoreError
         This machine does not see the dataset.
     """
@@ -622,15 +622,15 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
 
 
 def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> None:
-    """Commit fragments in place of the rows that match in the version planned for.
+    """Commit fragments, and delete the rows that match in the version planned for.
 
-    Rows that other writers appended since stay. Looks for the rows in this process: Spark's commit
-    has no session for tasks.
+    Rows that other writers appended meanwhile stay. This process searches the rows, as Spark's
+    commit has no session for tasks.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed rows that are replaced; nothing was committed.
+        Another writer changed replaced rows. Nothing was committed.
     """
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
@@ -668,9 +668,9 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
     Raises
     ------
     StoreError
-        The path is not shared by the machines of the cluster; nothing is committed.
+        The path is not shared by the machines of the cluster. Nothing is committed.
     CommitConflictError
-        Another dataset is in the place of the one that the plan was made for.
+        Another dataset has replaced the dataset of the plan.
     """
     if not plan.store.is_local:
         return
@@ -682,7 +682,7 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
     )
     missing = [name for name in names if plan.store.is_free(name)]
     if missing:
-        version_read(plan)  # another dataset has none of them either
+        version_read(plan)  # another dataset lacks the files as well
         raise StoreError(
             f"executors wrote {len(missing)} files to {plan.store.uri} that the driver "
             f"{socket.gethostname()} does not see, such as {missing[0]}. Nothing was committed. "
@@ -699,7 +699,7 @@ def _is_committed(job: WriteJob) -> bool:
 
 
 def written_fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
-    """The fragments of all tasks that ended."""
+    """Return the fragments of all tasks that ended."""
     written = (message for message in messages if isinstance(message, FragmentsWritten))
     packed = (data for message in written for data in message.fragments)
     return unpacked_fragments(packed, "the message of a task")

@@ -1,1 +1,1 @@
-"""``LanceTable``: a dataset changed by jobs of Spark, with the method names of Delta's tables."""
+"""``LanceTable``: change a dataset by Spark jobs, with the method names of Delta tables."""

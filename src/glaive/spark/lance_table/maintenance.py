@@ -67,21 +67,21 @@ if TYPE_CHECKING:
 # --- Plan the clustering of a table, run its tasks, and commit --------------------------
 
 # --- Orders of rows by one or several columns: ranges, the Z-order curve and the Hilbert curve
-# Values become ranks among a sample, so that columns of any distribution count alike; ranks become
-# one number, along which neighbours have similar values in all columns.
+# Values become ranks in a sample, so that columns of any distribution weigh the same. Ranks become
+# one number per row. Rows with close numbers have similar values in all columns.
 
 CurveKind = Literal["hilbert", "zorder"]
 
 UInt64s = NDArray[np.uint64]
 
 _MAX_BITS: Final = 16
-"""Bits of a rank, at most."""
+"""Maximum bits of a rank."""
 
 _CURVE_BITS: Final = 63
-"""Bits of a number along the curve, at most."""
+"""Maximum bits of a number along the curve."""
 
 _PREFIX: Final = 8
-"""Bytes of a text that count."""
+"""Number of bytes at the start of a string that determine its rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Curve:
     Parameters
     ----------
     columns
-        Their names.
+        Names of the columns.
     kind
         The curve for several columns.
     bounds
-        Of each column, ordinals of a sample at equal distances; ascending.
+        For each column, ordinals of a sample at equal distances; ascending.
     """
 
     columns: tuple[str, ...]
@@ -132,7 +132,7 @@ class Curve:
             values = ordinals(array, name)
             rank: Any = np.searchsorted(bounds, values, side="right")
             rank[np.isnan(values)] = 0
-            # Columns with few values count as much as others.
+            # Columns with few values weigh as much as others.
             ranks.append((rank * (2**bits - 1) // max(1, len(bounds))).astype(np.uint64))
         if len(ranks) == 1:
             return ranks[0]
@@ -204,7 +204,7 @@ def z_order_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
 def hilbert_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
     """Return numbers along the Hilbert curve. Neighbours differ by one step in one column.
 
-    Parameters as for :func:`z_order_numbers`.
+    :func:`z_order_numbers` explains the parameters.
     """
     axes = [rank.copy() for rank in ranks]
     for bit in range(bits - 1, 0, -1):
@@ -225,8 +225,8 @@ def hilbert_numbers(ranks: Sequence[UInt64s], bits: int) -> UInt64s:
 
 
 # --- Tasks that cluster rows: one reads fragments and cuts them into parts, one writes a part
-# Between them rows pass through Spark as Arrow streams in binary columns, with exactly their
-# types; Spark moves them by the number of their part.
+# Spark shuffles the rows between these tasks, as Arrow streams in binary columns with exactly their
+# types. It sends them by the number of their part.
 
 PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
 """Columns between the tasks: the number of the part, and an Arrow stream."""
@@ -234,16 +234,16 @@ PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
 PARTS_DDL: Final = "part int, rows binary"
 
 _NUMBER: Final = "__glaive_number"
-"""The last column while rows are moved; a column of the dataset may have this name, too."""
+"""The last column while rows are shuffled; a column of the dataset may have this name as well."""
 
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
 _HELD_BYTES: Final = 128 << 20
-"""Rows that a task holds before it sends them on."""
+"""Bytes of rows that a task holds before it sends them on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where rows are cut into parts.
+    """The positions that cut rows into parts.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class WritePart(RowTask):
     Parameters
     ----------
     max_rows
-        Rows of a new fragment, at most.
+        Maximum rows of a new fragment.
     """
 
     read_version: int
@@ -386,7 +386,7 @@ def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
 
 
 _SAMPLE = 1 << 16
-"""Rows whose values say where parts begin."""
+"""Number of sampled rows that determine where parts begin."""
 
 
 def cluster_rows(
@@ -402,7 +402,7 @@ def cluster_rows(
     Parameters
     ----------
     positions
-        Of the fragments, ascending.
+        Positions of the fragments, ascending.
     """
     manifest = opened.manifest
     for name in columns:
@@ -411,14 +411,14 @@ def cluster_rows(
         raise OptionError(f"columns: expected names of top-level columns, found {list(columns)}")
     if not len(positions):
         return manifest, None
-    # The same rows for the same version, so that a job that runs again makes the same parts.
+    # Sample the same rows for the same version, so that a rerun of the job makes the same parts.
     rows = opened.snapshot.num_rows
     chosen = sample_positions(rows, min(rows, _SAMPLE), randomize_order=False, seed=rows)
     found = find_rows(opened.snapshot, "indices", chosen)
     view = opened.views.take(tuple(columns))
     sample = take_physical(view, found.fragment, found.row)
     curve = Curve.of(sample, kind)
-    runner: Any = job.runner  # that of a session
+    runner: Any = job.runner  # runs tasks in a Spark session
     sizes = manifest.physical_rows[positions]
     share = int(sizes.sum()) / max(1, int(manifest.physical_rows.sum()))
     count = parts_for(int(opened.snapshot.file_bytes() * share), runner.parallelism)
@@ -529,19 +529,19 @@ class OptimizeBuilder:
         target_rows_per_fragment
             Maximum number of rows of a new fragment; default: 1,048,576.
         job_id
-            As for :meth:`executeCompaction`.
+            See :meth:`executeCompaction`.
 
         Returns
         -------
         dict
-            As for :meth:`executeCompaction`.
+            See :meth:`executeCompaction`.
 
         Raises
         ------
         ColumnNotFoundError, OptionError
             A column does not exist or has no order.
         CommitContentionError
-            As for :meth:`executeCompaction`.
+            See :meth:`executeCompaction`.
 
         Notes
         -----
@@ -575,14 +575,14 @@ class OptimizeBuilder:
 def _only_where(
     opened: OpenedVersion, condition: str, job: Job, options: CompactionOptions
 ) -> CompactionOptions:
-    """Options that exclude the fragments in which no row matches, too."""
+    """Return options that also exclude the fragments without a matching row."""
     without = np.setdiff1d(opened.manifest.fragment_ids, _matching(opened, condition, job))
     excluded = sorted({*without.tolist(), *options.excluded_fragment_ids})
     return replace(options, excluded_fragment_ids=tuple(excluded))
 
 
 def _matching(opened: OpenedVersion, condition: str, job: Job) -> Int64s:
-    """Ids of the fragments in which a row matches."""
+    """Return the ids of the fragments with a matching row."""
     tasks = [MatchingFragments(part, condition) for part in job.runner.parts(opened)]
     return np.fromiter(chain.from_iterable(job.runner.run(opened, tasks)), np.int64)
 
@@ -590,14 +590,14 @@ def _matching(opened: OpenedVersion, condition: str, job: Job) -> Int64s:
 _LEFT: Final = "the files that it has deleted are those that no version needs"
 
 _MOST_HERE: Final = 1 << 12
-"""Files of a dry run that become rows in this process; where there are more, tasks unpack them."""
+"""Maximum files of a dry run that become rows in this process; otherwise tasks convert them."""
 
 
 _NO_COUNTS: Final = ("failed_deletes", "warnings")
 
 
 class TableMaintenance(TableHandle):
-    """The methods of ``LanceTable`` that keep it small, and name or undo versions."""
+    """The methods of ``LanceTable`` that reduce its size, and name or undo versions."""
 
     def optimize(self) -> OptimizeBuilder:
         """Merge small files: ``table.optimize().executeCompaction()``.
@@ -810,7 +810,7 @@ class TableMaintenance(TableHandle):
 def build_index(
     opened: OpenedVersion, job: Job, task: IndexTask, *, replaces: bool, segments: int | None
 ) -> tuple[Manifest, None]:
-    """Build and commit an index over all fragments; ``task`` is what one process would do."""
+    """Build and commit an index over all fragments; ``task`` is the task for one process."""
     manifest = opened.manifest
     if not replaces and any(entry.name == task.name for entry in manifest.indices):
         raise IndexExistsError(
@@ -918,12 +918,13 @@ class TableIndices(TableHandle):
             Build the indices again, from all rows.
         num_indices_to_merge
             Number of newest segments of each index to merge with the new rows; 0 adds segments. By
-            default glaive merges segments that have not many more rows than the new ones.
+            default glaive merges segments that are not much larger than the new rows.
         segments
             Maximum number of segments that an index gets for unmerged new rows, or with
             ``retrain`` for all rows. Default: one for about 65,536 new rows, up to the number of
-            tasks that the cluster runs at a time. Default with ``retrain``: as for
-            :meth:`createIndex`.
+            tasks that the cluster runs at a time. With ``retrain``, :meth:`createIndex` explains
+            the
+            default.
         job_id
             Name of this job: a second run with the same name returns the version of the first.
 

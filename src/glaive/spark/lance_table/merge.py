@@ -184,7 +184,7 @@ def key_columns(
     try:
         selected = source.select(*values)
         sent = spark_arrow_schema(selected.schema)
-    except AnalysisException:  # these are no columns of the source: Spark says so, or knows better
+    except AnalysisException:  # not columns of the source: Spark reports it, or knows better
         return None
     if not all(_is_same(field, sent.field(field.name).type, selected.schema) for field in named):
         return None
@@ -259,7 +259,7 @@ def _of_source(pairs: Iterable[Equality]) -> list[Column]:
 
 
 def _columns(stored: LanceSchema) -> Mapping[str, Any]:
-    """Top-level columns by the names that Spark knows them by, without those it mixes up."""
+    """Return top-level columns by Spark's names, without names that differ in case only."""
     by_name: dict[str, list[Any]] = {}
     for field in stored.to_arrow():
         by_name.setdefault(field.name.lower(), []).append(field)
@@ -267,32 +267,30 @@ def _columns(stored: LanceSchema) -> Mapping[str, Any]:
 
 
 def _is_same(field: pa.Field, sent: pa.DataType, schema: Any) -> bool:
-    """Return whether values that are equal in Arrow are equal in Spark, too."""
+    """Return whether values that are equal in Arrow are also equal in Spark."""
     types = pa.types
     mine = field.type
     if types.is_integer(mine):
         return bool(types.is_integer(sent) and not types.is_uint64(mine))
     if types.is_string(mine) or types.is_large_string(mine):
-        # Strings with a collation, and those of a fixed length, compare in other ways.
+        # Strings with a collation, and strings of fixed length, compare differently.
         return bool(schema[field.name].dataType.simpleString() == "string")
     return bool(types.is_date32(mine) and types.is_date32(sent))
 
 
-# --- The join of a merge: source rows with keys and addresses of the table, and what becomes of
-# each
-#
-# Spark evaluates conditions and expressions, so that they mean what they mean in its SQL.
+# --- The join of a merge: source rows with keys and addresses of the table, and actions --
+# Spark evaluates conditions and expressions, so that they mean the same as in its SQL.
 
 _SOURCE = "__glaive_source"
-"""Column of the source that is null where no row of it matched."""
+"""Column of the source that is null if no row of it matched."""
 
 _NUMBER = "__glaive_number"
 
 _BROADCAST_KEYS = 1 << 16
-"""Keys of a source up to which matching rows go to all workers, instead of being shuffled."""
+"""Maximum keys of a source for which matching rows are broadcast instead of shuffled."""
 
 _ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
-"""A star that is no operator: nothing is before it that could be multiplied."""
+"""A star for all columns: nothing comes before it that could be multiplied."""
 
 Rows = Literal["matched", "not matched", "not matched by source"]
 
@@ -364,7 +362,7 @@ def joined_rows(
 def _values(
     names: Sequence[str], clauses: tuple[Clause, ...]
 ) -> tuple[dict[str, tuple[str | Column, list[int]]], tuple[RowClause, ...]]:
-    """Values by the columns that they are sent in, with the numbers of their clauses.
+    """Return values by the columns that hold them, with the numbers of their clauses.
 
     Each value of a column gets a separate column: Spark would give several values one type, and
     numbers would lose digits.
@@ -403,12 +401,12 @@ def target_frame(
     *,
     blobs: Literal["descriptor", "bytes"] = "descriptor",
 ) -> DataFrame:
-    """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable.
+    """Return columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable.
 
     Raises
     ------
     SchemaError
-        A column has the name of one of these.
+        A column has one of these names.
     """
     columns = list(columns)
     refuse_reserved(columns, opened.uri)
@@ -436,7 +434,7 @@ def matching_frame(
     name: str | None,
     keys: pa.Table,
 ) -> DataFrame:
-    """The rows of :func:`target_frame` with one of these keys, which tasks look for.
+    """Return rows of :func:`target_frame` with one of these keys, which tasks look for.
 
     Parameters
     ----------
@@ -476,12 +474,12 @@ def _columns_named(
 
 
 def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
-    """Names that occur in a text in lower case, as they are or as they are within backticks.
+    """Return names that occur in a lower-case text, plain or as spelled within backticks.
 
     Raises
     ------
     OptionError
-        The text means all columns by ``*``, also those that are not read.
+        The text means all columns by ``*``, including columns that are not read.
     """
     if _ALL_COLUMNS.search(text):
         raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
@@ -500,20 +498,20 @@ def _holds(condition: str | Column | None) -> Column:
 
 
 def _first_true(cases: Iterable[tuple[Column, Column]]) -> Column:
-    """Return the value of the first case that holds, else null."""
+    """Return the value of the first case that is true, else null."""
     first, *others = cases
     chain: Any = reduce(lambda made, case: made.when(*case), others, F.when(*first))
     value: Column = chain.otherwise(None)
     return value
 
 
-# --- Merges that one task does: of a small source into whole rows, by equal keys --------
+# --- Merges by one task: of a small source into whole rows, by equal keys ---------------
 
 _MAX_PLANNED_BYTES: Final = MAX_SOURCE_BYTES // 4
-"""Spark's estimate of a source up to which one task is tried: files are compressed."""
+"""Maximum of Spark's estimate of a source for one task: files are compressed."""
 
 _MAX_ROWS: Final = 1 << 25
-"""Rows of a table whose keys one task looks through."""
+"""Maximum rows of a table whose keys one task searches."""
 
 
 def takes_whole_rows(clause: Clause) -> bool:
@@ -523,7 +521,7 @@ def takes_whole_rows(clause: Clause) -> bool:
 
 
 def is_for_one_task(opened: OpenedVersion, source: DataFrame) -> bool:
-    """Return whether a table and a source are small, as far as Spark knows sizes."""
+    """Return whether table and source are small, if Spark knows sizes."""
     if opened.snapshot.num_rows > _MAX_ROWS:
         return False
     size = planned_bytes(source)
@@ -531,7 +529,7 @@ def is_for_one_task(opened: OpenedVersion, source: DataFrame) -> bool:
 
 
 _ROWS_PER_TASK = 1 << 16
-"""Rows of a source that a task writes, where their number is known."""
+"""Rows of a source per task that writes, if their number is known."""
 
 Values = Mapping[str, "str | Column"]
 
@@ -540,7 +538,7 @@ Values = Mapping[str, "str | Column"]
 class MergeBuilder:
     """Collects the clauses of a merge; made by ``LanceTable.merge``.
 
-    For each row, the first clause of its kind whose condition holds applies. Each method
+    For each row glaive applies the first clause of its kind whose condition is true. Each method
     returns a new builder.
     """
 
@@ -564,7 +562,7 @@ class MergeBuilder:
             Condition over both sides; default: all matched rows.
         set
             Expressions by column: ``{"price": "s.price", "seen": "t.seen + 1"}``. ``"t.price"`` may
-            name the column, too. Other columns stay as they are.
+            also name the column. Other columns keep their values.
         """
         return self._with("matched", "update", condition, _given(set, "set"))
 
@@ -589,7 +587,7 @@ class MergeBuilder:
     def whenNotMatchedBySourceUpdate(
         self, condition: str | Column | None = None, set: Values | None = None
     ) -> MergeBuilder:
-        """Update rows of the table that no row of the source matches; over the table's columns."""
+        """Update rows of the table that no source row matches; use the table's columns only."""
         return self._with("not matched by source", "update", condition, _given(set, "set"))
 
     def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> MergeBuilder:
@@ -693,7 +691,7 @@ class MergeBuilder:
     def _by_one_task(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
     ) -> tuple[Manifest, None] | None:
-        """Have one task merge; ``None`` if the merge is not for one."""
+        """Run the merge in one task; return ``None`` if it is too large for one."""
         schema = opened.manifest.schema
         pairs, complete = equalities(self.condition, self.name)
         plain = complete and all(map(takes_whole_rows, self.clauses))
@@ -729,7 +727,7 @@ class MergeBuilder:
         frame = self._ranked().select(*named).repartition(1)
         stored = stored_types(schema.project(list(values)))
         refuse_unassignable(spark_arrow_schema(frame.schema), stored, where=opened.uri)
-        runner: Any = commit.runner  # that of a session
+        runner: Any = commit.runner  # runs tasks in a Spark session
         results = runner.run_on_rows(opened, frame, task)
         if len(results) != 1 or results[0] is None:
             return None
@@ -740,7 +738,7 @@ class MergeBuilder:
     def _by_a_join(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
     ) -> list[MergedRows]:
-        """What tasks write of a join; of the rows with keys of the source, where that is enough."""
+        """Return what tasks wrote for a join; join only rows with source keys if that suffices."""
         pairs, _ = equalities(self.condition, self.name)
         if not pairs or any(clause.rows == "not matched by source" for clause in clauses):
             return self._joined(opened, clauses, commit, None)
@@ -752,7 +750,7 @@ class MergeBuilder:
             again = source_keys(self.source, pairs, opened.manifest.schema)
         if same_keys(keys, again):
             return parts
-        # An executor was lost, and with it rows whose keys were looked for: others were joined.
+        # A lost executor held rows whose keys were searched: other rows were joined.
         return self._joined(opened, clauses, commit, None)
 
     def _joined(
@@ -766,7 +764,7 @@ class MergeBuilder:
                 used = list(dict.fromkeys([*used, *keys.column_names]))
                 target = matching_frame(self.spark, opened, used, self.name, keys)
             frame, actions = joined_rows(opened, target, self._ranked(), self.condition, clauses)
-        if keys is not None:  # few rows: as many files as are worth their cost
+        if keys is not None:  # few rows: as many files as pay off
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
         return written_rows(opened, frame, task, commit)
@@ -824,7 +822,7 @@ class MergeBuilder:
     def _column_named(
         self, name: str, names: Container[str], spelled: Mapping[str, str]
     ) -> str | None:
-        """The column that a value is for: by its name, perhaps in quotes or with the table's."""
+        """Return the column of a name, which may be quoted or qualified by the table's name."""
         table, dot, column = name.partition(".")
         ways = [name, unquoted_name(name)]
         if dot and self.name is not None and unquoted_name(table).lower() == self.name.lower():

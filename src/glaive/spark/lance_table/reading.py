@@ -1,4 +1,4 @@
-"""What a table tells as frames: facts, changes, searches, samples; and its export to files."""
+"""Read a table as frames: facts, changes, searches and samples; export it to files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 _FILE_ROWS: Final = 1024
-"""Files that are described as Python's values at a time."""
+"""Number of files that are converted to Python values at a time."""
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 
@@ -225,9 +225,9 @@ def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any
 
 
 def files_table(manifest: Manifest) -> pa.Table:
-    """The rows of :meth:`TableDescription.files`."""
+    """Return the rows of :meth:`TableDescription.files`."""
     rows, schema = _files(manifest), _FILES
-    # Some at a time: as Python's values they take several times the memory.
+    # Convert in parts: Python values take several times the memory.
     parts = iter(lambda: list(islice(rows, _FILE_ROWS)), [])
     return pa.Table.from_batches((pa.RecordBatch.from_pylist(one, schema) for one in parts), schema)
 
@@ -260,7 +260,7 @@ def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 class TableChanges(TableHandle):
-    """The method of ``LanceTable`` that tells what versions changed."""
+    """The method of ``LanceTable`` that returns changes of versions."""
 
     def changes(
         self,
@@ -275,12 +275,12 @@ class TableChanges(TableHandle):
         Parameters
         ----------
         startVersion, endVersion
-            The first and the last version whose changes are read, both included. The default of
+            The first and the last version whose changes are read, both inclusive. The default of
             ``endVersion`` is the newest version.
         columns
             Columns of the dataset; default: all.
         preimages
-            Whether to return updated rows also as they were before the update.
+            Whether to return the old values of updated rows as well.
         net
             Return the difference between the first and the last state, instead of the changes of
             every version in between.
@@ -293,7 +293,7 @@ class TableChanges(TableHandle):
         Raises
         ------
         OptionError, ColumnNotFoundError, SchemaError, VersionNotFoundError
-            As for ``LanceDataset.changes``, before any job runs.
+            See ``LanceDataset.changes``. Raised before any job runs.
         """
         dataset = self._latest()
         storage = dataset.storage_options
@@ -317,9 +317,9 @@ class TableChanges(TableHandle):
 Batches = Iterator[pa.RecordBatch]
 
 _QUERIES = 1024
-"""Queries of one search, at most."""
+"""Maximum queries per search."""
 _NUMBER = "query_index"
-"""The column of a search with the number of each row's query."""
+"""The column of a search result with the number of the query."""
 
 
 @dataclass(frozen=True)
@@ -331,13 +331,13 @@ class SearchedVectors:
     queries
         Column of the frame with the vectors.
     column, k
-        The column that is searched, and the rows for each query.
+        The column to search, and the number of rows per query.
     columns
         Columns of the dataset in the result.
     parameters
-        Of the search, such as ``nprobes``.
+        Parameters of the search, such as ``nprobes``.
     filter
-        Which rows may be found.
+        Filter of the rows that may be found.
     """
 
     score: ClassVar = "_distance"
@@ -351,7 +351,7 @@ class SearchedVectors:
     filter: str | None = None
 
     def found(self, dataset: LanceDataset, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """Queries with a vector, one for each row found; and these rows."""
+        """Return the queries with a vector, repeated for each row found; and these rows."""
         at: Any
         batch = batch.filter(pc.is_valid(batch.column(self.queries)))
         vectors: Any = batch.column(self.queries)
@@ -369,7 +369,7 @@ class SearchedVectors:
             return batch.take(pa.array(at)), rows
         values = vectors.flatten().to_numpy(zero_copy_only=False)
         matrix = values.reshape(batch.num_rows, -1)
-        # Alone, a query needs no number, which a column of the dataset may have the name of.
+        # A single query needs no number, whose name a column of the dataset may have.
         one = len(matrix) == 1
         query = matrix[0] if one else matrix
         nearest = {"column": self.column, "q": query, "k": self.k, **self.parameters}
@@ -385,7 +385,7 @@ class SearchedVectors:
 
 @dataclass(frozen=True)
 class SearchedTexts:
-    """Find the rows whose texts match best; steps from query to query."""
+    """Find the rows whose texts match best, query by query."""
 
     score: ClassVar = "_score"
 
@@ -396,7 +396,7 @@ class SearchedTexts:
     filter: str | None = None
 
     def found(self, dataset: LanceDataset, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """Queries, one for each row found; and these rows."""
+        """Return the queries, repeated for each row found; and these rows."""
         parts, at = [], []
         for number, query in enumerate(batch.column(self.queries).to_pylist()):
             if query is None:
@@ -419,7 +419,7 @@ class SearchedTexts:
 def search_function(
     driver: str, dataset: bytes, work: bytes, schema: pa.Schema
 ) -> Callable[[Batches], Batches]:
-    """What workers do with a partition of queries: columns of the query, then of the rows found."""
+    """Return the function of workers for a partition of queries: columns of queries and rows."""
 
     def run(batches: Batches) -> Batches:
         check_release(driver)
@@ -441,7 +441,7 @@ def search_function(
 def take_function(
     driver: str, dataset: bytes, columns: tuple[str, ...], schema: pa.Schema
 ) -> Callable[[Batches], Batches]:
-    """What workers do with a partition of row positions: the rows."""
+    """Return the function of workers for a partition of row positions: the rows."""
 
     def run(batches: Batches) -> Batches:
         check_release(driver)
@@ -458,7 +458,7 @@ _QUERY = "__glaive_query"
 
 
 class TableSearch(TableHandle):
-    """The methods of ``LanceTable`` that search, and those that return some rows."""
+    """The methods of ``LanceTable`` that search or return some rows."""
 
     @shows(SearchKeywords, NearestOptions)
     def search(
@@ -511,7 +511,7 @@ class TableSearch(TableHandle):
         names = dataset.lance_schema.names
         shown = tuple([name for name in names if name != column] if select is None else select)
         dataset.lance_schema.find(column)
-        # Tasks would refuse them as well, but at the first action of the frame.
+        # Tasks would also refuse them, but only at the first action of the frame.
         NearestOptions.of({"column": column, "q": [0.0], "k": k, **parameters})
         if _is_frame(query):
             frame: Any = query
@@ -558,7 +558,7 @@ class TableSearch(TableHandle):
         select
             Columns of the table in the result; default: all.
         k, filter
-            As for :meth:`search`.
+            See :meth:`search`.
 
         Returns
         -------
@@ -568,7 +568,7 @@ class TableSearch(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError, FilterError
-            As for :meth:`search`.
+            See :meth:`search`.
         """
         dataset = self._latest()
         searched = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -658,7 +658,7 @@ def _is_frame(given: object) -> bool:
 # --- Rows of a table as files of other formats ------------------------------------------
 
 _OF_VERSIONS = ("delta", "glaive", "lance")
-"""Sources of Spark that keep what they replace as a version; others remove what is there."""
+"""Sources of Spark that keep replaced data as a version; other sources delete it."""
 
 _LEFT = "the files that it wrote were removed"
 
@@ -693,7 +693,7 @@ class TableExport(TableHandle):
             the new files are complete. Sources of Spark remove them first, and in a bucket they
             remove everything below the path.
         columns, filter
-            As for :func:`glaive.spark.read`; default: all.
+            See :func:`glaive.spark.read`; default: all.
         storage_options
             Settings of the object store of the folder; default: the settings of the table.
         job_id
@@ -730,7 +730,7 @@ class TableExport(TableHandle):
         check_mode(mode)
         dataset = self._latest()
         target = located(path)
-        name = format.lower()  # sources of Spark have names in any case, too
+        name = format.lower()  # names of Spark's sources also ignore case
         if name not in FORMATS:
             place = Location.parse(target)
             if name not in _OF_VERSIONS and place.is_local:
@@ -760,9 +760,9 @@ class TableExport(TableHandle):
 
 @contextmanager
 def _naming_formats(given: str) -> Iterator[None]:
-    """Say which formats there are, where Spark has no source of this name either.
+    """Name the known formats if Spark has no source of this name either.
 
-    What a source refuses else, before it writes, is an error of the same class, with its words.
+    Other errors of a source before it writes become errors of the same class, with its message.
     """
     refusals = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
     try:

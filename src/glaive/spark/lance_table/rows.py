@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from glaive.format.manifest import Manifest
 
 
-# --- Rows that equal others: found by Spark, deleted by address -------------------------
+# --- Rows that equal others: Spark finds them, tasks delete them by address -------------
 
 _NUMBER = "__glaive_number"
 _KEPT = "__glaive_kept"
@@ -86,7 +86,7 @@ def delete_duplicates(
     ordering = columns_in((order_by or "").lower(), names, "order_by")
     read = [name for name in names if name in compared or name in ordering]
     blobs = [name for name in compared if has_blobs(opened.manifest.schema.find(name)[0])]
-    # Where values are says nothing of what they are: files have the same places for others.
+    # A location says nothing about its value: other files have values at the same location.
     frame = target_frame(spark, opened, read, None, blobs="bytes" if blobs else "descriptor")
     groups = ", ".join(_compared(frame, name) for name in compared)
     group = f"partition by {groups}" if groups else ""
@@ -96,7 +96,7 @@ def delete_duplicates(
         kept = F.expr(f"count(1) over ({group})") if last else F.lit(1)
         ranked = frame.select(ADDRESS, rank.alias(_NUMBER), kept.alias(_KEPT))
         others = ranked.where(F.col(_NUMBER) != F.col(_KEPT)).select(ADDRESS)
-    runner: Any = job.runner  # that of a session
+    runner: Any = job.runner  # runs tasks in a Spark session
     rows = RowsByFragment()
     for part in runner.run_on_rows(opened, others, CollectRows()):
         rows.add_all(part)
@@ -106,7 +106,7 @@ def delete_duplicates(
 
 
 def _compared(frame: DataFrame, name: str) -> str:
-    """SQL for what is equal where the values of a column are; short, as it is shuffled."""
+    """Return SQL that is equal for equal values of a column; short, as Spark shuffles it."""
     column = quoted_name(name)
     return f"sha2({column}, 256)" if isinstance(frame.schema[name].dataType, BinaryType) else column
 
@@ -371,7 +371,7 @@ class TableBuilder(Generic[T]):
 
 
 def arrow_type(method: str, given: Any) -> pa.DataType:
-    """The type that a method was given, of Spark (also as SQL) or of Arrow."""
+    """Return the type given to a method: a Spark type (also as SQL) or an Arrow type."""
     if isinstance(given, pa.DataType):
         return given
     try:
@@ -385,7 +385,7 @@ def arrow_type(method: str, given: Any) -> pa.DataType:
     return arrow
 
 
-# --- Columns from a frame: joined by keys, written by tasks that each have whole fragments
+# --- Columns from a frame: joined by keys, written by tasks with whole fragments each ---
 
 
 def add_from(
@@ -400,10 +400,10 @@ def add_from(
     names = _values_of(frame, keys, opened)
     stored = stored_schema(frame.select(*map(quoted_name, names)).schema, tuple(vector_columns))
     columns = pa.schema([field.with_nullable(True) for field in stored])
-    grown = grow(opened.manifest, columns)  # refuses names that are taken
+    grown = grow(opened.manifest, columns)  # raises for existing names
     rows = _by_fragment(spark, opened, frame, keys, names, job)
     task = FillColumns(opened.manifest.version, columns)
-    runner: Any = job.runner  # that of a session
+    runner: Any = job.runner  # runs tasks in a Spark session
     files = AddedFiles.joined(runner.run_on_rows(opened, rows, task))
     return commit_columns(opened, grown, files, job=job), None
 
@@ -422,7 +422,7 @@ def update_from(
     refuse_unassignable(sent, stored_types(columns), where=opened.uri)
     rows = _by_fragment(spark, opened, frame, keys, names, job)
     task = ReplaceColumns(opened.manifest.version, tuple(names))
-    runner: Any = job.runner  # that of a session
+    runner: Any = job.runner  # runs tasks in a Spark session
     parts: list[ReplacedColumns] = runner.run_on_rows(opened, rows, task)
     return commit_replaced(opened, columns, parts, job), None
 
@@ -430,7 +430,7 @@ def update_from(
 def commit_replaced(
     opened: OpenedVersion, columns: LanceSchema, parts: Sequence[ReplacedColumns], job: Job
 ) -> Manifest:
-    """Commit what tasks wrote in place of columns."""
+    """Commit the columns that tasks rewrote."""
     operation = Update(
         updated=FragmentList.joined(part.updated for part in parts),
         fields_modified=tuple(sorted(field.id for field in columns.walk())),
@@ -466,7 +466,7 @@ def _by_fragment(
     names: Sequence[str],
     job: Job,
 ) -> DataFrame:
-    """Addresses and values; each fragment within one partition, sorted."""
+    """Return addresses and values; each fragment is in one partition, sorted."""
     target = target_frame(spark, opened, keys, None)
     joined = target.join(frame, [str(key) for key in keys], "inner")
     rows = joined.select(ADDRESS, *map(quoted_name, names))

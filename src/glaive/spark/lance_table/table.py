@@ -86,7 +86,7 @@ class LanceTable(
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, uri: str | os.PathLike[str], **storage: str) -> bool:
-        """Return whether a dataset is at a path or URI; ``storage`` as for :meth:`forPath`."""
+        """Return whether a dataset is at a path or URI; :meth:`forPath` explains ``storage``."""
         try:
             cls.forPath(spark, uri, **storage)
         except DatasetNotFoundError:
@@ -142,7 +142,7 @@ class LanceTable(
         Raises
         ------
         DatasetExistsError
-            There is a table already.
+            A table exists.
         SchemaError, FormatError
             The files differ, or are damaged.
         OptionError
