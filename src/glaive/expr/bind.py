@@ -1,7 +1,7 @@
-"""Bind a tree: names to columns, constants to the types they are compared in, explicit casts.
+"""Bind a tree: resolve columns, convert constants to the types they are compared in, add casts.
 
-The bound tree has the same classes without :class:`Name`, and operands agree in type, so that
-evaluation needs no type rules.
+The bound tree has the same classes except :class:`Name`, and operands agree in type. Evaluation
+therefore needs no type rules.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 
 # --- Resolve names of a filter to columns of a schema -----------------------------------
-# The first part of a name ignores case unless it is quoted; struct members are case-sensitive.
+# The first part of a name ignores case unless quoted; struct members are case-sensitive.
 
 _DOUBTFUL: Final = re.compile(
     r"""\"|'\s*(?:[=<>!]|(?:not|in|like|ilike|between|is)\b)""", re.IGNORECASE
 )
-"""A text in double quotes, or a text before an operator: few filters have either."""
+"""A string in double quotes, or a string before an operator: few filters have either."""
 
 _BY_KEY: Final = ("json_", "get_field", "map_extract", "element_at")
 """Prefixes of functions whose later arguments are keys or paths."""
@@ -41,20 +41,20 @@ _COMPARING: Final = (tree.Compare, tree.InList, tree.Between, tree.Like)
 
 
 def check_column_texts(schema: LanceSchema, *sources: object, warn: bool = False) -> None:
-    """Refuse expressions in which a text is the name of a column.
+    """Refuse expressions with a string that is the name of a column.
 
-    ``"name" = 'x'`` compares two texts, as in pylance; in SQL it is a column. Expressions that are
-    no text are left alone.
+    ``"name" = 'x'`` compares two strings, as in pylance; in SQL, ``"name"`` is a column.
+    Expressions that are not strings are not checked.
 
     Parameters
     ----------
     warn
-        Warn the caller of glaive, once, rather than raise.
+        Warn the caller of glaive once, instead of raising.
 
     Raises
     ------
     FilterError
-        The message says how to write the column, and how the text.
+        The message says how to write the column, and how to write the string.
     """
     doubt = next(filter(None, (_column_text(source, schema) for source in sources)), None)
     if doubt is not None and not warn:
@@ -67,7 +67,7 @@ def check_column_texts(schema: LanceSchema, *sources: object, warn: bool = False
 
 
 def _column_text(source: object, schema: LanceSchema) -> FilterError | None:
-    """What is to be said of the first text that is the name of a column."""
+    """Return the error for the first string that is the name of a column."""
     if not isinstance(source, str) or not _DOUBTFUL.search(source):
         return None
     members, texts = set(), dict[int, tree.Literal]()
@@ -91,7 +91,7 @@ def _column_text(source: object, schema: LanceSchema) -> FilterError | None:
 
 
 def _column_named(text: object, schema: LanceSchema) -> str | None:
-    """The column or member that a text names, as an expression has it."""
+    """Return the column or member that a string names, as written in expressions."""
     if not isinstance(text, str) or text.partition(".")[0].lower() not in schema.by_lower_name:
         return None
     try:
@@ -105,16 +105,16 @@ class Names:
     """The columns of a schema and the system columns, by name."""
 
     def __init__(self, schema: LanceSchema, system: Mapping[str, pa.DataType], text: str) -> None:
-        # Lookups are those of the schema: a scan may bind an expression for each of its columns.
+        # Use the schema's own lookups: a scan may bind an expression per column.
         self.schema, self.fields = schema, schema.by_name
         self.system, self.text = system, text
 
     def is_top(self, name: tree.Name) -> bool:
-        """Whether it names a column, not a struct member."""
+        """Return whether a name is a column instead of a struct member."""
         return len(name.parts) == 1
 
     def bind(self, name: tree.Name) -> tuple[Node, Any]:
-        """The column, and its type."""
+        """Return the column and its type."""
         first, *members = name.parts
         column = self._first(first, exact=name.exact)
         if column is None:
@@ -142,7 +142,7 @@ class Names:
         return next((other for other in self.system if other.lower() == lower), None)
 
     def member(self, operand: Node, kind: Any, name: str, at: int) -> tuple[Node, Any]:
-        """A member of a struct: a column if the struct is one, else a ``Member``."""
+        """Return a member of a struct: a ``Column`` if the struct is one, else a ``Member``."""
         if not pa.types.is_struct(kind):
             raise failure(f"{type_text(kind)} has no members; only structs do", self.text, at)
         index = kind.get_field_index(name)
@@ -156,7 +156,7 @@ class Names:
         return column, plain(member_type)
 
     def geometry_type(self, column: tree.Column) -> GeometryType | None:
-        """The type of a column with geometries: by its metadata, or as texts or bytes."""
+        """Return the geometry type of a column: from its metadata, or as strings or bytes."""
         for field in self.fields.values():
             for node in field.walk():
                 if node.id == column.field_id:
@@ -165,7 +165,7 @@ class Names:
         return None
 
     def _above(self, path: str) -> str:
-        """The path of a struct, before that of a member; the path of a column is its name."""
+        """Return the path of a struct as a prefix for members; a column's path is its name."""
         return quoted_name(path) if "`" in path and path in self.fields else path
 
     def _quoted(self, above: str, name: str) -> str:
@@ -200,9 +200,9 @@ def bind(
     system
         Columns that no file has, such as ``_rowid``, and their types.
     text
-        The source text, for errors; may be empty.
+        Source text for errors; may be empty.
     test
-        Whether it is a filter, and so must be boolean.
+        The expression is a filter, and must be boolean.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def bind(
 
 
 def _as_tests(node: Node) -> Node:
-    """Turn calls of ``regexp_match`` that are used as a test into ``IS NOT NULL`` tests."""
+    """Convert calls of ``regexp_match`` that are used as a test to ``IS NOT NULL`` tests."""
     match node:
         case tree.And(operands) | tree.Or(operands):
             return type(node)(tuple(_as_tests(operand) for operand in operands), at=node.at)
@@ -237,7 +237,7 @@ def _as_tests(node: Node) -> Node:
 
 
 class _Binder:
-    """Binds one tree; ``calls``: the number of calls around the current node."""
+    """Binder of one tree; ``calls`` is the number of calls around the current node."""
 
     def __init__(self, names: Names, text: str) -> None:
         self.names, self.text = names, text
@@ -273,7 +273,7 @@ class _Binder:
         return node
 
     def column_type(self, node: Node) -> Any | None:
-        """The type of a column or a member of one; None for other nodes."""
+        """Return the type of a column or a member; None for other nodes."""
         inner = node
         while isinstance(inner, tree.Subscript | tree.Member):
             if isinstance(inner, tree.Subscript) and not _is_name(inner.index):
@@ -282,9 +282,9 @@ class _Binder:
         return self.bind(node)[1] if isinstance(inner, tree.Name) else None
 
     def fitted(self, node: Node, kind: Any, *, deep: bool = False) -> Node:
-        """Constants, also within arithmetic on constants, in the type of a column.
+        """Convert constants, also within arithmetic on constants, to the type of a column.
 
-        ``deep``: also within arithmetic on columns, as in BETWEEN and IN.
+        With ``deep``, also convert within arithmetic on columns, as in BETWEEN and IN.
         """
         if isinstance(node, tree.Arithmetic) and (deep or _is_constant(node)):
             left = self.fitted(node.left, kind, deep=deep)
@@ -350,7 +350,7 @@ class _Binder:
                 return self.subscript(node)
 
     def test(self, node: Node) -> Node:
-        """A bound operand of AND, OR, NOT."""
+        """Bind an operand of AND, OR or NOT."""
         bound, kind = self.bind(node)
         if pa.types.is_null(kind):
             return Literal(None, pa.bool_(), at=node.at)
@@ -361,12 +361,12 @@ class _Binder:
         return bound
 
     def common(self, op: str, sides: Sequence[Bound], node: Node) -> tuple[list[Node], Any]:
-        """Operands cast to their common type, and that type."""
+        """Cast operands to their common type; return that type, too."""
         kind = self.common_type(op, sides, node)
         return [_cast(side, source, kind) for side, source in sides], kind
 
     def common_type(self, op: str, sides: Sequence[Bound], node: Node) -> Any:
-        """The type that operands are compared as."""
+        """Return the type that operands are compared as."""
         kind = sides[0][1]
         for _, other in sides[1:]:
             common = coerce.comparison(kind, other)
@@ -386,7 +386,7 @@ class _Binder:
 
     def between(self, node: tree.Between) -> Bound:
         sides = [self.bind(part) for part in (node.operand, node.low, node.high)]
-        # The type of the operand and each bound first, as the reference has it, then that of both.
+        # As in Lance: find the type of the operand and each bound, then the type of both.
         kinds = [self.common_type("BETWEEN", [sides[0], side], node) for side in sides[1:]]
         kind = self.common_type("BETWEEN", [(node, one) for one in kinds], node)
         operand, low, high = (_cast(side, source, kind) for side, source in sides)
@@ -480,7 +480,7 @@ class _Binder:
         return tree.Call(function.name, arguments, kind, at=node.at), coerce.plain(kind)
 
     def argument_type(self, function: registry.Function, node: Node, kind: Any) -> Any:
-        """The type of an argument for a function: of geometries, with their layout."""
+        """Return the type of an argument for a function; geometries with their layout."""
         if function.geometries:
             known = node.type if isinstance(node, tree.Call) else None
             if isinstance(node, tree.Column):
@@ -523,7 +523,7 @@ class _Binder:
 
 
 def _public_type(node: Node, kind: Any) -> Any:
-    """The type for functions and users, which may be a dictionary; else values are decoded."""
+    """Return the type for functions and users: a dictionary, or the type of decoded values."""
     public: Any = node.type if isinstance(node, tree.Column | tree.Call) else kind
     return public if pa.types.is_dictionary(public) else kind
 
@@ -533,7 +533,7 @@ def _is_name(node: Node) -> bool:
 
 
 def _is_typed(literal: Literal) -> bool:
-    """Whether it is a constant that has no literal in filters: a date, a decimal."""
+    """Return whether a constant has a type without literals in filters, such as date or decimal."""
     return pa.types.is_temporal(literal.type) or pa.types.is_decimal(literal.type)
 
 

@@ -1,8 +1,8 @@
-"""Casts between types, as the reference implementation converts values.
+"""Casts between types, with the rules of Lance.
 
-Floats are truncated to integers, decimals are rounded half away from zero, and times are
-truncated to their unit. A value that does not fit the type is an error, or null in TRY_CAST.
-Lists of bytes become text row by row.
+Casts to integers truncate floats, casts of decimals round half away from zero, and casts of times
+truncate to the unit. A value that does not fit the type is an error, or null in TRY_CAST. Lists of
+bytes become strings row by row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string, type_text
 from glaive.expr.rows import map_distinct, map_rows, pa, pc
 
-# --- Texts as numbers, dates and times, and these as texts, as DataFusion reads and writes them
+# --- Parse strings as numbers, dates and times, like DataFusion -------------------------
 
 _INTEGER = "^[+-]?0*[0-9]{1,20}$"
 _FLOAT = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"
@@ -43,21 +43,21 @@ _UTC = frozenset({"UTC", "Z", "+00:00"})
 
 
 _RARE = {"date": _RARE_DATE, "timestamp": _RARE_INSTANT}
-"""How a string of a rare form begins, which DataFusion reads."""
+"""Beginnings of strings in rare formats, which DataFusion parses."""
 
 
 def is_timestamp(text: str, kind: Any) -> bool:
-    """Whether a string is a timestamp that a type can hold."""
+    """Return whether a string is a timestamp that a type can hold."""
     return not read_texts(pa.array([text]), kind).null_count
 
 
 def read_texts(text: Any, kind: Any) -> Any:
-    """Return strings as values of a type; null for a string that is not a value.
+    """Parse strings as values of a type; null for a string that is not a value.
 
     Raises
     ------
     pyarrow.ArrowNotImplementedError
-        Strings are not read as this type.
+        Strings cannot be parsed as this type.
     """
     name = next((name for name in _READERS if getattr(pa.types, f"is_{name}")(kind)), None)
     if name is None:
@@ -76,26 +76,26 @@ def read_texts(text: Any, kind: Any) -> Any:
 
 
 def _matching(text: Any, pattern: str) -> Any:
-    """The strings of this form; null for the others."""
+    """Return the strings that match a pattern; null for the others."""
     return pc.if_else(pc.match_substring_regex(text, pattern), text, None)
 
 
 def fitting(values: Any, low: Any, high: Any) -> Any:
-    """Numbers from ``low`` to ``high``; null for the others."""
+    """Return numbers from ``low`` to ``high``; null for the others."""
     bounds = [pa.scalar(bound, values.type) for bound in (low, high)]
     inside = pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
     return pc.if_else(inside, values, None)
 
 
 def integer_range(kind: Any) -> tuple[int, int]:
-    """The least and the greatest integer of a type."""
+    """Return the least and the greatest integer of a type."""
     signed = pa.types.is_signed_integer(kind)
     low = -(1 << (kind.bit_width - 1)) if signed else 0
     return low, (1 << (kind.bit_width - signed)) - 1
 
 
 def narrow(array: Any, kind: Any) -> Any:
-    """Integers of another type; null where they do not fit it."""
+    """Cast integers to another integer type; null for values that do not fit."""
     (least, most), (low, high) = integer_range(array.type), integer_range(kind)
     if least < low or high < most:
         array = fitting(array, max(least, low), min(most, high))
@@ -103,7 +103,7 @@ def narrow(array: Any, kind: Any) -> Any:
 
 
 def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
-    """Decimals between bounds, though the type may have fewer digits; null for the others."""
+    """Return decimals between bounds, which may exceed the type; null for the others."""
     scale = values.type.scale
     end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=_EXACT)
     unit = Decimal(1).scaleb(-scale)
@@ -136,7 +136,7 @@ def _floats(text: Any, kind: Any) -> Any:
 
 
 def _decimals(text: Any, kind: Any) -> Any:
-    """Decimals; a text without digits is 0, unless the type is that of integers."""
+    """Parse decimals; a string without digits is 0, unless the scale of the type is 0 or less."""
     places, whole = max(kind.scale, 0), kind.precision - kind.scale
     digits = min(places + 1, 76 - whole)
     form = rf"^\s*([+-]?)0*([0-9]{{0,{whole}}})(?:(\.[0-9]{{0,{digits}}})[0-9]*)?\s*$"
@@ -150,7 +150,7 @@ def _decimals(text: Any, kind: Any) -> Any:
 
 
 def _instants(text: Any) -> tuple[Any, Any, Any]:
-    """Seconds since 1970, nanoseconds, and the zone of each string of the usual form."""
+    """Return seconds since 1970, nanoseconds, and zone of each string in the usual format."""
     usual = _matching(text, _INSTANT)
     seconds = pc.utf8_slice_codeunits(usual, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
     rest = pc.utf8_slice_codeunits(usual, 19)
@@ -162,27 +162,27 @@ def _instants(text: Any) -> tuple[Any, Any, Any]:
 
 
 def _ahead(zone: str) -> int:
-    """Seconds that a zone such as ``+02:00`` is ahead."""
+    """Return the seconds that a zone such as ``+02:00`` is ahead."""
     digits = zone[1:].replace(":", "").ljust(4, "0")
     return int(f"{zone[:1]}1") * (int(digits[:2]) * 60 + int(digits[2:])) * 60 if zone[1:] else 0
 
 
 def _fraction(rest: Any) -> Any:
-    """Nanoseconds of strings that begin with a fraction of a second, or with none."""
+    """Return the nanoseconds of strings that may begin with a fraction of a second."""
     digits = pc.replace_substring_regex(rest, r"^(?:\.([0-9]{1,9}))?.*$", r"\1")
     return pc.utf8_rpad(digits, 9, "0").cast(pa.int64())
 
 
 def _days(text: Any, kind: Any) -> Any:
     seconds, nanos, _ = _instants(text)
-    if kind.bit_width == 64:  # the time of the day stays
+    if kind.bit_width == 64:  # keep the time of day
         return pc.add(pc.multiply(seconds, 1000), pc.divide(nanos, 10**6)).cast(kind)
     return seconds.cast(pa.timestamp("s")).cast(pa.date32(), safe=False).cast(kind)
 
 
 def _timestamps(text: Any, kind: Any) -> Any:
     seconds, nanos, zones = _instants(text)
-    if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times, which are rare
+    if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times are in rare formats
         seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
     per = _PER_SECOND[kind.unit]
     most = 2**63 // per - 1
@@ -216,20 +216,20 @@ _READERS: dict[str, Callable[[Any, Any], Any]] = {
     "timestamp": _timestamps,
     "time": _times,
 }
-"""By the name of a type, from strings to its values; null for a string of another form."""
+"""Functions that parse strings as a type, by the name of the type; null if the format differs."""
 
 
 # --- Format numbers, dates and times as strings -----------------------------------------
-# Arrow formats them in a few calls; values that it writes otherwise are formatted one by one.
+# Arrow formats most values in a few calls; values that Arrow formats differently are handled alone.
 
 _FIRST_DAY, _END_DAY = -719_528, 2_932_897
-"""Of the years 0 to 9999."""
+"""Days since 1970 of the years 0 to 9999."""
 _LAST_RULE = 2_145_916_800
-"""The end of 2037."""
+"""End of 2037, in seconds since 1970."""
 
 
 def value_texts(array: Any) -> Any:
-    """Each value as a ``large_string``; null for nulls.
+    """Format each value as a ``large_string``; null for nulls.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def value_texts(array: Any) -> Any:
     seconds, fraction = _seconds(raw, unit)
     low, high = _FIRST_DAY * 86_400, _END_DAY * 86_400
     if zone is not None and zone.upper() not in _UTC:
-        # The years for which Arrow knows daylight saving time.
+        # Arrow knows daylight saving time in these years only.
         low, high = low + 86_400, _LAST_RULE
     near = pc.and_(pc.greater_equal(seconds, low), pc.less(seconds, high))
     local, suffix = seconds, _text("" if zone is None else "Z")
@@ -290,7 +290,7 @@ def _joined(*parts: Any) -> Any:
 
 
 def _near_or_far(texts: Any, values: Any) -> Any:
-    """The texts; DataFusion writes values that are far from today, which Arrow does not."""
+    """Return the texts, with DataFusion's for values that Arrow cannot format (far from today)."""
     far = pc.and_(values.is_valid(), texts.is_null())
     if not far.true_count:
         return texts
@@ -304,7 +304,7 @@ def _by_datafusion(values: Any) -> Any:
 
 
 def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
-    """Whole seconds, and the fraction as text: three, six or nine digits, as few as possible."""
+    """Return whole seconds, and the fraction as text with three, six or nine digits, or empty."""
     per = _PER_SECOND[unit]
     if per == 1:
         return raw, _text("")
@@ -320,14 +320,14 @@ def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
 
 
 def _zone_text(ahead: int) -> str:
-    minutes = abs(ahead) // 60  # Offsets before standard time have seconds.
+    minutes = abs(ahead) // 60  # offsets before standard time have seconds
     return f"{'-' if ahead < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
 
 
 def _float_texts(array: Any) -> Any:
-    """The shortest text that reads as the same number, in the form of the reference implementation.
+    """Return the shortest text that parses as the same number, in the format of Lance.
 
-    Arrow finds the digits; its exponents begin at 10 digits.
+    Arrow finds the digits, but uses exponents from 10 digits on.
     """
     wide = array.type.bit_width == 64
     size, texts = pc.abs(array), _bare(array)
@@ -339,7 +339,7 @@ def _float_texts(array: Any) -> Any:
         pc.match_substring_regex(texts, "^-?[0-9]+$"), _joined(texts, _text(".0")), texts
     )
     texts = pc.if_else(pc.is_nan(array), _text("NaN"), texts)
-    # Arrow writes an exponent for large ones, and none for small ones.
+    # Arrow writes an exponent for large numbers, and none for small numbers.
     large = pc.and_(
         pc.greater_equal(size, 1e10), pc.less(size, 1e16 if wide else float(np.float32(1e13)))
     )
@@ -355,7 +355,7 @@ def _float_texts(array: Any) -> Any:
 
 
 def _half(value: float) -> str:
-    """All digits; without a point for integers."""
+    """Format all digits of a half float; without a point for integers."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else str(value)
     return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
@@ -366,12 +366,12 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
-    """An array as ``kind``; ``attempt``: null instead of an error.
+    """Cast an array to ``kind``; with ``attempt``, return null instead of raising.
 
     Raises
     ------
     FilterError
-        A value does not fit the type, or there is no cast between the types.
+        A value does not fit the type, or no cast between the types exists.
     """
     source = array.type
     if source == kind:
@@ -403,7 +403,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
 
 
 def _shown(values: Any) -> str:
-    """The first value for an error; a text of strangers may be no UTF-8."""
+    """Return the first value for an error message; an untrusted string may be invalid UTF-8."""
     text = is_string(values.type)
     first: Any = values[0].cast(pa.large_binary()).as_py() if text else str(values[0])
     shown = repr(first.decode(errors="replace")) if text else first
@@ -411,12 +411,12 @@ def _shown(values: Any) -> str:
 
 
 def check_members(source: Any, kind: Any) -> None:
-    """Refuse structs without a member in common: Arrow would make nulls of all their values.
+    """Refuse a cast between structs without a common member, which Arrow would turn into nulls.
 
     Raises
     ------
     FilterError
-        Two structs, perhaps within others or in lists, have none.
+        Two structs, possibly nested, have no common member.
     """
     types = pa.types
     if types.is_struct(source) and types.is_struct(kind):
@@ -434,8 +434,8 @@ def check_members(source: Any, kind: Any) -> None:
 
 
 def _try_each(array: Any, kind: Any) -> Any:
-    """Convert each distinct value on its own, or each row if it is nested; null where it fails."""
-    if pa.types.is_string_view(kind):  # of which Arrow takes no rows
+    """Cast each distinct value alone, or each row of a nested type; null where it fails."""
+    if pa.types.is_string_view(kind):  # Arrow cannot take rows of string views
         return _try_each(array, pa.large_string()).cast(kind)
     encoded = None if pa.types.is_nested(array.type) else dictionary_encoded(array)
     distinct = array if encoded is None else encoded.dictionary
@@ -485,26 +485,26 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
 
 
 def _is_cut(source: Any, kind: Any) -> bool:
-    """Whether values are truncated: durations, times of day, and timestamps in lists."""
+    """Return whether a cast truncates: durations, times of day, and timestamps in lists."""
     if is_list(source) and is_list(kind):
         return _is_coarser(kind.value_type, source.value_type)
     return bool(pa.types.is_duration(source) or pa.types.is_time(source))
 
 
 def _is_coarser(kind: Any, source: Any) -> bool:
-    """Whether both are timestamps, and those of ``source`` are truncated to ``kind``."""
+    """Return whether a cast between timestamps truncates."""
     if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(source)):
         return False
     return _UNITS.index(kind.unit) < _UNITS.index(source.unit)
 
 
 def _raw(array: Any) -> Any:
-    """Times and dates as their stored integers."""
+    """Return times and dates as their stored integers."""
     return array.cast(_RAW[array.type.bit_width]) if _has_raw(array.type) else array
 
 
 def _has_raw(kind: Any) -> bool:
-    """Whether values are times and dates that are stored as integers, as intervals are not."""
+    """Return whether a type is a time or date stored as an integer; intervals are not."""
     return bool(pa.types.is_temporal(kind) and kind.bit_width in _RAW)
 
 
@@ -519,7 +519,7 @@ def _from_float(array: Any, kind: Any) -> Any:
     integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
     low, high = (pa.scalar(float(end), values.type) for end in integer_range(integer))
-    # The greatest integer of 64 bits is not a float: it becomes greater by 1. NaN is in no range.
+    # The greatest 64-bit integer is not a float: as a float it is 1 larger. NaN is in no range.
     below = pc.less if integer.bit_width >= values.type.bit_width else pc.less_equal
     fits: Any = pc.and_(pc.greater_equal(values, low), below(values, high))
     result = pc.if_else(fits, values, None).cast(integer, safe=False)
@@ -527,7 +527,7 @@ def _from_float(array: Any, kind: Any) -> Any:
 
 
 def _float_to_decimal(array: Any, kind: Any) -> Any:
-    """Products with the power of ten, rounded half away from zero, in the words of decimals."""
+    """Multiply by the power of ten, round half away from zero, and build decimals from words."""
     scale, most = kind.scale, 10**kind.precision - 1
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -595,7 +595,7 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
     finer = not _is_coarser(kind, source)
     raw = array.cast(pa.int64())
     step = 1000 ** abs(_UNITS.index(kind.unit) - _UNITS.index(source.unit))
-    # The quotient is truncated towards zero: of the local time, before it becomes one of the zone.
+    # Truncate towards zero in local time, before the conversion to the zone.
     most = (2**63 - 1) // step
     ticks = pc.multiply(fitting(raw, -most, most), step) if finer else pc.divide(raw, step)
     if kind.tz is None or source.tz is not None or kind.tz.upper() in {"UTC", "+00:00", "Z"}:
@@ -627,7 +627,7 @@ def _to_text(array: Any, kind: Any) -> Any:
 
 
 def bracketed(texts: Any, sizes: Any, separator: str) -> Any:
-    """The texts of each row (``sizes`` of them) in brackets, as ``large_string``."""
+    """Return the texts of each row (``sizes`` per row) in brackets, as ``large_string``."""
     signs = (separator, "[", "]", "")
     between, begin, end, nothing = (pa.scalar(sign, pa.large_string()) for sign in signs)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
@@ -637,7 +637,7 @@ def bracketed(texts: Any, sizes: Any, separator: str) -> Any:
 
 
 def _list_to_text(array: Any) -> Any:
-    """The items between brackets, nulls as empty strings: ``[1, , 3]``."""
+    """Format lists as items in brackets, with nulls as empty strings: ``[1, , 3]``."""
     kind, types = array.type.value_type, pa.types
     if types.is_fixed_size_list(kind) or types.is_struct(kind) or types.is_map(kind):
         raise pa.ArrowNotImplementedError(f"{array.type} to text")

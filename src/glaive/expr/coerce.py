@@ -1,8 +1,8 @@
 """Type coercion: the common type of two operands.
 
-The rules are those of the reference implementation, so that both select the same rows: an
-integer and a float become floats, an unsigned 64-bit integer and a signed one decimals, two
-times the coarser unit, a string and a number the number.
+The rules are the same as in Lance, so that both select the same rows. An integer and a float
+become floats, an unsigned 64-bit integer and a signed integer become decimals. Two times become the
+coarser unit, a string and a number become the number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TEXT = {kind: name for name, kind in reversed(SIMPLE.items())}
 
 
 def sized(name: str, sizes: tuple[int, ...]) -> Any:
-    """A type with parameters; if they are invalid, a string with the problem."""
+    """Return a type with parameters; if they are invalid, a string with the problem."""
     if name in TIMED:
         digits = sizes[0] if sizes else 6
         if len(sizes) > 1 or digits not in _UNITS:
@@ -64,7 +64,7 @@ def sized(name: str, sizes: tuple[int, ...]) -> Any:
 
 
 def type_text(kind: Any) -> str:
-    """The name of a type, or Arrow's name for types without one."""
+    """Return the name of a type, or Arrow's name for types without one."""
     name = _TEXT.get(kind)
     if name is not None:
         return name
@@ -83,7 +83,7 @@ _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 """Precision and scale of the decimal that a float is converted to."""
 
 _SHOWN = 40
-"""Characters of a constant that an error repeats, at most."""
+"""Maximum characters of a constant in an error message."""
 
 _TIME_UNITS = ("s", "ms", "us", "ns")
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
@@ -91,7 +91,7 @@ _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def instead_of(constant: Any, kind: Any) -> str:
-    """What to write instead of a constant that does not fit a column of a type."""
+    """Suggest what to write instead of a constant that does not fit the type of a column."""
     kind = plain(kind)
     for name, is_of_kind in (("date", pa.types.is_date), ("timestamp", pa.types.is_timestamp)):
         if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _SHOWN:
@@ -101,7 +101,7 @@ def instead_of(constant: Any, kind: Any) -> str:
 
 
 def plain(kind: Any) -> Any:
-    """The type of the values: the value type of a dictionary, the storage of an extension."""
+    """Return the value type of a dictionary, and the storage type of an extension."""
     while True:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -112,30 +112,30 @@ def plain(kind: Any) -> Any:
 
 
 def is_string(kind: Any) -> bool:
-    """Whether it is one of the three string types."""
+    """Return whether a type is one of the three string types."""
     return kind in _STRINGS
 
 
 def is_number(kind: Any) -> bool:
-    """Whether it is an integer, a float or a decimal."""
+    """Return whether a type is an integer, a float or a decimal."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def is_list(kind: Any, *, fixed: bool = False) -> bool:
-    """Whether it is a list type; ``fixed``: fixed-size lists included."""
+    """Return whether a type is a list type; with ``fixed``, also a fixed-size list."""
     types = pa.types
     variable = types.is_list(kind) or types.is_large_list(kind)
     return bool(variable or (fixed and types.is_fixed_size_list(kind)))
 
 
 def is_binary(kind: Any, *, fixed: bool = False) -> bool:
-    """Whether it is one of the three binary types; ``fixed``: of fixed size included."""
+    """Return whether a type is a binary type of variable or, with ``fixed``, of fixed size."""
     return kind in _BINARIES or (fixed and pa.types.is_fixed_size_binary(kind))
 
 
 def comparison(left: Any, right: Any) -> Any | None:
-    """The type in which both sides are compared; None if they cannot be."""
+    """Return the type that both sides are compared as; None if they cannot be compared."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -160,7 +160,7 @@ def _bytes(left: Any, right: Any) -> Any:
 
 
 def _with_text(text: Any, other: Any) -> Any | None:
-    """The type that a string, or an integer and a date, is converted to for ``other``."""
+    """Return the type that a string, or an integer compared with a date, is converted to."""
     types = pa.types
     if is_string(text):
         if types.is_decimal(other):
@@ -213,7 +213,7 @@ def _coarser(left: Any, right: Any) -> Any:
 
 
 def common_number(left: Any, right: Any, *, exact: bool) -> Any | None:
-    """The common type of two numbers; ``exact``: a decimal for a decimal and a float."""
+    """Return the common type of two numbers; ``exact``: decimal for a decimal and a float."""
     types = pa.types
     decimals = types.is_decimal(left) or types.is_decimal(right)
     floats = [kind for kind in (left, right) if types.is_floating(kind)]
@@ -240,7 +240,7 @@ def _as_decimal(kind: Any) -> Any | None:
     if pa.types.is_decimal(kind):
         digits = kind.precision - min(kind.scale, 0)
         whole = kind.scale < 0 and digits <= (38 if pa.types.is_decimal128(kind) else 76)
-        return _decimal(digits, 0, kind) if whole else kind  # Arrow does not calculate with others
+        return _decimal(digits, 0, kind) if whole else kind  # Arrow computes no negative scales
     if pa.types.is_integer(kind):
         return pa.decimal128(_DECIMAL_DIGITS[kind.bit_width], 0)
     digits = _FLOAT_DIGITS.get(kind.bit_width)
@@ -260,7 +260,7 @@ def _decimal(precision: int, scale: int, *operands: Any) -> Any:
 
 
 def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """Types of the operands and of the result; None if the operation is not defined."""
+    """Return the types of the operands and of the result; None if the operation is undefined."""
     types = pa.types
     if types.is_null(left) or types.is_null(right):
         kind = right if types.is_null(left) else left
@@ -303,7 +303,7 @@ def _time_arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | N
 
 
 def _shifted_time(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """A date, timestamp or duration plus or minus an amount."""
+    """Return the types of a date, timestamp or duration plus or minus an amount."""
     types = pa.types
     if types.is_date(left) and types.is_integer(right):
         return left, _days(right), left
@@ -317,7 +317,7 @@ def _shifted_time(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _time_difference(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """The difference of two points in time."""
+    """Return the types of the difference of two points in time."""
     types = pa.types
     if types.is_date(left) and types.is_date(right):
         kind = left if left == right else pa.date64()
@@ -329,12 +329,12 @@ def _time_difference(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _days(kind: Any) -> Any:
-    """The type of a number of days: 32 bits count."""
+    """Return the type of a number of days; 32 bits count."""
     return kind if pa.types.is_int64(kind) else pa.int32()
 
 
 def shift(left: Any, right: Any) -> Any | None:
-    """The type in which bits are shifted, from the integers among the two."""
+    """Return the type for shifting bits, from the integers among the two."""
     if not (is_number(left) and is_number(right)):
         return None
     integers = [kind for kind in (left, right) if pa.types.is_integer(kind)]
@@ -344,7 +344,7 @@ def shift(left: Any, right: Any) -> Any | None:
 
 
 def concatenation(left: Any, right: Any) -> Any | None:
-    """The type to which both sides of ``||`` are converted."""
+    """Return the type to which both sides of ``||`` are converted."""
     if is_binary(left, fixed=True) and is_binary(right, fixed=True):
         return _bytes(left, right)
     for text, other in ((left, right), (right, left)):
@@ -358,7 +358,7 @@ def concatenation(left: Any, right: Any) -> Any | None:
 
 
 def type_of(node: Node) -> Any:
-    """Arrow type of the values of a bound expression."""
+    """Return the Arrow type of the values of a bound expression."""
     match node:
         case tree.Column() | tree.Literal():
             return plain(node.type)

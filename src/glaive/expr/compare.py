@@ -1,8 +1,8 @@
 """Comparisons of arrays of one type.
 
-Floats are ordered by their bits, so that ``-0.0 < 0.0``, NaN is the largest and equals itself
-(``fold`` makes comparisons with constant zeros include both). Lists and structs are equal if
-all their items are, nulls included; lists are ordered lexicographically.
+Floats are ordered by their bits: ``-0.0 < 0.0``; NaN is the largest, and equals itself.
+Simplification makes comparisons with a constant zero include both zeros. Lists and structs are
+equal if all their items are equal; nulls equal nulls. Lists are ordered lexicographically.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compare(op: str, left: Any, right: Any) -> Any:
-    """``left op right``; null where one of them is.
+    """Compute ``left op right``; null if a side is null.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def compare(op: str, left: Any, right: Any) -> Any:
 
 
 def distinct(left: Any, right: Any) -> Any:
-    """``IS DISTINCT FROM``: never null."""
+    """Compute ``IS DISTINCT FROM``; never null."""
     unequal = pc.fill_null(compare("!=", left, right), FALSE)
     return pc.or_(unequal, pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
 def among(array: Any, values: Any) -> Any:
-    """Whether an item is one of ``values``, which are not null; null where the item is."""
+    """Return whether items are among ``values``, which are not null; null for null items."""
     if pa.types.is_nested(array.type):
         rows = [compare("=", array, value) for value in values]
         result = rows[0]
@@ -80,9 +80,9 @@ def among(array: Any, values: Any) -> Any:
 
 
 def comparable(values: Any) -> Any:
-    """Values in a type that Arrow orders as defined here: floats as integers.
+    """Convert values to a type that Arrow orders as defined here: floats to integers.
 
-    Decimals of scales below 0 without these; all have one type.
+    Decimals with a negative scale get another scale; all keep one type.
     """
     kind = values.type
     if pa.types.is_floating(kind):
@@ -107,17 +107,17 @@ def _ordered(array: Any) -> Any:
 
 
 def floats_of(ordered: Any, kind: Any) -> Any:
-    """The floats of integers in the same order; see :func:`comparable`."""
+    """Convert ordered integers back to floats; see :func:`comparable`."""
     bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
     nulls = ordered.is_null().to_numpy(zero_copy_only=False)
     return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
 
 
 def _with_float(op: str, array: Any, number: Any) -> Any:
-    """A comparison with one float by the bits, which are in order.
+    """Compare with one float by bits, which are in order.
 
-    As signed integers they are in the order of positive numbers; as unsigned ones, negative numbers
-    are in reverse order behind these.
+    As signed integers, positive numbers are in order. As unsigned integers, negative numbers are in
+    reverse order after the positive numbers.
     """
     width = array.type.bit_width
     bits: Any = repeat(number, 1).view(_WORDS[width])
@@ -144,14 +144,14 @@ def _nested(op: str, left: Any, right: Any) -> Any:
 
 
 def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-    """Which items are equal; nulls equal nulls.
+    """Return flags of equal items; nulls equal nulls.
 
     Parameters
     ----------
     rows
-        The item of ``right`` to compare with, for each item of ``left``; by default that in the
-        same place. This takes memory by the bytes of ``left``, however long an item is that many
-        are compared with: values of other lengths are not copied.
+        Item of ``right`` to compare with, for each item of ``left``; default: the item at the same
+        index. Memory depends on the bytes of ``left``, even if many items are compared with one
+        long item: values of other lengths are not copied.
     """
     kind = left.type
     here, there = _valid(left), _of_rows(_valid(right), rows)
@@ -178,7 +178,7 @@ def _of_rows(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[An
 
 
 def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """Which values without parts are equal; nulls are not."""
+    """Return flags of equal values of types that are not nested; nulls are not equal."""
     if rows is not None:
         sizes, wanted = row_bytes(left), row_bytes(right)
         if not isinstance(sizes, int) and not isinstance(wanted, int):
@@ -198,7 +198,7 @@ def _valid(array: Any) -> NDArray[np.bool_]:
 
 
 def list_spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the items of each list start in its values, and how many there are."""
+    """Return where the items of each list start in its values, and their number."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         starts = (np.arange(len(array), dtype=np.int64) + array.offset) * size
@@ -210,7 +210,7 @@ def list_spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _within(
     rows: NDArray[np.int64], spans: tuple[NDArray[np.int64], NDArray[np.int64]], sizes: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The row of each of the first ``sizes`` items of ``rows``, and its index in the values."""
+    """Return row and index in the values of each of the first ``sizes`` items of ``rows``."""
     check_values(int(sizes.sum()), len(rows), MAX_LIST_ITEMS)
     owner = np.repeat(rows, sizes)
     before = np.cumsum(sizes) - sizes
@@ -218,7 +218,7 @@ def _within(
     return owner, np.repeat(spans[0][rows], sizes) + inside
 
 
-# --- LIKE: ``%`` any text, ``_`` one character; and whether strings contain a word ------
+# --- LIKE: ``%`` any string, ``_`` one character; and whether strings contain a word ----
 
 _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
     pa.string(): 32,
@@ -228,34 +228,34 @@ _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
 }
 
 _RARE = 4
-"""If at most one row in so many contains the word, only those rows are tested further."""
+"""Only rows that contain the word are tested further, if at most one row in this many does."""
 
 _MANY_PLACES = 3_000
-"""Characters of a pattern that may be compared with each one of a text of any length."""
+"""Maximum characters of a pattern for strings of any length."""
 
 _MOST_COMPARED = 2**30
-"""Comparisons for one text, of a pattern that has more characters."""
+"""Maximum comparisons per string for longer patterns."""
 
 _MAX_PARTS = 1_000
-"""Parts of a pattern that takes time by their number for each character."""
+"""Maximum parts of a pattern: LIKE takes time per part for each character."""
 
 
 def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
-    """Which strings match a pattern; null where one of them is.
+    """Return flags of strings that match a pattern; null if the string or the pattern is null.
 
     Parameters
     ----------
     strings
-        An array.
+        Array of strings.
     pattern
-        An array or a scalar of the same type.
+        Array or scalar of the same type.
     escape
-        Makes ``%``, ``_`` and itself literal.
+        Character that makes ``%``, ``_`` and itself literal.
 
     Raises
     ------
     FilterError
-        The pattern has too many parts, or many characters for a long text.
+        The pattern has too many parts, or is too long for the length of a string.
     """
     if strings.type == pa.string_view():
         strings = strings.cast(pa.large_string())
@@ -284,8 +284,8 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
     size = largest(strings) if places > _MANY_PLACES and None in parts else 0
     if places * size > _MOST_COMPARED:
         raise FilterError(
-            f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes; "
-            f"the product may be {_MOST_COMPARED} at most, where case is ignored or '_' is used"
+            f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes. "
+            f"With '_' or ignored case, their product may be {_MOST_COMPARED} at most"
         )
     written = (
         "%" if one is None else "_" if one == 1 else re.sub(r"([\\%_])", r"\\\1", str(one))
@@ -299,7 +299,7 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
 
 @lru_cache(256)
 def pattern_parts(pattern: str, escape: str = "\\") -> tuple[str | int | None, ...]:
-    """A pattern in parts: strings, 1 for ``_``, None for ``%`` (never two in a row)."""
+    """Split a pattern into strings, 1 for ``_``, and None for ``%`` (never two in a row)."""
     parts: list[str | int | None] = []
     word: list[str] = []
     at = 0
@@ -324,7 +324,7 @@ def pattern_parts(pattern: str, escape: str = "\\") -> tuple[str | int | None, .
 
 
 def containing(strings: Any, word: str) -> Any:
-    """Which strings contain a word; null for nulls."""
+    """Return flags of strings that contain a word; null for nulls."""
     bits, rows = _OFFSET_BITS.get(strings.type), len(strings)
     validity, *parts = strings.buffers()
     if bits is None or not rows or any(part is None for part in parts):
@@ -338,9 +338,9 @@ def containing(strings: Any, word: str) -> Any:
 
 
 def prefiltered(strings: Any, word: str, test: Any) -> Any:
-    """``test(strings)``, where only strings that contain ``word`` can pass.
+    """Return ``test(strings)``, if only strings that contain ``word`` can pass.
 
-    If few do, only those are tested.
+    If few strings contain it, test only these.
     """
     candidates = containing(strings, word)
     rows = np.flatnonzero(as_numpy(pc.fill_null(candidates, FALSE)))

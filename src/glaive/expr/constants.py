@@ -1,7 +1,7 @@
 """Convert constants to the type of the column they are compared with, or refuse them.
 
-The reference implementation does this first, for comparisons at the top of a filter or under
-AND and OR: ``i > 2.5`` on integers is an error, not a comparison of floats.
+Like Lance, glaive does this first, for comparisons at the top of a filter or below AND and OR.
+``i > 2.5`` on integers is therefore an error instead of a comparison of floats.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BOUNDS = {
     for width in (8, 16, 32, 64)
 }
 _MAX_HALF = 65519.99
-"""The largest number that a 16-bit float rounds to a finite one."""
+"""Largest number that rounds to a finite 16-bit float."""
 
 
 def as_column(literal: Literal, kind: Any) -> Literal | None:
-    """The constant in the type of a column; None if it does not fit."""
+    """Convert a constant to the type of a column; None if it does not fit."""
     target = plain(kind)
     if literal.is_null:
         return Literal(None, target, at=literal.at)
@@ -43,7 +43,7 @@ def _converted(literal: Literal, target: Any) -> Any:
     if isinstance(value, bool):
         return value if types.is_boolean(target) else None
     if isinstance(value, int):
-        # Integers beyond 63 bits are unsigned, and not converted to decimals.
+        # Integers beyond 63 bits are unsigned, and are not converted to decimals.
         large = pa.types.is_uint64(literal.type) and types.is_decimal(target)
         return None if large else _integer(value, target)
     if isinstance(value, float):
@@ -95,9 +95,10 @@ def _list(literal: Literal, target: Any) -> Any:
         return None
 
 
-# --- Long lists of constants, stored and converted as one object ------------------------
-# A list of a hundred thousand items in a filter would become as many objects in each stage of
-# binding. A list of plain numbers or strings is one object instead, which makes items on demand.
+# --- Long lists of constants as one object ----------------------------------------------
+#
+# A filter with a list of a hundred thousand items would have as many objects in each stage of
+# binding. A list of numbers or strings is one object instead, which makes items on demand.
 
 _INTEGER = r"-?+[0-9]{1,18}+(?![0-9.eE])"
 _FLOAT = r"-?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+"
@@ -105,16 +106,16 @@ _TEXT = r"'[^']*+'"
 _KINDS = {"integer": _INTEGER, "float": _FLOAT, "text": _TEXT}
 _LISTS = (f"(?P<{name}>{item}(?:\\s*+,\\s*+{item}){{15,}}+)" for name, item in _KINDS.items())
 LONG_LIST = re.compile(rf"\s*+(?:{'|'.join(_LISTS)})(?=\s*+\))")
-"""The contents of a bracketed list of 16 or more numbers, or strings, of one type."""
+"""Contents of a bracketed list of 16 or more numbers, or strings, of one type."""
 
 
 class ConstantList(Sequence[Literal]):
-    """Constants of one type, none of them null.
+    """Constants of one type, without nulls.
 
     Parameters
     ----------
     values
-        As ``Literal.value``.
+        Values as in ``Literal.value``.
     at
         Offset of the list in the text.
     """
@@ -148,13 +149,13 @@ class ConstantList(Sequence[Literal]):
         return hash(self.values)
 
     def array(self) -> Any:
-        """All values as an Arrow array, which is cached."""
+        """Return all values as an Arrow array; the array is cached."""
         if self._array is None:
             self._array = pa.array(self.values, self.type)
         return self._array
 
     def distinct(self) -> ConstantList:
-        """Each value once; a zero float becomes both zeros."""
+        """Return the distinct values; a zero float becomes both zeros."""
         values = dict.fromkeys(self.values)
         if pa.types.is_floating(self.type) and 0.0 in values:
             del values[0.0]
@@ -163,7 +164,7 @@ class ConstantList(Sequence[Literal]):
 
 
 def read_list(text: str, at: int) -> ConstantList:
-    """The constants in a text that ``LONG_LIST`` matches."""
+    """Parse the constants in a text that ``LONG_LIST`` matches."""
     match = LONG_LIST.match(f"{text})")
     item_type = match.lastgroup if match is not None else None
     if item_type == "integer":
@@ -174,7 +175,7 @@ def read_list(text: str, at: int) -> ConstantList:
 
 
 def list_as_column(items: ConstantList, kind: Any) -> Any:
-    """The list in the type of a column; ``None`` if an item does not fit it."""
+    """Convert a list to the type of a column; ``None`` if an item does not fit."""
     least, most = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
     first, last = as_column(least, kind), as_column(most, kind)
     if first is None or last is None:
@@ -188,7 +189,7 @@ def list_as_column(items: ConstantList, kind: Any) -> Any:
 
 
 def list_as(items: ConstantList, kind: Any) -> Any:
-    """The list converted to a type; ``None`` if an item cannot be."""
+    """Cast a list to a type; ``None`` if an item cannot be cast."""
     if items.type == kind:
         return items
     try:

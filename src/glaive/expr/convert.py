@@ -1,8 +1,9 @@
-"""Expressions of pyarrow to trees.
+"""Convert expressions of pyarrow and Substrait to trees.
 
-pyarrow pickles an expression as a record batch: its metadata lists calls, columns and constants
-in order, its columns hold the constants and the options of calls. (Substrait is no alternative:
-pyarrow's time to write it doubles with each level, and casts and options are left out.)
+pyarrow pickles an expression as a record batch. The metadata of the batch lists calls, columns and
+constants in order; its columns hold the constants and the options of calls. glaive
+does not use Substrait here: pyarrow needs time exponential in the depth to write it, and omits
+casts and options.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from glaive.expr.bind import Names
 from glaive.expr.parse import close_names
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Compare, InList, Literal, Name, Node
 
-# --- Functions of Substrait and of Arrow, mapped to those of the filter language --------
+# --- Map functions of Substrait and Arrow to the filter language ------------------------
 
 _COMPARED = {
     "equal": "=",
@@ -84,21 +85,21 @@ _OTHERWISE = {
     "null_handling": {"IGNORE_NULLS"},
     "overflow": {"SATURATE"},
 }
-"""Options of Substrait, and what functions of the filter language do not do."""
+"""Option values of Substrait that the functions of the filter language do not implement."""
 
 
 def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
-    """See that a function is wanted as the filter language has it.
+    """Check that the filter language implements an option of a function.
 
     Parameters
     ----------
     wanted
-        What the option may be, any of these.
+        Acceptable values of the option.
 
     Raises
     ------
     FilterError
-        It would compute something else.
+        None of the values is implemented.
     """
     others = _OTHERWISE.get(option, set())
     if wanted and others.issuperset(wanted):
@@ -108,12 +109,12 @@ def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
 
 
 def called(name: str, arguments: Sequence[Node]) -> Node:
-    """A call as a tree.
+    """Build a tree for a call.
 
     Raises
     ------
     FilterError
-        The language does not have the function with so many arguments.
+        The filter language does not have the function with this number of arguments.
     """
     if name.endswith(("_kleene", "_checked")):
         name = name.rsplit("_", 1)[0]
@@ -151,7 +152,7 @@ def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:
 
 
 def _element(lists: Node, index: int, kind: pa.DataType) -> Node:
-    """An item of a list, counted from 0."""
+    """Build a tree for an item of a list, counted from 0."""
     if not (pa.types.is_integer(kind) and 0 <= index < _MOST_ITEMS):
         raise FilterError(f"list_element: expected the number of an item, from 0, found {index}")
     return tree.Subscript(lists, Literal(index + 1, pa.int64()))
@@ -167,13 +168,13 @@ def _finite(node: Node) -> Node:
 
 
 def _replacing(old: str, new: str) -> Callable[[Node], Node]:
-    """A function that replaces letters in texts."""
+    """Return a function that builds a replacement of letters in strings."""
     letters = Literal(old, pa.string()), Literal(new, pa.string())
     return lambda node: tree.Call("translate", (node, *letters))
 
 
 def _trimming(side: str) -> Callable[[Node], Node]:
-    """A function that takes spaces of all kinds off texts; those of SQL take off one kind."""
+    """Return a function that builds a trim of all white space; SQL's functions trim spaces."""
     letters = Literal(_SPACES, pa.string())
     return lambda node: tree.Call(side, (node, letters))
 
@@ -214,12 +215,12 @@ Built = tuple[Node, int]
 
 
 def from_arrow(expression: pc.Expression) -> Node:
-    """The tree of a pyarrow expression.
+    """Convert a pyarrow expression to a tree.
 
     Raises
     ------
     FilterError
-        It has a function or an option that the filter language does not have.
+        The filter language does not have a function or an option of the expression.
     """
     steps, batch = _pickled(expression)
     if len(steps) > MAX_NODES:
@@ -236,7 +237,7 @@ def from_arrow(expression: pc.Expression) -> Node:
             case "end":
                 open_calls.pop()
                 above, siblings, _ = open_calls[-1]
-                if above == name and name in _CHAINS:  # a single AND, in linear time
+                if above == name and name in _CHAINS:  # join to one AND, in linear time
                     open_calls[-1] = (above, _joined(siblings, arguments), {})
                 else:
                     siblings.append(_call(name, arguments, options))
@@ -252,7 +253,7 @@ def from_arrow(expression: pc.Expression) -> Node:
 
 
 def choice(test: Node, yes: Node, no: Node) -> Node:
-    """``if_else`` with boolean results; an unknown test counts as false."""
+    """Build ``if_else`` with boolean results; an unknown test counts as false."""
     return tree.either(
         tree.both(tree.IsTruth(test, True), yes),
         tree.both(tree.IsTruth(test, True, negated=True), no),
@@ -274,7 +275,7 @@ def _nested(rest: Iterator[tuple[str, str]], count: int) -> Node:
 
 
 def _options(column: Any) -> Options:
-    """Options of a call; the target of a cast is the type of its column."""
+    """Return the options of a call; the target of a cast is the type of its column."""
     values: Options = {}
     for i, member in enumerate(column.type):
         values[member.name] = member.type if member.name == "to_type" else column.field(i)[0]
@@ -295,7 +296,7 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
             raise FilterError(f"filters do not have the function {name!r} with {option_type}")
         call = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
     flat = isinstance(call, tree.And | tree.Or)
-    # An AND in an AND does not add a level.
+    # An AND within an AND does not add a level.
     depth = max((deep - (flat and type(node) is type(call)) for node, deep in arguments), default=0)
     if depth >= MAX_DEPTH:
         raise FilterError(f"the expression is nested deeper than {MAX_DEPTH} levels")
@@ -304,7 +305,7 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
 
 _CHAINS = {"and_kleene", "or_kleene"}
 _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
-"""Options that do not change the result."""
+"""Options that do not affect the result."""
 
 
 def _in(nodes: list[Node], options: Options) -> Node:
@@ -313,14 +314,14 @@ def _in(nodes: list[Node], options: Options) -> Node:
         check_indices(values, "the values of is_in")
         values = decode_dictionary(values)
     nulls = options["null_matching_behavior"].as_py() if values.null_count else _SQL
-    if nulls in (_MATCHED, _SKIPPED):  # not by Arrow, which cannot filter views
+    if nulls in (_MATCHED, _SKIPPED):  # in Python, because Arrow cannot filter views
         values = [value for value in values if value.is_valid]
     among = tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
     return tree.either(tree.IsNull(nodes[0]), among) if nulls == _MATCHED else among
 
 
 _MATCHED, _SKIPPED, _SQL = 0, 1, 3
-"""What a null among the values of ``is_in`` does: it is equal to nulls, or left out, or unknown."""
+"""Effect of a null among the values of ``is_in``: it matches nulls, is skipped, or is unknown."""
 
 
 def _cast(nodes: list[Node], options: Options) -> Node:
@@ -340,7 +341,7 @@ def _pattern(options: Options) -> str:
         pattern = options["pattern"].as_py()
         return pattern.decode() if isinstance(pattern, bytes) else str(pattern)
     except UnicodeDecodeError as error:
-        raise FilterError(f"the pattern {error.object!r:.80} is no text: {error}") from None
+        raise FilterError(f"the pattern {error.object!r:.80} is not UTF-8: {error}") from None
 
 
 def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node], Options], Node]:
@@ -374,28 +375,29 @@ _WITH_OPTIONS: dict[str, Callable[[list[Node], Options], Node]] = {
 
 
 def _pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
-    """The pickled steps in order, and their batch of one row."""
+    """Return the pickled steps in order, and their batch of one row."""
     pickled: Any = expression.__reduce__()  # a function and its arguments
     batch: Any = pa.ipc.open_file(pickled[1][0]).get_batch(0)
-    # Keys repeat; a schema in Python drops repeated keys, an exported one has them all.
+    # Keys repeat: pyarrow's schema object drops repeated keys, the exported schema keeps them.
     steps = [(key.decode(), value.decode()) for key, value in exported_metadata(batch.schema)]
     return steps, batch
 
 
 # --- Decode messages of the Protocol Buffers wire format, one level at a time -----------
-# Substrait nests three messages for each operator, and runtimes stop at a hundred levels. Here
-# nested messages are decoded on demand, so that the caller limits the depth.
+#
+# Substrait nests three messages per operator, and protobuf runtimes stop at a hundred levels. This
+# decoder reads nested messages on demand, so that the caller limits the depth.
 
 Raw = int | bytes | memoryview
 Message = dict[int, list[Raw]]
-"""Values by field number, in their order: varints as integers, others as bytes."""
+"""Values by field number, in order: varints as integers, other values as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COPIED = 256
-"""Longer values are views: copies of messages in messages take time by the square of the levels."""
+"""Longer values are views: copying nested messages takes time quadratic in their depth."""
 
 _WORD = (1 << 64) - 1
-"""Varints may have 70 bits; others keep the lowest 64, too."""
+"""Varints may have 70 bits; like other decoders, this one keeps the lowest 64."""
 
 
 def read_message(raw: Raw) -> Message:
@@ -436,7 +438,7 @@ def _size(raw: memoryview, at: int, wire_type: int) -> tuple[int, int]:
         return 8, at
     if wire_type == _FIXED32:
         return 4, at
-    raise FilterError(f"the Substrait bytes are damaged: there is no wire type {wire_type}")
+    raise FilterError(f"the Substrait bytes are damaged: wire type {wire_type} does not exist")
 
 
 def _varint(raw: memoryview, at: int) -> tuple[int, int]:
@@ -452,13 +454,13 @@ def _varint(raw: memoryview, at: int) -> tuple[int, int]:
 
 
 def as_message(message: Message, number: int) -> Message:
-    """The message in a field; an empty one if it is absent."""
+    """Return the message in a field; an empty message if the field is absent."""
     values = message.get(number)
     return read_message(values[-1]) if values else {}
 
 
 def as_int(message: Message, number: int, default: int = 0) -> int:
-    """The signed integer in a field."""
+    """Return the signed integer in a field."""
     values = message.get(number)
     if not values:
         return default
@@ -469,7 +471,7 @@ def as_int(message: Message, number: int, default: int = 0) -> int:
 
 
 def as_bytes(message: Message, number: int) -> bytes:
-    """The bytes in a field."""
+    """Return the bytes in a field."""
     values = message.get(number)
     value = values[-1] if values else b""
     if isinstance(value, int):
@@ -478,7 +480,7 @@ def as_bytes(message: Message, number: int) -> bytes:
 
 
 def as_text(message: Message, number: int) -> str:
-    """The string in a field."""
+    """Return the string in a field."""
     try:
         return as_bytes(message, number).decode()
     except UnicodeDecodeError:
@@ -486,7 +488,7 @@ def as_text(message: Message, number: int) -> str:
 
 
 def as_float(message: Message, number: int) -> float:
-    """The float of 4 or 8 bytes in a field."""
+    """Return the float of 4 or 8 bytes in a field."""
     raw = as_bytes(message, number)
     if not raw:
         return 0.0
@@ -496,7 +498,7 @@ def as_float(message: Message, number: int) -> float:
     return value
 
 
-# --- Substrait expressions to trees; numbers are the field numbers of its messages ------
+# --- Convert Substrait expressions; numbers are field numbers of its messages ----------
 
 _INTEGERS = {2: pa.int8(), 3: pa.int16(), 5: pa.int32(), 7: pa.int64()}
 _TYPES: dict[int, Any] = {
@@ -517,20 +519,20 @@ _STRUCT, _LIST, _MAP = 25, 27, 28
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _DECIMAL_BYTES = 16
 _BITS = {2: 8, 3: 16, 5: 32, 7: 64, 16: 32}
-"""Of integers and dates, which the wire format writes as numbers of any size."""
+"""Bits of integers and dates, which the wire format writes as integers of any size."""
 _NO_COLUMN = frozenset((3, 5, 6))
-"""References into other expressions, to rows around a subquery, and to parameters."""
+"""References into other expressions, to outer rows of a subquery, and to parameters."""
 _LISTED = {"and": tree.both, "or": tree.either}
 
 
 def read_substrait(raw: bytes) -> Node:
-    """The tree of the one expression in an ``ExtendedExpression``.
+    """Convert the single expression in an ``ExtendedExpression`` to a tree.
 
     Raises
     ------
     FilterError
-        The bytes are damaged, do not hold exactly one expression, or use something that
-        filters do not have.
+        The bytes are damaged, hold several expressions or none, or use something that filters do
+        not have.
     """
     if len(raw) > MAX_TEXT:
         raise FilterError(f"{len(raw)} Substrait bytes; at most {MAX_TEXT} are supported")
@@ -578,14 +580,14 @@ def _children(message: Message, names: Iterator[str], depth: int) -> Columns | N
         raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
     for number, parts in ((_LIST, (1,)), (_MAP, (1, 2))):
         if number in message:
-            # Consume the names below lists and maps, although nothing can refer to them.
+            # Consume the names of nested fields, although nothing can refer to them.
             for part in parts:
                 _children(as_message(as_message(message, number), part), names, depth + 1)
     return None
 
 
 class _Reader:
-    """Reads one expression, with the functions and columns by number."""
+    """Reader of one expression, with functions and columns by number."""
 
     def __init__(self, functions: dict[int, str], columns: Columns) -> None:
         self.functions, self.columns = functions, columns
@@ -639,7 +641,7 @@ class _Reader:
                 raise FilterError("only members of structs can be referred to, not list items")
             index = as_int(step, 1)
             if not 0 <= index < len(among):
-                raise FilterError(f"the Substrait bytes are damaged: there is no column {index}")
+                raise FilterError(f"the Substrait bytes are damaged: column {index} does not exist")
             name, among = among[index]
             parts.append(name)
             segment = as_message(step, 2)
@@ -662,7 +664,7 @@ class _Reader:
         return name
 
     def _chain(self, call: Message, name: str) -> list[Message]:
-        """Operands of nested ANDs in order, without recursion."""
+        """Return the operands of nested ANDs in order, without recursion."""
         operands: list[Message] = []
         todo = [call]
         while todo:
@@ -675,7 +677,7 @@ class _Reader:
         return operands[::-1]
 
     def _choice(self, message: Message) -> Node:
-        """``if_else`` with boolean results."""
+        """Build ``if_else`` with boolean results."""
         clauses = [read_message(entry) for entry in message.get(1, [])]
         if 2 * len(clauses) + self.depth > MAX_DEPTH:
             raise FilterError(f"a choice has more than {MAX_DEPTH // 2} cases, each within another")
@@ -753,7 +755,7 @@ def _literal(message: Message, depth: int = 0) -> Literal:
 
 
 def _whole(message: Message, number: int) -> int:
-    """The integer in a field, which has the bits of its type."""
+    """Return the integer in a field; raise if it exceeds the bits of its type."""
     value = as_int(message, number)
     half = 1 << (_BITS.get(number, 64) - 1)
     if not -half <= value < half:
@@ -775,7 +777,7 @@ def _timed(message: Message) -> Literal:
         decimal = as_message(message, 24)
         type_number = _checked(decimal_type, 128, as_int(decimal, 2), as_int(decimal, 3))
         raw = as_bytes(decimal, 1)
-        if len(raw) > _DECIMAL_BYTES:  # Numbers of many digits take time by their square.
+        if len(raw) > _DECIMAL_BYTES:  # converting many digits takes quadratic time
             raise FilterError(f"a decimal has {len(raw)} bytes, at most {_DECIMAL_BYTES}")
         number = int.from_bytes(raw, "little", signed=True)
         if abs(number) >= 10**type_number.precision:
@@ -791,16 +793,16 @@ def _timed(message: Message) -> Literal:
     )
 
 
-# --- Floats of a column compared with constants of pyarrow expressions: no NaN is below a number
-# To DuckDB and Polars all NaNs are one, greater than all numbers, and they believe the rows that a
-# source finds for a test. Filters that are texts tell a NaN with the sign bit, which processors
-# make
-# of ``0 / 0``, from others: it is smaller than all numbers. Tests for greater values stay as they
-# are: with two ranges in place of one, no statistics nor encoded pages would answer them.
+# --- Compare floats of a column with constants of pyarrow expressions: NaN is never smaller ---
+#
+# DuckDB and Polars treat all NaNs as one value, greater than all numbers. They trust the rows that
+# a source returns for a test. Text filters of glaive order a NaN with the sign bit, which ``0 / 0``
+# yields, below all numbers. Tests for smaller values therefore get a lower bound. Tests for greater
+# values are unchanged: as two ranges, statistics and encoded pages could not answer them.
 
 
 def compared_floats(node: Node, op: str, column: Name, constant: Literal, kind: Any) -> Node:
-    """A comparison of a column with a constant; ``node`` itself where no NaN makes a difference.
+    """Return a comparison of a column with a constant; ``node`` itself if NaNs do not matter.
 
     Parameters
     ----------
@@ -823,7 +825,7 @@ def compared_floats(node: Node, op: str, column: Name, constant: Literal, kind: 
 
 
 def all_of(operands: Iterable[Node], at: int) -> Node:
-    """AND of tests, without the bounds against NaNs that other tests of the column imply."""
+    """Return the AND of tests, without bounds against NaN that other tests of the column imply."""
     joined = tree.both(*operands, at=at)
     if not isinstance(joined, tree.And):
         return joined
@@ -847,7 +849,7 @@ def _is_no_nan(test: Node) -> bool:
 
 
 def among_floats(node: InList, column: Name, kind: Any) -> Node:
-    """A test for constants of a list; ``node`` itself where none of them is a NaN."""
+    """Return a test for constants of a list; ``node`` itself if no constant is NaN."""
     if not pa.types.is_floating(kind):
         return node
     others = tuple(item for item in node.items if not _is_nan(item))
@@ -859,7 +861,7 @@ def among_floats(node: InList, column: Name, kind: Any) -> Node:
 
 
 def _numbers(column: Name, kind: Any, *, negated: bool) -> Node:
-    """Whether a value is a number, infinities among them; or, ``negated``, a NaN."""
+    """Test whether a value is a number or infinite; with ``negated``, whether it is NaN."""
     return tree.Between(column, Literal(-inf, kind), Literal(inf, kind), negated)
 
 
@@ -867,22 +869,23 @@ def _is_nan(item: Node) -> bool:
     return isinstance(item, Literal) and isinstance(item.value, float) and isnan(item.value)
 
 
-# --- Constants of pyarrow expressions that the type of a column does not hold, compared exactly
-# Engines give constants in types of their own: DuckDB those of columns with a time zone in
-# microseconds, and floats for half floats. A comparison with one that lies between two values of
-# the column is the same as one with the lower of these, so that indices and statistics answer it.
+# --- Constants of pyarrow expressions that the type of a column cannot hold -------------
+#
+# Engines give constants in their own types: DuckDB uses microseconds for timestamps with a time
+# zone, and float for half floats. glaive replaces a constant between two values of a column by the
+# lower value. The result is the same, and indices and statistics can answer the test.
 
 _UNITS_PYARROW_FILTERS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _BETWEEN: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
-"""Comparisons with a constant, and those with the greatest value of the column below it."""
+"""Comparisons with a constant, and with the greatest column value below the constant."""
 
 
 def held_constants(node: Node, names: Names) -> Node:
-    """The same tests with constants of the types of the columns that they are compared with.
+    """Convert constants in tests to the types of the columns that they are compared with.
 
-    Those of floats compared with half floats, and those of times in other units; all else stays.
-    NaNs are those of engines: see :mod:`glaive.expr.convert`.
+    Converts floats compared with half floats, and times in other units; all else stays. NaNs follow
+    the rules of engines, see above.
     """
     match node:
         case tree.And(operands):
@@ -931,12 +934,12 @@ def _in_list(node: tree.InList, column: tree.Name, items: Any, names: Names) -> 
 
 
 def _known(column: tree.Name, *, truth: bool) -> Node:
-    """A test with this result for all values but null, where it is unknown."""
+    """Build a test with this result for all values except null, for which it is unknown."""
     return tree.Compare("=" if truth else "!=", column, column)
 
 
 def _fits(constant: Any, kind: Any) -> bool:
-    """Whether constants of a type are converted here."""
+    """Return whether this module converts constants of a type for a column."""
     types = pa.types
     if constant == kind:
         return False
@@ -948,9 +951,9 @@ def _fits(constant: Any, kind: Any) -> bool:
 
 
 def _held(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
-    """The greatest value of a type that is not above a constant, and whether it is equal.
+    """Return the greatest value of a type up to a constant, and whether it equals the constant.
 
-    None where the constant stays: it is null, of another type, or beyond all values.
+    None if the constant is unchanged: it is null, of another type, or outside of the type's range.
     """
     if constant.is_null or not _fits(constant.type, kind):
         return None
@@ -959,7 +962,7 @@ def _held(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
             half = float(np.float16(constant.value))
         if half > constant.value:
             half = float(np.nextafter(np.float16(half), np.float16(-inf)))
-        # Not a number stays so.
+        # A constant NaN stays NaN.
         return Literal(half, kind, at=constant.at), not half < constant.value
     given: Any = constant.type
     number, rest = divmod(

@@ -1,7 +1,4 @@
-"""Evaluate bound trees on batches, with three-valued logic.
-
-All rows are computed in one call.
-"""
+"""Evaluate bound trees on batches with three-valued logic, all rows in one call."""
 
 from __future__ import annotations
 
@@ -35,9 +32,9 @@ from glaive.expr.tree import Node
 from glaive.format.field import split_path
 
 # --- Arithmetic on arrays of one type ---------------------------------------------------
-# Integers wrap around as in the reference implementation. Dividing an integer by zero is an error,
-# and so is a quotient that does not fit the type; dividing a float by zero is not. Quotients are
-# truncated towards zero. Decimals with more digits than Arrow can compute are of DataFusion.
+# As in Lance, integers wrap around. Integer division by zero and integer quotients that do not fit
+# the type raise; float division by zero does not. Quotients are truncated towards zero. DataFusion
+# computes decimals with more digits than Arrow supports.
 
 _PLAIN = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 _WITH_NUMPY: dict[str, Any] = {
@@ -52,12 +49,12 @@ _MAX_DIGITS = 38
 
 
 def combine(op: str, left: Any, right: Any, rows: int) -> Any:
-    """``left op right`` for arrays or scalars; an array of ``rows`` values.
+    """Compute ``left op right`` for arrays or scalars; return an array of ``rows`` values.
 
     Raises
     ------
     FilterError
-        An integer or a decimal is divided by zero, or a decimal or a time is too large.
+        An integer or a decimal is divided by zero, or a decimal or time exceeds its range.
     """
     types = pa.types
     if types.is_interval(left.type):
@@ -98,7 +95,7 @@ def _by_datafusion(op: str, left: Any, right: Any) -> Any:
 
 
 def negative(array: Any) -> Any:
-    """Minus; the most negative integer stays itself."""
+    """Negate an array; the most negative integer does not change."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
         return pa.array(-_numbers(array), kind, mask=_nulls(array))
@@ -108,7 +105,7 @@ def negative(array: Any) -> Any:
 
 
 def _numbers(array: Any) -> Any:
-    """Values as numpy; nulls as zero."""
+    """Return values as a NumPy array, with nulls as zero."""
     return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
 
 
@@ -141,7 +138,7 @@ def _integers(op: str, left: Any, right: Any) -> Any:
 
 
 def _by_constant(op: str, left: Any, right: Any) -> Any:
-    """The same for one valid number on the right, where Arrow takes a scalar."""
+    """Compute with a valid number on the right, for operations where Arrow accepts a scalar."""
     kind = left.type
     if kind != right.type or not right.is_valid or not pa.types.is_primitive(kind):
         return None
@@ -160,7 +157,7 @@ def _by_constant(op: str, left: Any, right: Any) -> Any:
 
 
 def _truncated(over: Any, by: Any) -> Any:
-    """Quotients towards zero; numpy rounds down."""
+    """Divide, and truncate towards zero; NumPy rounds down."""
     down = over // by
     return down + ((down < 0) & (down * by != over)) if over.dtype.kind == "i" else down
 
@@ -205,7 +202,7 @@ def _times(op: str, left: Any, right: Any) -> Any:
         raw = pc.subtract(_raw(left), _raw(right))
         return pc.divide(raw, _DAY_MS) if types.is_date64(kind) else raw
     if types.is_date(kind):
-        # Only 32 bits of a number of days count; a date out of range is an error.
+        # As in Lance, days wrap to 32 bits; a date out of range raises.
         days = right.cast(pa.int32(), safe=False).cast(pa.int64())
         if types.is_date64(kind):
             days = pc.multiply(days, _DAY_MS)
@@ -244,7 +241,7 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
 
 
 def _quotients(left: Any, right: Any, kind: Any) -> Any:
-    """Quotients of decimals, truncated; None if Arrow has not as many digits as it takes."""
+    """Return truncated quotients of decimals; None if Arrow has too few digits."""
     first, second = left.type, right.type
     scale = max(first.scale, kind.scale)
     whole = first.precision - first.scale + scale
@@ -257,9 +254,9 @@ def _quotients(left: Any, right: Any, kind: Any) -> Any:
 
 
 def _remainders(left: Any, right: Any, kind: Any) -> Any:
-    """Remainders of decimals that are 64 bits without their point; None if one is not.
+    """Return remainders of decimals whose digits fit 64 bits; None for other decimals.
 
-    An unsigned column and a constant are such decimals.
+    For example, an unsigned column and a constant are such decimals.
     """
     if not pa.types.is_decimal128(kind):
         return None
@@ -269,15 +266,15 @@ def _remainders(left: Any, right: Any, kind: Any) -> Any:
             _as_type(side.cast(pa.decimal128(38, scale)), pa.decimal128(38, 0)).cast(pa.int64())
             for side in (left, right)
         )
-    except pa.ArrowInvalid:  # a larger one
+    except pa.ArrowInvalid:  # a value exceeds 64 bits
         return None
     return _as_type(_integers("%", over, by).cast(pa.decimal128(19, 0)), kind)
 
 
 def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
-    """The same by Arrow, for values with fewer digits than their types; None if they have more.
+    """Compute with Arrow if values have fewer digits than their types; otherwise return None.
 
-    Arrow adds up the digits of the types, and refuses results that may have more than 38.
+    Arrow adds up the digits of the types, and refuses results that may exceed 38 digits.
     """
     if not (pa.types.is_decimal128(left.type) and pa.types.is_decimal128(right.type)):
         return None
@@ -296,7 +293,7 @@ def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
 
 
 def _digits(array: Any) -> int:
-    """Digits of the largest value of a column of decimals; as many as its scale, at least."""
+    """Return the digits of the largest value of a column of decimals, at least its scale."""
     scale = array.type.scale
     ends: Any = pc.min_max(array)
     known = (end.scaleb(scale) for end in ends.as_py().values() if end is not None)
@@ -305,30 +302,30 @@ def _digits(array: Any) -> int:
 
 
 def _as_type(array: Any, kind: Any) -> Any:
-    """The same integers as decimals with another number of digits."""
+    """Return the same integers as decimals with another precision and scale."""
     return pa.Array.from_buffers(kind, len(array), array.buffers(), array.null_count, array.offset)
 
 
 def values(node: Node, batch: pa.RecordBatch) -> Any:
-    """The values of a bound expression, one for each row of the batch.
+    """Return the values of a bound expression, one per row of the batch.
 
     Parameters
     ----------
     batch
-        Its columns are named by the paths of the tree's columns.
+        Batch whose column names are the paths of the tree's columns.
 
     Raises
     ------
     FilterError
         A value cannot be computed: a division by zero, an invalid cast.
     CapacityError
-        The values, or intermediate ones, do not fit one array.
+        The values, or intermediate values, do not fit one array.
     """
     return broadcast(evaluate(node, batch), batch.num_rows)
 
 
 def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
-    """Like :func:`values`; a ``pa.Scalar`` where all rows have one value."""
+    """Evaluate like :func:`values`; return a ``pa.Scalar`` if all rows have one value."""
     try:
         return _EVALUATORS[type(node)](node, batch)
     except _REFUSALS as error:
@@ -352,7 +349,7 @@ def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:
 
 
 def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
-    """A struct member, from the column that contains it."""
+    """Return a struct member, from the column that contains it."""
     names = split_path(node.path)
     for cut in range(len(names) - 1, 0, -1):
         index = batch.schema.get_field_index(".".join(names[:cut]))
@@ -384,7 +381,7 @@ def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
 
 
 def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
-    decisive = isinstance(node, tree.Or)  # the value of an operand that decides the result
+    decisive = isinstance(node, tree.Or)  # operand value that decides the result
     join: Any = pc.or_kleene if decisive else pc.and_kleene
     result: Any = repeat(not decisive, batch.num_rows)
     failed: list[Node] = []
@@ -398,7 +395,7 @@ def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
                 raise
             failed.append(operand)
         except FilterError:
-            # Other operands may exclude the rows for which it cannot be computed.
+            # Other operands may exclude the rows for which this operand fails.
             failed.append(operand)
     for operand in failed:
         if _all_decided(result, decisive=decisive):
@@ -411,7 +408,7 @@ def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
 
 
 def _undecided(result: Any, *, decisive: bool) -> Any:
-    """The rows whose result further operands can still change."""
+    """Return flags of rows whose result further operands can change."""
     return pc.fill_null(pc.invert(result) if decisive else result, True)
 
 
@@ -482,7 +479,7 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 
 class _Held(threading.local):
-    """Bytes of the computed arguments of the calls that this thread is evaluating."""
+    """Bytes of computed arguments of the calls that this thread is evaluating."""
 
     size = 0
 
@@ -520,7 +517,7 @@ def _computed(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 
 def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
-    """``coalesce`` on rows without a value so far: others may make an argument fail."""
+    """Evaluate ``coalesce`` on rows without a value so far: an argument may fail on other rows."""
     result = values(node.arguments[0], batch)
     for argument in node.arguments[1:]:
         missing = pc.is_null(result)
@@ -543,12 +540,12 @@ def _failure(step: str, error: Exception) -> FilterError | CapacityError:
 
 
 def _without_string_view(argument: Any) -> Any:
-    """String views as large strings: Arrow has few functions for views."""
+    """Cast string views to large strings: Arrow has few functions for views."""
     return argument.cast(pa.large_string()) if argument.type == pa.string_view() else argument
 
 
 def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
-    """The ``index``-th item of each list, from the end if negative; null if there is none."""
+    """Return item ``index`` of each list, or from the end if negative; null if out of range."""
     lists, index = values(node.operand, batch), evaluate(node.index, batch)
     starts, sizes = list_spans(lists)
     valid = lists.is_valid().to_numpy(zero_copy_only=False)

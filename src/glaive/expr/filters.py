@@ -1,7 +1,7 @@
 """Filters and computed columns: the interface of this package.
 
-``bind_filter`` turns a text, a pyarrow expression or Substrait bytes into a :class:`Filter`,
-which has the columns it needs, its terms with the conditions on single columns, and evaluates
+``bind_filter`` turns a string, a pyarrow expression or Substrait bytes into a :class:`Filter`. A
+filter knows the columns it needs and its terms with conditions on single columns, and evaluates
 batches. ``bind_value`` does the same for expressions of any type.
 """
 
@@ -45,20 +45,20 @@ Test = tuple[str, Condition]
 
 
 def paths(node: Node) -> tuple[str, ...]:
-    """Paths of the columns, in the order of the text."""
+    """Return the paths of the columns, in the order of the expression."""
     columns = (part.path for part in tree.walk(node) if isinstance(part, tree.Column))
     return tuple(dict.fromkeys(columns))
 
 
 def conjuncts(node: Node) -> list[Node]:
-    """The operands of the outermost AND."""
+    """Return the operands of the outermost AND."""
     if isinstance(node, Literal) and node.value is True:
         return []
     return list(node.operands) if isinstance(node, tree.And) else [node]
 
 
 def one_column(node: Node) -> Test | None:
-    """The condition on one column that an expression is equivalent to, if any."""
+    """Return the condition on one column that an expression is equivalent to, if any."""
     match node:
         case tree.IsNull(tree.Column(path), negated):
             return path, IsNull(negated)
@@ -84,12 +84,12 @@ def one_column(node: Node) -> Test | None:
 
 
 def _is_flat(column: tree.Column) -> bool:
-    """Whether values are not lists or structs."""
+    """Return whether values are not lists or structs."""
     return not pa.types.is_nested(plain(column.type))
 
 
 def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
-    """``LIKE`` of one word, with ``%`` before or after it or both."""
+    """Recognise ``LIKE`` with one word, and ``%`` before or after it or both."""
     text = plain(kind)
     if pattern.is_null or not (pa.types.is_string(text) or pa.types.is_large_string(text)):
         return None
@@ -119,7 +119,7 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
 
 
 def _alone(constant: Literal) -> Any:
-    """An array of one constant."""
+    """Return an array of one constant."""
     value, kind = constant.value, constant.type
     if isinstance(value, pa.Scalar | tuple):
         kind = constant.scalar().type
@@ -127,7 +127,7 @@ def _alone(constant: Literal) -> Any:
 
 
 def _alternatives(operands: tuple[Node, ...]) -> Test | None:
-    """``a = 1 OR a IN (2, 3)``."""
+    """Recognise ``a = 1 OR a IN (2, 3)``."""
     tests = [one_column(operand) for operand in operands]
     values: list[Any] = []
     path = tests[0][0] if tests[0] else ""
@@ -142,10 +142,10 @@ def _alternatives(operands: tuple[Node, ...]) -> Test | None:
 
 
 def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | None]]:
-    """Merge lower and upper bounds of one column into one range."""
+    """Merge lower and upper bounds of a column into one range."""
     kept: list[tuple[Node, Test | None]] = []
     half: dict[tuple[str, bool], deque[int]] = defaultdict(deque)
-    """Where in ``kept`` single bounds are, by column and whether they are lower ones."""
+    """Indices in ``kept`` of single bounds, by column and whether the bound is lower."""
     for node, test in tests:
         side = _bound(test)
         if test is None or side is None:
@@ -164,7 +164,7 @@ def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | Non
 
 
 def _bound(test: Test | None) -> tuple[str, bool] | None:
-    """The column that a test has one bound of, and whether that is the lower one."""
+    """Return the column of a test with one bound, and whether the bound is lower."""
     if test is None or not isinstance(test[1], InRange):
         return None
     bounds = test[1]
@@ -187,26 +187,27 @@ def _range(first: Condition, other: Condition) -> Condition:
     )
 
 
-# --- What expressions over old values may do with blob columns of the second kind -------
-# Where rows are changed, a value that lies elsewhere is read as a reference, which means something
-# to the writer of a blob column and to nobody else. It must not become part of other values, nor
-# be compared with a text.
+# --- Refuse expressions that use values of blob columns (version 2) ---------------------
+#
+# While rows are changed, an external blob value is read as a reference. Only the writer of the blob
+# column understands it. Other values must not contain the reference, and strings must not be
+# compared with it.
 
 
 def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) -> None:
-    """Refuse a bound expression that does more with a blob than to ask for null or for equality.
+    """Refuse a bound expression that does more with a blob than test for null or equality.
 
     Parameters
     ----------
     fields
-        The columns whose old values it has.
+        Columns whose old values the expression uses.
     subject
-        What it is for, in messages.
+        What the expression is for, in messages.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the column.
+        The message names the column.
     """
     whole = {part.id for field in fields for part in field.walk() if has_blobs_v2(part)}
     if not whole:
@@ -221,14 +222,14 @@ def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) ->
     for column in _used(expression, whole):
         if column.field_id in whole or column.field_id in inside:
             raise UnsupportedFeatureError(
-                f"{subject}: {column.path!r} is a blob column, or lies within one; an expression "
-                "can ask whether its value is null, and update sets a blob column to the value of "
-                "another one. Read values with blob_handling='all_binary'"
+                f"{subject}: {column.path!r} is a blob column or part of one. Expressions can "
+                "test it for null, and an update can copy another blob column into it. Read values "
+                "with blob_handling='all_binary'"
             )
 
 
 def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
-    """List the columns whose values an expression needs, beyond nulls and whole comparisons."""
+    """Yield the columns whose values an expression uses, except in null tests and comparisons."""
     match node:
         case tree.Column():
             yield node
@@ -242,22 +243,18 @@ def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
                     yield from _used(operand, whole)
 
 
-# --- Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right
-# The meaning does not change, nulls included. Constants that cannot be computed stay as they are,
-# and are errors only if a row is evaluated.
-
-# --- Remove the cast from comparisons of a cast value with a constant -------------------
-# ``CAST(a AS bigint) = 5`` is ``a = 5`` if 5 fits the type of ``a``: nothing needs to be
-# converted, and it becomes a condition on one column. The reference implementation does this for
-# all casts between integers, decimals and times; as there, ``CAST(d AS int) = 1`` on a decimal
-# means 1.00.
+# --- Remove the cast from a comparison of a cast value with a constant ------------------
+#
+# If 5 fits the type of ``a``, ``CAST(a AS bigint) = 5`` becomes ``a = 5``, which is a condition on
+# one column. No value needs a conversion. Lance does this for all casts between integers, decimals
+# and times. As in Lance, ``CAST(d AS int) = 1`` on a decimal means 1.00.
 
 _EXACT = Context(prec=160)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
-    """The constant in the type that ``left`` casts from; None if it does not fit."""
+    """Convert a constant to the type that ``left`` casts from; None if it does not fit."""
     kind = type_of(left.operand)
     if kind is None or right.is_null:
         return None
@@ -305,7 +302,7 @@ def _value(number: int | Decimal, source: Any, kind: Any) -> int | Decimal | Non
 
 
 def _from_text(op: str, right: Literal, kind: Any) -> Literal | None:
-    """``CAST(a AS string) = '1'``: only if the number is rendered like the constant."""
+    """Handle ``CAST(a AS string) = '1'``: only if the number is formatted like the constant."""
     if op not in {"=", "!="}:
         return None
     converted = cast(pa.array([right.value]), kind, attempt=True)[0]
@@ -315,9 +312,13 @@ def _from_text(op: str, right: Literal, kind: Any) -> Literal | None:
 
 
 def _quotient(over: int, by: int) -> int:
-    """Truncated towards zero."""
+    """Divide, and truncate towards zero."""
     return over // by if over >= 0 else -(-over // by)
 
+
+# --- Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right ---
+# The meaning does not change, including nulls. A constant that cannot be computed stays as it is.
+# It raises only if a row is evaluated.
 
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {
@@ -331,14 +332,14 @@ _OPPOSITE = {
     "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
 }
 _MAX_FOLDED = 8 << 20
-"""Bytes of a folded constant; larger ones are computed when they are evaluated."""
+"""Maximum bytes of a folded constant; a larger constant is computed during evaluation."""
 
 _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
 
 class _Computed(threading.local):
-    """Bytes of the constants that were computed of the filter that this thread simplifies."""
+    """Bytes of constants computed while this thread simplifies a filter."""
 
     size = 0
 
@@ -347,12 +348,12 @@ _COMPUTED = _Computed()
 
 
 def simplify(node: Node) -> Node:
-    """An equivalent, simpler expression.
+    """Return an equivalent, simpler expression.
 
     Raises
     ------
     FilterError
-        Its constants take more than ``MAX_HELD_BYTES`` together: computing them takes time, too.
+        All constants together exceed ``MAX_HELD_BYTES``: computing them takes time, too.
     """
     _COMPUTED.size = 0
     return _simplified(node)
@@ -412,7 +413,7 @@ def _one_row() -> Any:
 
 
 def _constant(node: Node, *operands: Node) -> Node:
-    """Its value, if all operands are constants and it can be computed; else the node."""
+    """Return the value of a node with constant operands; otherwise, or on failure, the node."""
     if not all(isinstance(operand, Literal) for operand in operands):
         return node
     try:
@@ -420,7 +421,7 @@ def _constant(node: Node, *operands: Node) -> Node:
         size = scalar_bytes(value)
         result = Literal.of(value, at=node.at) if size <= _MAX_FOLDED else node
     except (FilterError, CapacityError):
-        return node  # an error if a row is evaluated
+        return node  # raises if a row is evaluated
     _COMPUTED.size += size
     if _COMPUTED.size > MAX_HELD_BYTES:
         raise FilterError(
@@ -441,7 +442,7 @@ def _call(node: tree.Call) -> Node:
 
 
 def _among_items(items: Node, operand: Node, at: int) -> Node | None:
-    """``array_has([1, 2], a)`` as ``a IN (1, 2)``, with its nulls and zeros; None for others."""
+    """Convert ``array_has([1, 2], a)`` to ``a IN (1, 2)``, with nulls and zeros, if possible."""
     if not isinstance(items, Literal) or items.is_null or isinstance(operand, Literal):
         return None
     values = items.scalar().values
@@ -461,13 +462,13 @@ def _like(node: tree.Like) -> Node:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether a test is never null."""
+    """Return whether a test is never null."""
     distinct = isinstance(node, tree.Compare) and node.op.startswith("IS")
     return distinct or isinstance(node, tree.IsNull | tree.IsTruth)
 
 
 def _truth(node: Node) -> bool | Node | None:
-    """The value of a constant; other nodes unchanged."""
+    """Return the value of a constant, or the node."""
     return node.value if isinstance(node, Literal) else node
 
 
@@ -486,13 +487,13 @@ def _any(operands: list[Node], at: int) -> Node:
 
 
 def _once(operands: list[Node]) -> list[Node]:
-    """Each of several tests once, but for those that draw something each time."""
+    """Remove repeated tests, unless a test is volatile."""
     once = list(dict.fromkeys(operands))
     return operands if len(once) < len(operands) and any(map(draws, operands)) else once
 
 
 def draws(node: Node) -> bool:
-    """Whether an expression has another value each time, such as ``random()``."""
+    """Return whether an expression is volatile, like ``random()``: it may change each time."""
     calls = (part for part in tree.walk(node) if isinstance(part, tree.Call))
     return any(registry.find(call.name).volatile for call in calls)
 
@@ -547,14 +548,14 @@ def _compare(op: str, left: Node, right: Node, at: int) -> Node:
 
 
 def _zeros(node: Node) -> tuple[Literal, Literal] | None:
-    """Both zeros, if the node is one of them."""
+    """Return both zeros if the node is a zero."""
     if isinstance(node, Literal) and isinstance(node.value, float) and node.value == 0:
         return Literal(-0.0, node.type, at=node.at), Literal(0.0, node.type, at=node.at)
     return None
 
 
 def _compare_zeros(op: str, left: Node, right: Node, at: int) -> Node | None:
-    """A comparison with a float zero as one with both zeros: ``-0.0 < 0.0`` in total order."""
+    """Compare with both float zeros instead of one, because ``-0.0 < 0.0`` in total order."""
     zeros = _zeros(right)
     if zeros is None:
         return None
@@ -569,7 +570,7 @@ def _compare_zeros(op: str, left: Node, right: Node, at: int) -> Node | None:
 
 
 def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
-    """An IN list of the constants; if an item is not constant, one comparison per item."""
+    """Return an IN list of constants; if an item is not constant, one comparison per item."""
     if isinstance(items, ConstantList) and not isinstance(operand, Literal | tree.Cast):
         items = items.distinct()
         if len(items) > 1:
@@ -604,27 +605,28 @@ def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[
     return operand, items
 
 
-# --- Filters that differ in their constants only: names are bound and trees simplified once
-# The shape of a text is the text with a mark for each integer and each string. Texts of one shape
-# have one tree. A shape is kept if each constant is compared with a column, as it is written. Then
-# other constants take their places in the simplified tree.
+# --- Bind and simplify filters that differ only in their constants once -----------------
+#
+# The shape of a filter is its text with a mark for each integer and string. Filters of one shape
+# have the same tree. A shape is cached if each constant is compared with a column as written. Later
+# constants are put into the simplified tree.
 
 _CONSTANT: Final = re.compile(r"'[^']*'|(?<![\w.])[0-9]{1,18}(?![\w.])")
-"""A string without quotes in it, or an integer that is not part of another token."""
+"""A string without escaped quotes, or an integer that is not part of another token."""
 
 _MAX_SHAPES: Final = 64
 _MAX_TEXT: Final = 4096
-"""Shapes that are kept, and characters of their texts."""
+"""Maximum cached shapes, and characters of their texts."""
 
 _MARK: Final = "\0"
-"""Marks a constant. A text that has it, as in a name of a column, has no shape."""
+"""Mark of a constant. A text that contains it, for example in a column name, has no shape."""
 
 
 class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
-    """Simplified trees of filters of one schema with the places of constants, by shape."""
+    """Simplified trees of filters of one schema with positions of constants, by shape."""
 
     def bind(self, text: str, make: Callable[[], Node]) -> Node:
-        """Return the simplified tree of a text; ``make`` makes one whose shape is new."""
+        """Return the simplified tree of a text; call ``make`` if its shape is new."""
         if len(text) > _MAX_TEXT or _MARK in text:
             return make()
         found = {match.start(): match.group() for match in _CONSTANT.finditer(text)}
@@ -653,7 +655,7 @@ class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
 
 
 def _filled(node: Node, constants: Mapping[int, Literal]) -> Node | None:
-    """A tree with other constants; None if one does not fit its column, or is there twice."""
+    """Replace the constants of a tree; None if one does not fit its column, or occurs twice."""
     match node:
         case tree.And(operands):
             parts = [_filled(operand, constants) for operand in operands]
@@ -672,7 +674,7 @@ def _filled(node: Node, constants: Mapping[int, Literal]) -> Node | None:
 
 
 _MAX_MESSAGE_TEXT = 100
-"""Characters of an expression in messages."""
+"""Maximum characters of an expression in messages."""
 
 NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
 
@@ -691,14 +693,14 @@ class _Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term(_Bound):
-    """One of the tests that must all pass.
+    """A test that rows must pass.
 
     Parameters
     ----------
     expression
-        Bound and boolean.
+        Bound, boolean expression.
     condition
-        Path of a column and the condition on its values, if the test is equivalent to that.
+        Path of a column and an equivalent condition on its values; None without one.
     """
 
     condition: tuple[str, Condition] | None
@@ -710,11 +712,11 @@ class Term(_Bound):
 
     @property
     def is_by_value(self) -> bool:
-        """Whether rows of equal values have one result."""
+        """Whether rows with equal values always have the same result."""
         return not draws(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows pass, without nulls; see :meth:`Filter.mask`."""
+        """Return flags of passing rows, without nulls; see :meth:`Filter.mask`."""
         # Evaluating LIKE is faster than the mask of a ``HasText``.
         if self.condition is not None and not isinstance(self.condition[1], HasText):
             path, condition = self.condition
@@ -731,13 +733,13 @@ class Filter(_Bound):
     Parameters
     ----------
     expression
-        Bound and simplified.
+        Bound and simplified expression.
     terms
-        Tests that must all pass, those with a condition first; if empty, all rows pass. A test
-        without a condition is evaluated only on rows that passed those before it:
+        Tests that must all pass; if empty, all rows pass. Tests with a condition come first. A test
+        without a condition is evaluated only on rows that passed the tests before it:
         ``b != 0 AND a / b = 1``.
     written
-        Its text, or its tree before names were bound.
+        Text of the filter, or its tree before binding.
     """
 
     terms: tuple[Term, ...]
@@ -762,12 +764,12 @@ class Filter(_Bound):
         )
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows pass; rows that evaluate to NULL do not, so that the mask has no nulls.
+        """Return flags of passing rows, without nulls: rows that evaluate to NULL do not pass.
 
         Parameters
         ----------
         batch
-            Has a column for each path of ``columns``, or the struct that contains it; members
+            Rows with a column for each path of ``columns``, or a struct that contains it. Members
             of a null struct must be null.
 
         Raises
@@ -785,7 +787,7 @@ class Value(_Bound):
     Parameters
     ----------
     expression
-        Bound and simplified.
+        Bound and simplified expression.
     type
         Arrow type of the values.
     text
@@ -804,7 +806,7 @@ class Value(_Bound):
         return sum(scalar_bytes(literal.scalar()) for literal in literals)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """One value for each row; see :meth:`Filter.mask` about the batch and errors.
+        """Return a value per row; for the batch and errors see :meth:`Filter.mask`.
 
         Raises
         ------
@@ -816,7 +818,7 @@ class Value(_Bound):
         try:
             if varies(self.type):
                 return self._values(batch)
-            # The values are small even if intermediate ones are large.
+            # The values are small even if intermediate values are large.
             result: pa.Array = concat_arrays(list(batch_parts(self._values, batch)))
         except CapacityError as error:
             if batch.num_rows > 1 and varies(self.type):
@@ -843,23 +845,23 @@ def bind_filter(
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
     shapes: FilterShapes | None = None,
 ) -> Filter:
-    """Make a filter ready for batches of a schema.
+    """Bind a filter to a schema.
 
     Parameters
     ----------
     source
-        A text in the filter language, a pyarrow expression, or a Substrait
-        ``ExtendedExpression`` as bytes.
+        A string in the filter language, a pyarrow expression, or a Substrait ``ExtendedExpression``
+        as bytes.
     system
         Columns that no file has, such as ``_rowid``, and their types.
     shapes
-        Filters of this schema that were bound before. A filter that differs from one of them in
-        its constants takes a third of the time.
+        Cache of filters bound to this schema. A filter that differs from a cached one only in
+        constants takes a third of the time.
 
     Raises
     ------
     FilterError
-        The filter is wrong; the message says what and where.
+        The filter is wrong; the message says how, and where.
     """
     written: Node | str = source if isinstance(source, str) else ""
 
@@ -869,7 +871,7 @@ def bind_filter(
         return simplify(bind(written, schema, system=system, text=text, test=True)[0])
 
     simple = make() if shapes is None or not isinstance(source, str) else shapes.bind(source, make)
-    # Tests with a condition are fast and cannot fail; others may rely on them to exclude rows.
+    # Tests with a condition are fast and cannot fail: run them first, others may rely on them.
     tests = sorted(
         merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_general
     )
@@ -883,14 +885,14 @@ def bind_value(
     *,
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
 ) -> Value:
-    """Make an expression of any type ready for batches of a schema; see ``bind_filter``."""
+    """Bind an expression of any type to a schema; see ``bind_filter``."""
     node, text = _tree_of(source, schema, system)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
 
 
 def _as_type(values: Any, kind: Any) -> Any:
-    """Values in the public type, which may be a dictionary."""
+    """Cast values to the public type, which may be a dictionary."""
     if pa.types.is_dictionary(kind):
         encoded = dictionary_encoded(values.cast(kind.value_type))
         indices = encoded.indices.cast(kind.index_type)

@@ -1,7 +1,7 @@
 """Parse the filter language: text to tree.
 
-Operators have the precedences of the reference implementation; higher numbers bind tighter. The
-right operand is read with the operator's precedence: equal operators group to the left.
+Operators have the precedences of Lance; higher numbers bind tighter. The right operand is read with
+the operator's precedence, so that equal operators group to the left.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _BEFORE, _AFTER = 50, 30
 
 
 def failure(problem: str, text: str, at: int) -> FilterError:
-    """An error with the problem and its position in the text, if that is known."""
+    """Return an error with the problem and its position in the text, if known."""
     return FilterError(f"{problem}{position_text(text, at)}")
 
 
 def position_text(text: str, at: int) -> str:
-    """Line and column, the line and a caret below the position; empty without a text."""
+    """Return line, column, and the line with a caret below the position; empty without text."""
     if not text or at < 0:
         return ""
     at = min(at, len(text))
@@ -61,7 +61,7 @@ def position_text(text: str, at: int) -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'a', 'b'?``, or an empty string."""
+    """Return ``; did you mean 'a', 'b'?``, or an empty string."""
     from difflib import get_close_matches
 
     names = list(dict.fromkeys(known))
@@ -87,7 +87,7 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """``value``: the name, the contents of a string without quotes, the digits, the sign.
+    """A token; ``value`` is the name, the string without quotes, the digits, or the sign.
 
     A long list of constants in the brackets of ``IN (…)`` is one token.
     """
@@ -99,7 +99,7 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A word in upper case; empty for other tokens, quoted names included."""
+        """A word in upper case; empty for other tokens, including quoted names."""
         return self.value.upper() if self.kind is Kind.WORD else ""
 
 
@@ -140,7 +140,7 @@ def _tokens(text: str) -> list[Token]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        # The text is not shown: it cannot be written to a terminal or a log either.
+        # The error does not show the text, which cannot be written to a terminal or a log.
         raise failure(
             f"character {error.start + 1} of the filter, {text[error.start]!a}, is half of a "
             "pair of UTF-16 and no character",
@@ -261,10 +261,10 @@ INSTEAD = {
 
 
 def number_of(token: Token) -> Literal:
-    """The constant of a number token."""
+    """Return the constant of a number token."""
     digits = token.value
     if digits.isdecimal():
-        # No 64-bit integer has more than 20 digits, and int() is slow for many digits.
+        # A 64-bit integer has at most 20 digits, and int() is slow for many digits.
         value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
         if value < 1 << 64:
             kind = pa.int64() if value < 1 << 63 else pa.uint64()
@@ -273,7 +273,7 @@ def number_of(token: Token) -> Literal:
 
 
 def negated_number(literal: Literal, at: int) -> Literal:
-    """The number with a minus before it, which is at ``at``."""
+    """Negate a number; the minus is at position ``at``."""
     value = -literal.value
     if not isinstance(value, int):
         return Literal(value, literal.type, at=at)
@@ -287,22 +287,22 @@ _NANOSECONDS: Final = pa.timestamp("ns")
 
 
 def parse(text: str) -> Node:
-    """The tree of a text.
+    """Parse a text to a tree.
 
     Raises
     ------
     FilterError
-        It is not in the language, too long (``MAX_TEXT``, ``MAX_NODES``) or nested too deeply
+        The text is not in the language, too long (``MAX_TEXT``, ``MAX_NODES``) or nested too deeply
         (``MAX_DEPTH``); the message shows the position.
     """
     return _Parser(text).parse()
 
 
 class _Parser:
-    """Parses one text.
+    """Parser of one text.
 
-    ``depth`` is the current nesting depth, ``calls`` the number of function calls around the
-    position, ``nodes`` the number of nodes made so far, ``joined`` that of words AND and OR.
+    ``depth`` is the nesting depth, ``calls`` the number of function calls around the position.
+    ``nodes`` counts the nodes made, ``joined`` the words AND and OR.
     """
 
     def __init__(self, text: str) -> None:
@@ -316,35 +316,35 @@ class _Parser:
         return self.tokens[self.next]
 
     def is_end(self) -> bool:
-        """Whether this is the end of the text."""
+        """Return whether the parser is at the end of the text."""
         return self.tokens[self.next].kind is Kind.END
 
     def advance(self) -> Token:
-        """Return the current token and go to the next."""
+        """Return the current token and advance."""
         token = self.tokens[self.next]
         if token.kind is not Kind.END:
             self.next += 1
         return token
 
     def is_sign(self, sign: str) -> bool:
-        """Whether the current token is this sign."""
+        """Return whether the current token is this sign."""
         token = self.tokens[self.next]
         return token.kind is Kind.SIGN and token.value == sign
 
     def take(self, sign: str) -> bool:
-        """Go past this sign if it is the current token; returns whether it was."""
+        """Advance past this sign if it is the current token; return whether it was."""
         present = self.is_sign(sign)
         if present:
             self.next += 1
         return present
 
     def expect(self, sign: str, after: str) -> None:
-        """Go past this sign, which must be the current token."""
+        """Advance past this sign; raise if the current token is not the sign."""
         if not self.take(sign):
             raise self.wrong(f"expected {sign!r} {after}, found {self.token_text()}")
 
     def take_word(self, *words: str) -> bool:
-        """Go past these words (in upper case) if they follow; returns whether they did."""
+        """Advance past these words (in upper case) if they follow; return whether they did."""
         present = all(
             self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
             for i, word in enumerate(words)
@@ -354,17 +354,17 @@ class _Parser:
         return present
 
     def token_text(self) -> str:
-        """The current token, for errors."""
+        """Return the current token, for errors."""
         token = self.token
         is_end = token.kind is Kind.END
         return str(token.kind.value) if is_end else repr(self.text[token.at : token.end][:40])
 
     def wrong(self, problem: str, at: int | None = None) -> FilterError:
-        """An error at the current token, or at ``at``."""
+        """Return an error at the current token, or at ``at``."""
         return failure(problem, self.text, self.token.at if at is None else at)
 
     def is_typed_literal(self) -> bool:
-        """Whether ``(digits) 'text'`` follows."""
+        """Return whether ``(digits) 'text'`` follows."""
         at = self.next + 1
         while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value in {",", "-"}:
             at += 1
@@ -424,12 +424,12 @@ class _Parser:
         return node
 
     def _is_between_words(self) -> bool:
-        """Whether this word comes after another, as in a name with spaces."""
+        """Return whether the current word follows another word, as in a name with spaces."""
         before = self.tokens[self.next - 1]
         return self.token.kind is before.kind is Kind.WORD
 
     def expression(self, tighter: int) -> Node:
-        """An operand and all operators after it that bind tighter."""
+        """Read an operand and all operators after it that bind tighter."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.wrong(f"the filter is nested deeper than {MAX_DEPTH} levels")
@@ -544,7 +544,7 @@ class _Parser:
         return self.count(tree.InList(left, constants, negated, at=at))
 
     def items(self, closing: str) -> tuple[Node, ...]:
-        """Expressions between commas, up to the closing bracket."""
+        """Read expressions between commas, up to the closing bracket."""
         items: list[Node] = []
         while not self.take(closing):
             if items:
@@ -651,7 +651,7 @@ class _Parser:
         return self.name(token)
 
     def arguments(self) -> tuple[Node, ...]:
-        """The arguments of a call, up to the closing bracket."""
+        """Read the arguments of a call, up to the closing bracket."""
         self.calls += 1
         at = self.token.at
         arguments = self.items(")")
@@ -712,7 +712,7 @@ class _Parser:
         return call
 
     def typed(self, token: Token) -> Node:
-        """``date '2024-01-01'``, after the name of the type."""
+        """Read ``date '2024-01-01'``, after the name of the type."""
         if token.upper == "INTERVAL":
             return self.interval(token.at)
         digits = self.is_sign("(")
@@ -722,13 +722,13 @@ class _Parser:
         if text.kind is not Kind.TEXT:
             raise self.wrong("expected a string after the type", text.at)
         if self.calls and not digits and kind == _MICROSECONDS:
-            # The reference plans arguments of calls otherwise. A coarser constant would cut the
-            # values of a column of nanoseconds in coalesce and its like.
+            # Lance plans arguments of calls differently. A coarser constant would truncate the
+            # values of a nanosecond column in functions like coalesce.
             kind = _NANOSECONDS if is_timestamp(text.value, _NANOSECONDS) else kind
         return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
 
     def interval(self, at: int) -> Node:
-        """``interval '2 days'``, ``interval '2' day``."""
+        """Read ``interval '2 days'`` or ``interval '2' day``."""
         if not self.calls:
             raise self.wrong(
                 "an interval can only be an argument of a function, such as "
@@ -763,22 +763,22 @@ _BINDING = {
 }
 _PLAIN = re.compile(r"[^\W\d]\w*")
 _UNORDERED = 1
-"""Precedence of IS DISTINCT FROM, which takes all that follows."""
+"""Precedence of IS DISTINCT FROM, which includes all that follows."""
 
 
 def render(node: Node) -> str:
-    """The text of an expression."""
+    """Return the text of an expression."""
     return _text(node)[0]
 
 
 def _in(node: Node, tightness: int) -> str:
-    """The text of an operand, in brackets unless it binds at least as tightly."""
+    """Return the text of an operand, in brackets unless it binds at least as tightly."""
     text, binding = _text(node)
     return text if binding >= tightness else f"({text})"
 
 
 def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as many classes
-    """The text, and the precedence of its outermost operator."""
+    """Return the text, and the precedence of its outermost operator."""
     match node:
         case tree.Name(parts, exact):
             first = _name(parts[0], always=exact)

@@ -1,4 +1,4 @@
-"""Constants as arrays, the bytes of values, and the only place with loops over rows in Python."""
+"""Constants as arrays, bytes of values, and all Python loops over rows (row by row)."""
 
 from __future__ import annotations
 
@@ -14,52 +14,53 @@ from glaive.arrow.conditions import NO_PYTHON_VALUE
 from glaive.errors import CapacityError, FilterError, GlaiveError
 from glaive.types import MAX_OFFSET
 
-# --- pyarrow as ``Any``: functions here take values of any type, which its stubs do not allow
+# --- pyarrow as ``Any``: functions take values of any type, which its stubs do not allow ---
 
 pa: Any = import_module("pyarrow")
 """``pyarrow``."""
 
 pc: Any = import_module("glaive.arrow.compute")
-"""``pyarrow.compute``, once a function of it is used."""
+"""``pyarrow.compute``, loaded when a function of it is used."""
 
 
-# --- Check the bytes of an expression's values before they are computed -----------------
+# --- Check the bytes of an expression's values before computing them --------------------
+#
 # A constant of a megabyte for a million rows would take a terabyte, and 32-bit offsets would
-# overflow. More than ``MAX_BATCH_BYTES`` for several rows raise ``CapacityError`` with the number
+# overflow. If values of several rows exceed ``MAX_BATCH_BYTES``, a ``CapacityError`` has the number
 # of parts to split the rows into; see :func:`glaive.arrow.chunked.in_parts`.
 
 MAX_BATCH_BYTES: Final = 2**26
-"""Bytes of values computed at a time for several rows; several threads may do so at once."""
+"""Maximum bytes of values computed at a time for several rows, per thread."""
 
 MAX_VALUE_BYTES: Final = 2**28
-"""Bytes of one value that functions such as ``lpad`` and ``repeat`` expand from a short one."""
+"""Maximum bytes of a value that functions such as ``lpad`` and ``repeat`` make of a short one."""
 
 
 MAX_HELD_BYTES: Final = 2**30
-"""Bytes of computed arguments that wait for the others of their functions, in one thread."""
+"""Maximum bytes of computed arguments in memory, of a call and its outer calls, per thread."""
 
 
 MAX_VALUES: Final = 2**22
-"""Values within lists, maps and structs of several rows that a function takes at a time."""
+"""Maximum values within lists, maps and structs of several rows for a function at a time."""
 
 
 MAX_LIST_ITEMS: Final = 2**24
-"""Items of lists of several rows that have positions and flags in memory at a time."""
+"""Maximum list items of several rows that have positions and flags in memory at a time."""
 
 
 MAX_VALUES_OF_A_ROW: Final = 2**25
-"""Those of one row, of both: over a gigabyte. A file need not have a byte for each."""
+"""Maximum of both for one row: over a gigabyte. A file may have fewer bytes than values."""
 
 
 def check_held(maker: str, size: int, rows: int) -> None:
-    """Check that computed arguments of so many bytes may be in memory, of this call and outer ones.
+    """Check the memory of computed arguments, of a call and its outer calls.
 
     Raises
     ------
     CapacityError
-        There are too many rows.
+        The limit is exceeded, with several rows.
     FilterError
-        There is one row.
+        The limit is exceeded, with one row.
     """
     if size <= MAX_HELD_BYTES:
         return
@@ -68,19 +69,19 @@ def check_held(maker: str, size: int, rows: int) -> None:
 
 
 def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
-    """Check that values of ``size`` bytes in total may be made for so many rows.
+    """Check that values of ``size`` bytes in total may be made for some rows.
 
     Parameters
     ----------
     maker
         Name of the function that makes them, for the message.
     kind
-        The type of the values; a single value of a large type may have any size.
+        Type of the values; a single value of a large type may have any size.
 
     Raises
     ------
     CapacityError
-        There are too many rows, or the value of a single row does not fit one array.
+        The limit is exceeded with several rows, or the value of one row does not fit an array.
     """
     if size <= MAX_BATCH_BYTES:
         return
@@ -97,9 +98,9 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
 
 
 def check_values(count: int, rows: int, most: int = MAX_VALUES) -> None:
-    """Check that a function may take so many values within lists, maps and structs at once.
+    """Check that a function may take ``count`` values within lists, maps and structs at once.
 
-    ``most`` is of several rows. Errors as for :func:`check_held`.
+    ``most`` is the limit for several rows. Errors as for :func:`check_held`.
     """
     if count > (most if rows > 1 else MAX_VALUES_OF_A_ROW):
         what = f"a function or a comparison takes {count} values and items of lists"
@@ -107,14 +108,14 @@ def check_values(count: int, rows: int, most: int = MAX_VALUES) -> None:
 
 
 def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
-    """The error that has rows cut into parts; of one row, that which says how much is supported."""
+    """Return an error that makes the caller split the rows; for one row, one with the limit."""
     if rows > 1:
         return CapacityError(f"{what} for {rows} rows", parts=min(rows, parts))
     return FilterError(f"{what} for one row; at most {most} are supported")
 
 
 def values_within(array: Any) -> int:
-    """Values that lists, maps and structs have; others count as none, structs as three more."""
+    """Count values in lists, maps and structs; a struct counts three more, other values none."""
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return values_within(array.storage)
@@ -137,7 +138,7 @@ def values_within(array: Any) -> int:
 
 
 def scalar_bytes(value: Any) -> int:
-    """Bytes of a constant per row; 0 for types of a few bytes."""
+    """Return the bytes of a constant per row; 0 for types of a few bytes."""
     if not value.is_valid or not varies(value.type):
         return 0
     if isinstance(value, pa.StringScalar | pa.BinaryScalar):
@@ -146,20 +147,20 @@ def scalar_bytes(value: Any) -> int:
 
 
 def bytes_of(argument: Any, rows: int) -> int:
-    """Bytes of the values of an array, or of a constant repeated for so many rows."""
+    """Return the bytes of an array, or of a constant repeated for some rows."""
     if isinstance(argument, pa.Scalar):
         return scalar_bytes(argument) * rows
     size = int(argument.nbytes)
     if not pa.types.is_nested(argument.type):
         return size
-    # Nulls of no type take no memory, but offsets count them.
+    # Nulls of type null take no memory, but offsets count them.
     sizes = row_bytes(argument, null=1)
     counted = sizes * len(argument) if isinstance(sizes, int) else int(sizes.sum())
     return max(size, counted)
 
 
 def largest(argument: Any) -> int:
-    """Bytes of the largest value of an array, or of a constant; nulls of no type have one, too."""
+    """Return the bytes of the largest value of an array or a constant; a typeless null counts 1."""
     if isinstance(argument, pa.Scalar):
         return max(scalar_bytes(argument), fixed_bytes(argument.type))
     sizes = row_bytes(argument, null=1)
@@ -168,7 +169,7 @@ def largest(argument: Any) -> int:
 
 @lru_cache(maxsize=256)
 def fixed_bytes(kind: Any) -> int:
-    """Bytes that each value of a type takes, whatever it is, null included."""
+    """Return the bytes that each value of a type takes, including nulls."""
     types = pa.types
     if types.is_fixed_size_list(kind):
         return int(kind.list_size) * fixed_bytes(kind.value_type)
@@ -180,7 +181,7 @@ def fixed_bytes(kind: Any) -> int:
 
 @lru_cache(maxsize=256)
 def has_offsets(kind: Any) -> bool:
-    """Whether arrays of a type have 32-bit offsets, at any depth."""
+    """Return whether arrays of a type have 32-bit offsets, at any depth."""
     types = pa.types
     if kind is None or types.is_string(kind) or types.is_binary(kind):
         return True
@@ -191,14 +192,14 @@ def has_offsets(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def varies(kind: Any) -> bool:
-    """Whether values of a type may have more than a few bytes."""
+    """Return whether values of a type may have more than a few bytes."""
     types = pa.types
     plain = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)
     return not (plain or types.is_interval(kind))
 
 
 def is_constant(argument: Any) -> bool:
-    """Whether an argument has one value for all rows."""
+    """Return whether an argument has one value for all rows."""
     return isinstance(argument, pa.Scalar)
 
 
@@ -213,12 +214,12 @@ def broadcast(argument: Any, rows: int) -> Any:
 
 
 def broadcast_all(arguments: Sequence[Any], rows: int) -> list[Any]:
-    """Return all as arrays of that many rows.
+    """Return all arguments as arrays of that many rows.
 
     Raises
     ------
     CapacityError
-        The constants would take much together: process fewer rows at a time.
+        The constants take too much memory together: process fewer rows at a time.
     """
     size = sum(scalar_bytes(argument) for argument in arguments if is_constant(argument))
     check_bytes("constants", size * rows, rows)
@@ -226,12 +227,12 @@ def broadcast_all(arguments: Sequence[Any], rows: int) -> list[Any]:
 
 
 def repeat(value: Any, rows: int) -> Any:
-    """An array of ``rows`` times the same scalar, of any type.
+    """Return an array of ``rows`` times the same scalar, of any type.
 
     Raises
     ------
     CapacityError
-        The array would be large: process fewer rows at a time (Arrow's offsets would overflow).
+        The array is too large, or Arrow's offsets would overflow: process fewer rows at a time.
     """
     size = scalar_bytes(value) if is_constant(value) else 0
     if size:
@@ -241,15 +242,14 @@ def repeat(value: Any, rows: int) -> Any:
 
 
 def array_of(values: list[Any], kind: Any) -> Any:
-    """Python values as one array.
+    """Convert Python values to one array.
 
     Raises
     ------
     CapacityError
-        They do not fit one array; Arrow would make several chunks.
+        The values do not fit one array; Arrow would make several chunks.
     pyarrow.ArrowInvalid
-        One is no value of the type, such as ``NaT``, which is the least timestamp, and the
-        least duration, in Python.
+        A value is not of the type, such as Python's ``NaT``, the least timestamp and duration.
     """
     try:
         array = pa.array(values, kind)
@@ -265,14 +265,14 @@ def array_of(values: list[Any], kind: Any) -> Any:
 def map_rows(
     kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
 ) -> Any:
-    """Call a Python function for each row; the results as an array of type ``kind``.
+    """Call a Python function for each row; return the results as an array of type ``kind``.
 
     Parameters
     ----------
     arguments
         Arrays of equal length, or scalars, which are passed for each row.
     nulls
-        Indices of the arguments that may be null; a null in another makes the result null.
+        Indices of arguments that may be null; a null in another argument makes the result null.
     """
     return array_of(row_values(compute, *arguments, nulls=nulls), kind)
 
@@ -280,17 +280,17 @@ def map_rows(
 def row_values(
     compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
 ) -> list[Any]:
-    """The same with Python values as results.
+    """Call a Python function for each row like :func:`map_rows`; return Python values.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        Python does not have a value: a damaged text, a time beyond the year 9999, or one of a
-        zone that nobody knows.
+        Python cannot represent a value: an invalid string, a time after the year 9999, or an
+        unknown time zone.
     CapacityError
-        There are many items in lists: process fewer rows at a time.
+        Lists have too many items: process fewer rows at a time.
     FilterError
-        There are too many in one row.
+        The lists of one row have too many items.
     """
     rows = count_rows(arguments)
     arrays = broadcast_all(arguments, rows)
@@ -323,14 +323,14 @@ def map_constants(
     *,
     unless: Callable[[tuple[Any, ...]], bool] = _has_null,
 ) -> Any:
-    """Call ``compute(values, *constants)`` once for each distinct set of the other arguments.
+    """Call ``compute(values, *constants)`` once per distinct set of the other arguments.
 
     Parameters
     ----------
     arguments
         The values, and the arguments that ``compute`` takes as constants.
     unless
-        Tells for which constants the result is null.
+        Function that returns whether the result is null for some constants.
     """
     rows = count_rows(arguments)
     values, *others = arguments

@@ -1,9 +1,9 @@
 """Expression trees, before and after their names are bound.
 
-A parsed tree has a :class:`Name` for each column and each :class:`Literal` as written. Binding
-makes a tree of the same classes in which names are :class:`Column`, types agree and every
-conversion is a :class:`Cast`. AND and OR have any number of operands; an AND is never directly
-within an AND, nor an OR within an OR. Equality ignores positions in the text.
+A parsed tree has a :class:`Name` for each column and each :class:`Literal` as written. A bound tree
+has the same classes. In a bound tree names are :class:`Column`, types agree, and every conversion
+is a :class:`Cast`. AND and OR have any number of operands: an AND never directly contains an AND,
+and an OR never directly contains an OR. Equality ignores positions in the text.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from glaive.arrow.conditions import scalar
 from glaive.dataclass import dataclass
 
 MAX_TEXT = 8 << 20
-"""Characters of a filter."""
+"""Maximum characters of a filter."""
 
 MAX_NODES = 250_000
-"""Names, constants and operations of a filter, items of IN lists included."""
+"""Maximum names, constants and operations of a filter, including items of IN lists."""
 
 MAX_JOINED = 20_000
-"""Words AND and OR in a text: each term costs some 0.1 ms until rows are compared."""
+"""Maximum words AND and OR in a text: each term costs about 0.1 ms before rows are compared."""
 
 MAX_ARGUMENTS = 10_000
-"""Arguments of a call, each of which takes time for each few rows that are computed at once."""
+"""Maximum arguments of a call; each takes time per few rows that are computed at once."""
 
 MAX_DEPTH = 128
-"""Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
+"""Maximum levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
 number of operands are one level."""
 
 
@@ -44,7 +44,7 @@ HAS_ITEM = frozenset({"array_has", "array_contains", "list_has", "list_contains"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Positioned:
-    """``at``: position in the text; -1 if unknown."""
+    """A node with a position ``at`` in the text; -1 if unknown."""
 
     at: int = field(default=-1, compare=False, repr=False)
 
@@ -56,9 +56,9 @@ class Name(_Positioned):
     Parameters
     ----------
     parts
-        From the top down, without quotes.
+        Names from the outermost to the innermost, without quotes.
     exact
-        Whether the first part was quoted, so that its case counts.
+        The first part was quoted: its case matters.
     """
 
     parts: tuple[str, ...]
@@ -72,11 +72,11 @@ class Column(_Positioned):
     Parameters
     ----------
     path
-        Its name in batches: ``a``, ``s.x``, ``_rowid``.
+        Name in batches: ``a``, ``s.x``, ``_rowid``.
     type
         Storage type in Arrow.
     field_id
-        -1 for system columns.
+        Field id; -1 for system columns.
     """
 
     path: str
@@ -91,8 +91,8 @@ class Literal(_Positioned):
     Parameters
     ----------
     value
-        A Python value: dates, times, timestamps and durations as the integer that Arrow
-        stores, lists as tuples, null as None, other types as a ``pa.Scalar``.
+        A Python value. Dates, times, timestamps and durations are the integer that Arrow stores.
+        Lists are tuples, null is None, and other types are a ``pa.Scalar``.
     type
         Arrow type; ``pa.null()`` for a NULL of unknown type.
     """
@@ -102,7 +102,7 @@ class Literal(_Positioned):
 
     @classmethod
     def of(cls, scalar: Any, *, at: int = -1) -> Literal:
-        """A constant from an Arrow scalar."""
+        """Make a constant from an Arrow scalar."""
         kind = scalar.type
         types = pa.types
         if not scalar.is_valid:
@@ -116,7 +116,7 @@ class Literal(_Positioned):
         return cls(scalar.as_py(), kind, at=at)
 
     def scalar(self) -> Any:
-        """As an Arrow scalar."""
+        """Return the constant as an Arrow scalar."""
         if isinstance(self.value, pa.Scalar):
             return self.value
         if isinstance(self.value, tuple):
@@ -140,7 +140,7 @@ class Literal(_Positioned):
 
     def _key(self) -> tuple[object, object]:
         value = self.value
-        if isinstance(value, float):  # NaN equals itself, the zeros differ
+        if isinstance(value, float):  # NaN equals itself; the zeros differ
             value = struct.pack("<d", value)
         elif isinstance(value, pa.Scalar):
             value = str(value)
@@ -149,7 +149,7 @@ class Literal(_Positioned):
 
 @dataclass(frozen=True, slots=True)
 class ListOf(_Positioned):
-    """A list: ``[1, 2]``. Only in calls may items be other than constants."""
+    """A list: ``[1, 2]``. Items must be constants, except in calls."""
 
     items: tuple[Node, ...]
 
@@ -249,7 +249,7 @@ class Like(_Positioned):
 
 @dataclass(frozen=True, slots=True)
 class Cast(_Positioned):
-    """``CAST``; ``attempt``: ``TRY_CAST``, null where it fails."""
+    """``CAST``; with ``attempt``, ``TRY_CAST``, which returns null on failure."""
 
     operand: Node
     type: pa.DataType
@@ -258,7 +258,7 @@ class Cast(_Positioned):
 
 @dataclass(frozen=True, slots=True)
 class Call(_Positioned):
-    """A function; ``name`` in lower case; ``type`` of the result, when bound."""
+    """A function call; ``name`` in lower case; ``type`` of the result once bound."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -305,13 +305,13 @@ Node: TypeAlias = (
 
 
 def both(*operands: Node, at: int = -1) -> Node:
-    """AND of one or more operands, flattened."""
+    """Return the AND of one or more operands, flattened."""
     flat = _flat(operands, And)
     return flat[0] if len(flat) == 1 else And(flat, at=at)
 
 
 def either(*operands: Node, at: int = -1) -> Node:
-    """OR of one or more operands, flattened."""
+    """Return the OR of one or more operands, flattened."""
     flat = _flat(operands, Or)
     return flat[0] if len(flat) == 1 else Or(flat, at=at)
 
@@ -327,7 +327,7 @@ def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
 
 
 def children(node: Node) -> Iterable[Node]:
-    """The operands of an expression, in the order of the text; without items of long lists."""
+    """Return the operands of an expression in text order, without items of long lists."""
     match node:
         case Name() | Column() | Literal():
             return ()
@@ -352,7 +352,7 @@ def children(node: Node) -> Iterable[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The expression and all expressions in it, from the top down."""
+    """Yield the expression and all expressions in it, from the top down."""
     todo = [node]
     while todo:
         part = todo.pop()

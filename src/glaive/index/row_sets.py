@@ -533,9 +533,9 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 # --- Rows of a segment that a merge keeps -----------------------------------------------
 #
 # A fragment leaves the coverage of a segment when one of its columns is replaced. A row with a
-# stable id leaves it when the row is updated. Their entries stay in the segment until a merge drops them: the
-# merged segment may cover the new rows. Rows that a compaction moved without rebuilding the segment
-# get their new addresses, so that the merged segment needs no remapping table.
+# stable id leaves it when the row is updated. Their entries stay in the segment until a merge drops
+# them: the merged segment may cover the new rows. Rows that a compaction moved without rebuilding
+# the segment get their new addresses, so that the merged segment needs no remapping table.
 
 _MOST_HALVES: Final = 1 << 16
 """Maximum upper halves of row ids: no dataset has had so many rows."""

@@ -1,8 +1,8 @@
 """Rules for the types of arguments and results.
 
-A rule maps one argument to two types: the one to cast it to, and the one it counts as for the
-type of the result. They differ for strings only: dictionaries, views and NULL are cast to
-``string`` but count as ``string_view``, the type of the result in the reference implementation.
+A rule maps one argument to two types: the type to cast it to, and the type it counts as for the
+result. They differ for strings only. Dictionaries, views and NULL are cast to ``string`` but count
+as ``string_view``, the result type in Lance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glaive.expr.functions.registry import Call, Resolve, Types
 from glaive.expr.rows import pa
 
 Rule = Callable[[Call, int], tuple[Any, Any]]
-"""From a call and the number of an argument to (type to cast to, type it counts as)."""
+"""Function from a call and an argument number to (type to cast to, type it counts as)."""
 
 is_kind = pa.types
 
@@ -71,19 +71,19 @@ def signature(
 
 
 def is_string(kind: Any) -> bool:
-    """Whether values are strings of any type, dictionaries of strings included."""
+    """Return whether values are strings of any type, including dictionaries of strings."""
     if is_kind.is_dictionary(kind):
         kind = kind.value_type
     return coerce.is_string(kind)
 
 
 def is_json(kind: Any) -> bool:
-    """Whether values are JSON: JSONB bytes, or Arrow's JSON type (text)."""
+    """Return whether values are JSON: JSONB bytes, or Arrow's JSON type (text)."""
     return bool(is_kind.is_large_binary(kind) or isinstance(kind, pa.JsonType))
 
 
 def TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """Text only."""
+    """Accept strings only."""
     kind = call.types[number]
     if is_kind.is_string(kind) or is_kind.is_large_string(kind):
         return kind, kind
@@ -94,7 +94,7 @@ def TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as 
 
 
 def LOOSE_TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """Text, or anything that a cast turns into text."""
+    """Accept strings, and anything that can be cast to strings."""
     kind = call.types[number]
     if is_kind.is_null(kind) or is_string(kind):
         return TEXT(call, number)
@@ -104,7 +104,7 @@ def LOOSE_TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Rea
 
 
 def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """An integer; cast to ``int64``."""
+    """Accept an integer, cast to ``int64``."""
     kind = call.types[number]
     if is_kind.is_integer(kind) or is_kind.is_null(kind):
         return pa.int64(), kind
@@ -112,7 +112,7 @@ def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads 
 
 
 def FLOAT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A number; ``float32`` stays, others are cast to ``float64``."""
+    """Accept a number; ``float32`` stays, others are cast to ``float64``."""
     kind = call.types[number]
     if is_kind.is_float32(kind):
         return kind, kind
@@ -122,7 +122,7 @@ def FLOAT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as
 
 
 def NUMBER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A number of any type, unchanged; NULL counts as ``float64``."""
+    """Accept a number of any type, unchanged; NULL counts as ``float64``."""
     kind = call.types[number]
     if is_kind.is_null(kind):
         return pa.float64(), pa.float64()
@@ -132,7 +132,7 @@ def NUMBER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads a
 
 
 def BINARY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """Bytes or text, as bytes."""
+    """Accept bytes or strings, as bytes."""
     kind = call.types[number]
     if is_string(kind) or is_kind.is_null(kind):
         cast, _ = TEXT(call, number)
@@ -147,7 +147,7 @@ def BINARY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads a
 
 
 def JSON(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A JSON column, or JSONB bytes."""
+    """Accept a JSON column, or JSONB bytes."""
     kind = call.types[number]
     if is_json(kind):
         return kind, kind
@@ -157,7 +157,7 @@ def JSON(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as 
 
 
 def ANY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """Any type, unchanged."""
+    """Accept any type, unchanged."""
     kind = call.types[number]
     return kind, kind
 

@@ -1,6 +1,7 @@
-"""Geometries: how two of them lie, their measures, and geometries of texts, bytes and coordinates.
+"""Functions of geometries: relations, measures, and conversions from strings, bytes, coordinates.
 
-shapely computes; it is the extra ``geo``. Functions that return a geometry return WKB.
+The package shapely computes them; it is the extra ``geo``. Functions that return a geometry return
+WKB.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.rows import broadcast, count_rows, is_constant, pa
 
-# --- Arrays of geometries as shapes of shapely, which computes with them ----------------
-# shapely is the extra ``geo``; nothing else imports it. Bytes are checked before it sees them.
+# --- Convert arrays of geometries to shapely objects ------------------------------------
+# Only this module imports shapely, the extra ``geo``. Bytes are checked before shapely sees them.
 
 
 Shapes = NDArray[Any]
@@ -28,12 +29,12 @@ Shapes = NDArray[Any]
 
 
 def library(name: str) -> Any:
-    """The module shapely, for a function of this name.
+    """Return the module shapely, for a function of this name.
 
     Raises
     ------
     MissingDependencyError
-        It is not installed.
+        shapely is not installed.
     """
     try:
         import shapely
@@ -44,12 +45,12 @@ def library(name: str) -> Any:
 
 @contextmanager
 def computing(name: str) -> Iterator[None]:
-    """While shapely computes for a function: no warnings of NaN and infinite coordinates.
+    """Run a block of shapely calls without warnings of NaN and infinite coordinates.
 
     Raises
     ------
     FilterError
-        In place of an error of shapely, which refuses some of these coordinates.
+        shapely raised an error: it refuses some of these coordinates.
     """
     errors = library(name).errors
     try:
@@ -62,17 +63,17 @@ def computing(name: str) -> Iterator[None]:
 
 
 def shapes_of(values: Any, name: str) -> Shapes:
-    """The shapes of an array of a :class:`~glaive.arrow.extensions.GeometryType`.
+    """Return the shapes of an array of a :class:`~glaive.arrow.extensions.GeometryType`.
 
     Parameters
     ----------
     name
-        Of the function that needs them, for errors.
+        Name of the function that needs them, for errors.
 
     Raises
     ------
     FilterError
-        A value is no geometry; the message says which row, and what is wrong.
+        A value is not a geometry; the message says which row, and what is wrong.
     """
     kind: GeometryType = values.type
     stored = values.storage
@@ -112,7 +113,7 @@ def _from_bytes(shapely: Any, values: Any, _layout: str) -> Shapes:
 def _from_texts(shapely: Any, values: Any, _layout: str) -> Shapes:
     try:
         texts = values.to_numpy(zero_copy_only=False)
-    except pa.ArrowException:  # of a kind that is no ValueError
+    except pa.ArrowException:  # some of its kinds are not a ValueError
         raise ValueError("a text is not UTF-8") from None
     shapes: Shapes = shapely.from_wkt(texts)
     return shapes
@@ -134,7 +135,7 @@ def _from_boxes(shapely: Any, values: Any, _layout: str) -> Shapes:
 
 
 def _from_lists(shapely: Any, values: Any, layout: str) -> Shapes:
-    """From the points inwards out; parts without points are left out."""
+    """Build geometries from their points outwards; skips parts without points."""
     owners = []
     count = len(values)
     for _ in range(DEPTHS[layout]):
@@ -146,7 +147,7 @@ def _from_lists(shapely: Any, values: Any, layout: str) -> Shapes:
     if layout == "multipoint":
         parts = shapely.points(parts)
     for make in inner:
-        # Numbers of the parts that there are: those without points have none.
+        # Number only the parts that exist: a part without points has no shape.
         owner = owners.pop()
         there, place = np.unique(owner, return_inverse=True)
         parts = getattr(shapely, make)(parts, indices=place) if len(there) else parts[:0]
@@ -164,11 +165,11 @@ _JOINED: Final = {
     "multilinestring": ("linestrings", "multilinestrings"),
     "multipolygon": ("linearrings", "polygons", "multipolygons"),
 }
-"""Functions of shapely that make parts of points, and then geometries of these."""
+"""Functions of shapely that build parts from points, and geometries from parts."""
 
 
 def _coordinates(points: Any) -> NDArray[np.float64]:
-    """``float64`` of shape ``(points, 2)``; of a point that is null NaN."""
+    """Return coordinates as ``float64`` of shape ``(points, 2)``; NaN for a null point."""
     flattened = points.flatten()
     columns = [flattened[points.type.get_field_index(axis)].fill_null(np.nan) for axis in "xy"]
     return np.stack([np.asarray(column) for column in columns], axis=1)
@@ -183,26 +184,26 @@ MEETING: Final = frozenset(
         "st_touches", "st_within",
     }
 )  # fmt: skip
-"""Tests that only geometries pass whose boxes have a point in common."""
+"""Relations that hold only if the bounding boxes share a point."""
 
 _TURNED: Final = {
     "contains": "within", "within": "contains", "covers": "covered_by", "covered_by": "covers",
 }  # fmt: skip
-"""Relations that change when the geometries change places."""
+"""Relations that change when the two geometries are swapped."""
 
 _NUMBERS_OF: Final = 4
 """Bounds of a box."""
 
 
 _COLLECTIONS: Final = 4
-"""Numbers of types from which on geometries have parts, in shapely."""
+"""Smallest shapely type number of geometries with parts."""
 
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
 def _function(*names: str, takes: Resolve, geometries: bool = True) -> Callable[[_C], _C]:
-    """Decorator: register a function that shapely computes."""
+    """Register a function that shapely computes (decorator)."""
 
     def register(compute: _C) -> _C:
         def computed(*arguments: Any) -> Any:
@@ -216,7 +217,7 @@ def _function(*names: str, takes: Resolve, geometries: bool = True) -> Callable[
 
 
 def _geometry(call: Call, number: int) -> Any:
-    """A geometry: as a column has it, a text in WKT, or bytes in WKB."""
+    """Return the type of a geometry argument: of a column, or of a string (WKT) or bytes (WKB)."""
     library(call.name)
     kind = call.types[number]
     if isinstance(kind, GeometryType):
@@ -251,7 +252,7 @@ def _one(result: Any) -> Any:
 
 
 def _shapes(argument: Any, name: str) -> Shapes:
-    """The shapes of an argument: one, made ready for many comparisons, of a constant."""
+    """Return the shapes of an argument; a constant is prepared for many comparisons."""
     if not is_constant(argument):
         return shapes_of(argument, name)
     kind: GeometryType = argument.type
@@ -267,7 +268,7 @@ def _related(name: str, relation: str, left: Any, right: Any) -> Any:
     shapely = library(name)
     first, second = _shapes(left, name), _shapes(right, name)
     if is_constant(right) and not is_constant(left):
-        # What was made ready has to come first.
+        # The prepared geometry must come first.
         first, second, relation = second, first, _TURNED.get(relation, relation)
     compare = getattr(shapely, relation)
     apart = _partly_empty(shapely, second) if relation == "contains" else []
@@ -283,9 +284,9 @@ def _related(name: str, relation: str, left: Any, right: Any) -> Any:
 
 
 def _partly_empty(shapely: Any, shapes: Shapes) -> Any:
-    """Positions of collections with an empty part, at any depth.
+    """Return positions of collections with an empty part, at any depth.
 
-    GEOS 3.14 ends the process where it asks whether a polygon that was made ready contains one.
+    GEOS 3.14 crashes if it tests whether a prepared polygon contains such a collection.
     """
     found = []
     owners = np.flatnonzero(shapely.get_type_id(shapes) >= _COLLECTIONS)
@@ -300,7 +301,7 @@ def _partly_empty(shapely: Any, shapes: Shapes) -> Any:
 
 
 def _relation(name: str, relation: str) -> None:
-    """Register a test of two geometries."""
+    """Register a relation of two geometries."""
 
     @_function(name, takes=_two(pa.bool_()))
     def compute(left: Any, right: Any) -> Any:
@@ -322,7 +323,7 @@ def _distance(left: Any, right: Any) -> Any:
     first, second = _shapes(left, "st_distance"), _shapes(right, "st_distance")
     missing = shapely.is_missing(first) | shapely.is_missing(second)
     distances = shapely.distance(first, second)
-    distances = np.where(np.isnan(distances), 0.0, distances)  # of an empty geometry: 0
+    distances = np.where(np.isnan(distances), 0.0, distances)  # an empty geometry has distance 0
     return pa.array(distances, pa.float64(), mask=missing)
 
 
@@ -330,16 +331,16 @@ def _distance(left: Any, right: Any) -> Any:
 
 
 _LINES: Final = (1, 5)
-"""Lines and sets of lines, as shapely numbers types."""
+"""Types of lines and multilines, as shapely numbers them."""
 
 
 def _length(shapely: Any, shapes: Shapes) -> Any:
-    """Of lines; that of all others is 0."""
+    """Return the lengths of lines; 0 for other geometries."""
     return np.where(np.isin(shapely.get_type_id(shapes), _LINES), shapely.length(shapes), 0.0)
 
 
 def _bound(shapely: Any, shapes: Shapes, place: int) -> Any:
-    """One of lowest x and y, highest x and y; infinite of an empty geometry."""
+    """Return one of lowest x and y, highest x and y; infinite for an empty geometry."""
     bounds = shapely.bounds(shapes)[:, place]
     return np.where(np.isnan(bounds), np.inf if place < _NUMBERS_OF // 2 else -np.inf, bounds)
 
@@ -371,7 +372,7 @@ _TYPE_NAMES: Final = (
     "Point", "LineString", "LineString", "Polygon", "MultiPoint", "MultilineString",
     "MultiPolygon", "GeometryCollection",
 )  # fmt: skip
-"""As shapely numbers types, and as pylance spells them."""
+"""Type names by shapely's number, with pylance's spelling."""
 
 
 def _geometry_type(shapely: Any, shapes: Shapes) -> Any:
@@ -387,7 +388,7 @@ _MADE: Final = GeometryType(WKB, pa.binary())
 
 
 def _made(name: str, rule: Any, layout: str, *others: str) -> None:
-    """Register a function that makes geometries of texts or bytes."""
+    """Register a function that makes geometries from strings or bytes."""
 
     def takes(call: Call) -> Types:
         library(call.name)
@@ -423,12 +424,12 @@ def _point(x: Any, y: Any) -> Any:
 
 
 def bounds_of(constant: Any, name: str) -> tuple[float, float, float, float] | None:
-    """Lowest x and y, highest x and y of a constant; None for an empty geometry.
+    """Return lowest x and y, highest x and y of a constant; None for an empty geometry.
 
     Raises
     ------
     FilterError
-        It is no geometry.
+        The constant is not a geometry.
     """
     with computing(name):
         found = library(name).bounds(_shapes(constant, name))[0].tolist()

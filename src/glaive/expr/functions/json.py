@@ -1,7 +1,7 @@
 """Members of JSON columns, and JSON paths.
 
-Members, elements, numbers and strings are found with numpy in all rows at once, without
-parsing. Formatting and parsing numbers goes row by row over distinct values.
+NumPy finds members, elements, numbers and strings in all rows at once, without parsing. Numbers are
+formatted and parsed row by row, over distinct values.
 
 A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, ``[last]``,
 ``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are not supported.
@@ -42,15 +42,16 @@ from glaive.kernels.offsets import find_members
 from glaive.types import as_buffer
 
 # --- Find values inside JSONB bytes in all rows at once ---------------------------------
-# A ``JsonItems`` holds any number of values, each with the range of its bytes in the JSONB, its
-# type and its row. The steps of a path return items of items; only headers, and the keys of
-# objects in which a member is searched, are parsed.
+#
+# A ``JsonItems`` holds any number of values: their type, their row, and the range of their bytes in
+# the JSONB. The steps of a path return items of items. They parse only headers, and the keys of
+# objects that are searched for a member.
 #
 # Specification: "JSON" in ``docs/format/jsonb.md``.
 
 NULL, STRING, NUMBER, FALSE, TRUE, _CONTAINER = range(6)
 OBJECT, ARRAY = 6, 7
-"""Types of items: those of the entries, where a container is an object or an array."""
+"""Types of items; entries have the same types, except that a container is one type."""
 
 _SIZE = 0x0FFF_FFFF
 _HEADERS = {4: OBJECT, 8: ARRAY}
@@ -71,11 +72,11 @@ class JsonItems:
     raw
         Bytes of all rows.
     rows
-        The row of each item, ascending. Shape ``(n,)``.
+        Row of each item, ascending. Shape ``(n,)``.
     kinds
         ``NULL`` … ``ARRAY``. Shape ``(n,)``.
     begin, end
-        The byte range of each item's payload. Shape ``(n,)``.
+        Byte range of each item's payload. Shape ``(n,)``.
     """
 
     raw: NDArray[np.uint8]
@@ -129,7 +130,7 @@ class JsonItems:
         total[inner] = after[last[inner] - 1] - start[inner]
         payloads = self.begin + 4 + 4 * counts
         if np.any(payloads + total > self.end):
-            raise _corrupt("payloads inside the value", "one that is longer")
+            raise _corrupt("payloads inside the value", "a longer payload")
         return which, words, before + (payloads - start)[which]
 
     def children(self, which: Longs, words: Longs, positions: Longs) -> JsonItems:
@@ -180,7 +181,7 @@ class JsonItems:
         return arrays.chosen(present, wanted[present])
 
     def chosen(self, owners: Longs, positions: Longs) -> JsonItems:
-        """Return elements of these items, which are arrays: of which, and at which positions."""
+        """Return elements of these items, which must be arrays, given owners and positions."""
         counts = self.counts()
         which, words, starts = self.entries(counts)
         at = (np.cumsum(counts) - counts)[owners] + positions
@@ -209,7 +210,7 @@ class JsonItems:
 def _typed(
     raw: NDArray[np.uint8], rows: Longs, kinds: Longs, begin: Longs, end: Longs
 ) -> JsonItems:
-    """Items whose containers are typed as objects or arrays."""
+    """Build items, and type containers as objects or arrays."""
     items = JsonItems(raw, rows, kinds.copy(), begin, end)
     inner = np.flatnonzero(kinds == _CONTAINER)
     if len(inner):
@@ -266,7 +267,7 @@ def items_of(values: Any) -> JsonItems:
     return result if known.all() else result.keep(known)
 
 
-# --- Scalars of JSONB as numbers and strings: integers with numpy, strings row by row ---
+# --- Scalars of JSONB as numbers and strings: integers with NumPy, strings row by row ---
 
 _ZERO, _INT, _UINT, _FLOAT = 0x00, 0x40, 0x50, 0x60
 _WIDTHS = (1, 2, 4, 8)
@@ -277,7 +278,7 @@ _ESCAPED = r'["\\\x00-\x1f\x7f]'
 
 
 def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
-    """Scalars as JSON; strings only with ``quoted`` in quotes, and infinity a number only then."""
+    """Format scalars as JSON; without ``quoted``, strings have no quotes, infinity is ``inf``."""
     strings = items.kinds == STRING
     written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
     if quoted:
@@ -298,7 +299,7 @@ def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
 
 
 def _plain_floats(items: JsonItems) -> tuple[Any, Any]:
-    """Which items are fractions that Arrow formats like JSON, and these numbers."""
+    """Return flags of fractions that Arrow formats like JSON, and these numbers."""
     positions = np.flatnonzero((items.kinds == NUMBER) & (items.end - items.begin == 9))
     positions = positions[items.raw[items.begin[positions]] & 0xF0 == _FLOAT]
     numbers = _read(items, positions, ">f8").astype(np.float64)
@@ -311,7 +312,7 @@ def _plain_floats(items: JsonItems) -> tuple[Any, Any]:
 
 
 def _read(items: JsonItems, positions: Any, dtype: str) -> Any:
-    """Numbers of one type, which follow the first byte of their payloads."""
+    """Read numbers of one type, which follow the first byte of their payloads."""
     size = np.dtype(dtype).itemsize
     if not len(positions):
         return np.zeros(0, dtype)
@@ -320,12 +321,12 @@ def _read(items: JsonItems, positions: Any, dtype: str) -> Any:
 
 
 def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
-    """Scalars as ``int64`` or ``float64``: booleans as 0 and 1, strings are parsed.
+    """Convert scalars to ``int64`` or ``float64``: booleans to 0 and 1; strings are parsed.
 
     Raises
     ------
     FilterError
-        A value is not a number, or an integer too large; ``name`` is used in the message.
+        A value is not a number, or an integer is too large; ``name`` is used in the message.
     """
     if np.any(items.kinds >= OBJECT):
         raise FilterError(f"{name} of a row is an object or an array, not a number")
@@ -355,7 +356,7 @@ def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
 
 
 def _rounded(values: Any, name: str) -> Any:
-    """Integers; halves are rounded away from zero."""
+    """Round to integers; halves are rounded away from zero."""
     if values.dtype.kind == "f":
         outside = ~(np.abs(values) < 2.0**63)
     else:
@@ -366,7 +367,7 @@ def _rounded(values: Any, name: str) -> Any:
         )
     if outside.any():
         raise FilterError(f"{name} of a row is {values[outside.argmax()]}, too large for int64")
-    if values.dtype.kind == "f":  # finite here: infinity less infinity is a warning of NumPy
+    if values.dtype.kind == "f":  # finite here, so that NumPy does not warn
         whole = np.trunc(values)
         values = whole + np.where(np.abs(values - whole) >= 0.5, np.sign(values), 0)
     return values.astype(np.int64)
@@ -409,13 +410,13 @@ _FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]+""")
 Step = Callable[[JsonItems], JsonItems]
 
 _MAX_PATH = 10_000
-"""Characters of a path."""
+"""Maximum characters of a path."""
 
 _MAX_STEPS = 128
-"""Steps of a path: more than levels of any JSONB that is read as text."""
+"""Maximum steps of a path: more than the levels of any JSONB that can be read as text."""
 
 _MAX_PARTS = 1_000
-"""Positions and ranges in the brackets of one step."""
+"""Maximum positions and ranges in the brackets of one step."""
 
 
 @lru_cache(maxsize=256)
@@ -487,7 +488,7 @@ def _index(text: str) -> Callable[[Any], Any]:
 
 
 def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
-    """Elements of each array in the order of the path."""
+    """Return elements of each array in the order of the path."""
     arrays = items.keep(items.kinds == ARRAY)
     counts = arrays.counts()
     _check_repeated(arrays.rows, np.full(len(arrays), len(parts)), _SPAN_BYTES)
@@ -497,7 +498,7 @@ def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
         end = begin if last is None else last(counts)
         begin, end = np.maximum(begin, 0), np.minimum(end, counts - 1)
         spans.append((begin, np.maximum(end - begin + 1, 0)))
-    # An element may be chosen many times, and by each step: nothing else limits their number.
+    # Each step may choose an element many times: check the number of items here.
     _check_repeated(arrays.rows, sum(sizes for _, sizes in spans) - counts, _ITEM_BYTES)
     which, positions = [], []
     for begin, sizes in spans:
@@ -514,17 +515,17 @@ def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
 
 
 _ITEM_BYTES = 40
-"""Bytes that the description of an item takes."""
+"""Bytes of the description of an item."""
 
 _SPAN_BYTES = 16
-"""Bytes that a range of positions takes."""
+"""Bytes of a range of positions."""
 
 _COPIES = 8
-"""Bytes taken for each byte of a value that is selected, while it is copied."""
+"""Memory per byte of a selected value while it is copied."""
 
 
 def _check_repeated(rows: Any, repeated: Any, unit_bytes: int) -> None:
-    """Check what is selected beyond all elements of an array, once each."""
+    """Check the memory of items that are selected in addition to each element once."""
     sizes = np.bincount(rows, np.maximum(repeated, 0)) * unit_bytes
     if sizes.max(initial=0) > MAX_VALUE_BYTES:
         raise FilterError(f"a JSON path would make {sizes.max():.0f} bytes for one row")
@@ -545,7 +546,7 @@ def _jsonb(values: Any) -> Any:
 
 
 def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls stay nulls."""
+    """Call ``compute(jsonb, *keys)`` once per distinct set of keys; nulls stay nulls."""
     values = arguments[0]
     if is_constant(values):
         values = broadcast(values, count_rows(arguments))
@@ -555,7 +556,7 @@ def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
 def _with_key(
     name: str, kind: Any, *others: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Define a function of JSON, a key or path, and other strings; called for distinct ones."""
+    """Define a function of JSON, a key or path, and further strings (decorator)."""
 
     def define(compute: Callable[..., Any]) -> Callable[..., Any]:
         takes = signature(JSON, LOOSE_TEXT, *others, result=kind)
@@ -565,7 +566,7 @@ def _with_key(
 
 
 def _for_all_rows(values: Any, items_rows: Any, rows: int) -> Any:
-    """Values of some rows as an array of all rows, null elsewhere."""
+    """Spread values of some rows to an array of all rows, with null elsewhere."""
     if len(items_rows) == rows:  # ascending and distinct
         return values
     positions = np.full(rows, -1)
@@ -626,18 +627,18 @@ def _json_get_bool(values: Any, key: str) -> Any:
         no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
         known[strings] = truth[strings] | np.asarray(no)
     if not known.all():
-        raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
+        raise FilterError(f"json_get_bool: member {key!r} of a row is not true or false")
     return _for_all_rows(pa.array(truth), items.rows, len(values))
 
 
 def _grouped(items: JsonItems, rows: int) -> tuple[Any, Any, Any]:
-    """Number of items of each row, index of the first, and whether there is one."""
+    """Return per row the number of items, the index of the first, and whether one exists."""
     counts = np.bincount(items.rows, minlength=rows)
     return counts, np.cumsum(counts) - counts, counts > 0
 
 
 def _selected(values: Any, path: str) -> Any:
-    """JSONB of the items that a path selects; several items of one row as an array."""
+    """Return the items that a path selects as JSONB; several items of a row as an array."""
     items = _select(values, path)
     counts, first, present = _grouped(items, len(values))
     if not len(items):
@@ -653,7 +654,7 @@ def _selected(values: Any, path: str) -> Any:
 
 
 def _as_arrays(documents: Any, counts: Any) -> Any:
-    """Join the JSON texts of each row (``counts`` of them) into an array."""
+    """Join the JSON texts of each row (``counts`` per row) to an array."""
     return bracketed(documents, counts, ",").cast(pa.string())
 
 
@@ -679,7 +680,7 @@ _LARGEST = str(2**63 - 1)
 
 
 def _are_integers(numbers: Any) -> Any:
-    """Which JSON numbers are integers of 64 bits."""
+    """Return flags of JSON numbers that are 64-bit integers."""
     digits = pc.utf8_ltrim(pc.utf8_ltrim(numbers, "-"), "0")
     count = pc.binary_length(digits)
     few = pc.or_(pc.less(count, 19), pc.and_(pc.equal(count, 19), pc.less_equal(digits, _LARGEST)))

@@ -1,7 +1,7 @@
-"""Functions of DataFusion, which the package ``datafusion`` types and computes.
+"""Functions that the package ``datafusion`` types and computes.
 
-pylance runs the same engine, so that types and values equal pylance's. The first call loads the
-package. Adding a function is adding its name to a table below.
+pylance runs the same engine, so that types and values are equal. The first call loads the package.
+To add a function, add its name to a table below.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ _NAMES: Final = """
 
 
 _GROWING: Final = frozenset({"array_repeat", "array_resize", "lpad", "repeat", "rpad"})
-"""Functions that repeat a value as often as a number says."""
+"""Functions that repeat a value as often as an argument says."""
 
 
 @cache
 def _engine() -> Any:
-    """The module, and a session that computes each batch as a whole, in one partition."""
+    """Return the module, and a session that computes each batch as a whole, in one partition."""
     try:
         import datafusion
     except ImportError:
         return None
     config = datafusion.SessionConfig().with_target_partitions(1).with_batch_size(1 << 30)
     session = datafusion.SessionContext(config)
-    # The rule makes LIKE of regular expressions, where a backslash means something else.
+    # The rule turns regular expressions into LIKE, where a backslash has another meaning.
     session.remove_optimizer_rule("simplify_expressions")
     return datafusion, session
 
@@ -79,9 +79,9 @@ def _engine() -> Any:
 def _called(
     name: str, columns: Sequence[Any], make: Callable[..., Any] | None = None
 ) -> Iterator[Any]:
-    """The frame of one call; ``columns`` are arrays, and scalars for constants.
+    """Yield the data frame of a call; ``columns`` are arrays, and scalars for constants.
 
-    ``make`` makes the expression out of the columns; by default a call of the function.
+    ``make`` makes the expression from the columns; default: a call of the function.
     """
     engine = _engine()
     if engine is None:
@@ -95,7 +95,7 @@ def _called(
         for n, one in enumerate(columns)
     ]
     batch = pa.record_batch(arrays)
-    batch.validate(full=True)  # The engine trusts texts to be UTF-8.
+    batch.validate(full=True)  # the engine trusts strings to be UTF-8
     table = uuid4().hex  # threads share the session
     try:
         frame = session.create_dataframe([[batch]], name=table)
@@ -110,14 +110,14 @@ def _called(
 
 
 def engine_cast(values: Any, kind: Any, *, attempt: bool) -> Any:
-    """Return values as DataFusion casts them; ``attempt``: null where it cannot.
+    """Cast values with DataFusion; with ``attempt``, return null for values that do not fit.
 
     Raises
     ------
     FilterError
         A value does not fit the type.
     MissingDependencyError
-        The package ``datafusion`` is not installed, and this is no attempt.
+        The package ``datafusion`` is not installed, and ``attempt`` is False.
     """
     if attempt and _engine() is None:
         return pa.nulls(len(values), kind)
@@ -142,7 +142,7 @@ def engine_operation(op: str, left: Any, right: Any) -> Any:
 
 
 def engine_types(call: Call) -> Types:
-    """Return the types of a call as DataFusion has them.
+    """Return DataFusion's types of a call.
 
     Raises
     ------
@@ -168,14 +168,14 @@ def compute(name: str, *arguments: Any) -> Any:
     Raises
     ------
     CapacityError
-        There are many items in lists: process fewer rows at a time.
+        Lists have too many items: process fewer rows at a time.
     FilterError
         The function is not defined for a value, or one row has too many items.
     MissingDependencyError
         The package ``datafusion`` is not installed.
     """
     rows = count_rows(arguments)
-    nested = pa.types.is_nested  # The package takes no constant lists.
+    nested = pa.types.is_nested  # the package does not accept constant lists
     columns = [broadcast(one, rows) if nested(one.type) else one for one in arguments]
     arrays = [one for one in columns if isinstance(one, pa.Array)]
     check_values(sum(map(values_within, arrays)), rows)
@@ -197,7 +197,7 @@ def _register(names: str) -> None:
     def computed(*arguments: Any) -> Any:
         return compute(name, *arguments)
 
-    # Bins have a constant interval before the column.
+    # In ``date_bin``, a constant interval comes before the column.
     function(name, *others, takes=engine_types, column=int(name == "date_bin"))(computed)
 
 

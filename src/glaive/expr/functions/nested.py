@@ -63,14 +63,14 @@ class ListParts:
         Raises
         ------
         CapacityError
-            They have many items: process fewer rows at a time.
+            Lists have too many items: process fewer rows at a time.
         FilterError
-            One row has too many.
+            The list of one row has too many items.
         """
         sizes = sizes_of(lists)
         check_values(int(sizes.sum()), len(lists), MAX_LIST_ITEMS)
         values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
-        if pa.types.is_dictionary(values.type):  # as single values are
+        if pa.types.is_dictionary(values.type):  # like values outside of lists
             values = decode_dictionary(values)
         begin = np.cumsum(sizes) - sizes
         return cls(values, begin, sizes, np.repeat(np.arange(len(lists)), sizes))
@@ -90,7 +90,7 @@ class ListParts:
 
 
 def sizes_of(lists: Any) -> Any:
-    """The number of values of each list or map; a null row has none. Shape ``(rows,)``."""
+    """Return the number of values of each list or map; 0 for a null row. Shape ``(rows,)``."""
     sizes = np.diff(lists.offsets.to_numpy()).astype(np.int64)
     sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
     return sizes
@@ -121,7 +121,7 @@ def list_type(call: Call, number: int) -> Any:
 
 
 def item_field(kind: Any) -> Any:
-    """Return the field of a list's items, with the name of the reference implementation."""
+    """Return the field of a list's items, with the name that Lance uses."""
     return pa.field("item", kind)
 
 
@@ -136,7 +136,7 @@ def _one_list(call: Call) -> Any:
 
 
 def _same_items(call: Call, *, lists: bool) -> Types:
-    """The rule of a list and an item, or another list: their items get a common type."""
+    """Resolve the types of a list and an item, or of two lists: items get a common type."""
     check_count(call, 2, 2)
     first = list_type(call, 0)
     other = list_type(call, 1) if lists else call.types[1]
@@ -184,7 +184,7 @@ def _array_has(values: Any, wanted: Any) -> Any:
 
 
 def _is_empty(lists: Any) -> bool:
-    """Whether it is the same list without items for all rows."""
+    """Return whether an argument is a constant list without items."""
     return is_constant(lists) and lists.is_valid and not len(lists.values)
 
 
@@ -325,14 +325,14 @@ def _first_types(call: Call) -> Types:
     if kind is None:
         types = ", ".join(map(str, call.types))
         raise FilterError(f"{call.name}: no common type of {types}; cast them to one type")
-    # Dictionaries are decoded.
+    # Decode dictionaries.
     cast = kind.value_type if is_kind.is_dictionary(kind) else kind
     cast = pa.string() if is_kind.is_string_view(cast) else cast
     return (cast,) * len(call.types), kind
 
 
 def _first_of(left: Any, right: Any) -> Any | None:
-    """The common type for ``coalesce``: none for times with strings or integers."""
+    """Return the common type for ``coalesce``; None for times with strings or integers."""
     for kind, other in ((left, right), (right, left)):
         if is_kind.is_temporal(kind) and (is_string(other) or is_kind.is_integer(other)):
             return None
@@ -393,7 +393,7 @@ def _cast_types(call: Call) -> Types:
 
 
 def _cast(value: Any, other: Any) -> Any:
-    """The value, which was cast before the call, for each row."""
+    """Return the value for each row; it was cast before the call."""
     return broadcast(value, count_rows((value, other)))
 
 

@@ -3,9 +3,8 @@
 Each topic module of this folder decorates its functions with ``@function(names, takes=...)``.
 Importing the modules registers them.
 
-A function has two parts: ``resolve`` determines, from the types of the arguments as written,
-the types they must be cast to and the type of the result; ``evaluate`` computes the values from
-arguments of exactly those types.
+A function has two parts. ``resolve`` determines the types that the arguments must be cast to, and
+the type of the result. ``evaluate`` computes the values from arguments of exactly these types.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Call:
 
 
 Resolve = Callable[[Call], Types]
-"""From a call to its types; raises ``FilterError``."""
+"""Function from a call to its types; raises ``FilterError``."""
 
 _REGISTERED: dict[str, Function] = {}
 
@@ -68,18 +67,19 @@ class Function:
     Parameters
     ----------
     name
-        The first of its names.
+        First name of the function.
     takes
-        The type rule.
+        Type rule.
     compute
-        Computes an array from the arguments, of which at least one is an array; without
-        arguments a scalar; if volatile, an array from the number of rows.
+        Function that computes an array from the arguments; at least one argument is an array.
+        Without arguments, it returns a scalar. If volatile, it computes an array from the number of
+        rows.
     volatile
-        Each call returns different values, so that it must not be folded into a constant.
+        Each call returns different values: it must not be folded to a constant.
     column
         Index of the argument that is passed as an array if all are constants.
     geometries
-        Whether arguments that are geometries have a type that says so.
+        Geometry arguments have a :class:`~glaive.arrow.extensions.GeometryType`.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Function:
     def resolve(self, types: Sequence[Any], literals: Sequence[Any] = ()) -> Types:
         """Return the types the arguments must be cast to, and the type of the result.
 
-        A dictionary stands for its values where the function has no use for dictionaries.
+        Dictionaries count as their values if the function does not accept dictionaries.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 def function(
     *names: str, takes: Resolve, volatile: bool = False, column: int = 0, geometries: bool = False
 ) -> Callable[[C], C]:
-    """Decorator: register ``compute`` under these names, in lower case."""
+    """Register ``compute`` under these names, in lower case (decorator)."""
 
     def register(compute: C) -> C:
         registered = Function(names[0], takes, compute, volatile, column, geometries)
@@ -174,7 +174,7 @@ _ELSEWHERE: Final = {
     "len": "length(…)",
     "size": "array_length(…)",
 }
-"""Functions of Spark and other engines, and what they are here."""
+"""Functions of Spark and other engines, and their equivalents here."""
 
 
 @cache
@@ -193,14 +193,14 @@ def find(name: str) -> Function:
     Raises
     ------
     FilterError
-        There is none; the message lists the closest names.
+        The name is unknown; the message lists similar names.
     """
     from difflib import get_close_matches
 
     known = functions()
     named = known.get(name.lower())
     if named is None:
-        added("functions")  # importing them registers them
+        added("functions")  # imports packages, which register functions
         named = _REGISTERED.get(name.lower())
     if named is None and name.lower().startswith(_GEOMETRY):
         there = ", ".join(one for one in known if one.startswith(_GEOMETRY))

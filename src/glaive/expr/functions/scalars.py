@@ -1,8 +1,8 @@
 """Strings, numbers, dates and times.
 
-``upper`` and ``lower`` compute texts with special letters row by row. Arrow's functions of numbers
-call the C library as the reference implementation does. Timestamps with a time zone are evaluated
-in that zone. :mod:`glaive.expr.functions.library` has the other functions.
+``upper`` and ``lower`` compute strings with special letters row by row. Arrow's number functions
+call the C library, as Lance does. Timestamps with a time zone are evaluated in that zone.
+:mod:`glaive.expr.functions.library` has the other functions.
 """
 
 from __future__ import annotations
@@ -51,21 +51,22 @@ _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 
 def whole_letters(text: Any) -> Any:
-    """The texts, if they are UTF-8: else Arrow takes the rest of a letter from the bytes behind.
+    """Check that strings are UTF-8, for functions that change letters; return them.
 
-    Behind the last text is other memory of this process. For functions that change letters.
+    Arrow would complete a truncated letter with the bytes after it. After the last string, these
+    are other memory of this process.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        They are not.
+        A string is not UTF-8.
     """
     text.validate(full=True)
     return text
 
 
 def _cased(change: Any, letters: str, by_row: Callable[[str], str], text: Any) -> Any:
-    """Change the case of texts: row by row those with letters that Arrow changes otherwise."""
+    """Change the case of strings; letters that Arrow converts differently go row by row."""
     changed = change(whole_letters(text))
     rows = pc.fill_null(pc.match_substring_regex(text, letters), False)
     if not rows.true_count:
@@ -122,14 +123,14 @@ _FAR = 2**31 - 1
 """A position beyond the end of every string."""
 
 _LONG = 256
-"""Bytes of a pattern that Arrow compares with a text at each place."""
+"""Maximum bytes of a pattern that Arrow may compare at each position of a string."""
 
 _MOST_WORDS = 1_000
-"""Different words that `contains_tokens` looks for: each text is passed over once for each."""
+"""Maximum distinct words of ``contains_tokens``: each word takes a pass over all strings."""
 
 
 def _is_short(pattern: Any) -> bool:
-    """Whether a pattern is a constant that Arrow may look for."""
+    """Return whether a pattern is a constant that is short enough for Arrow."""
     return is_constant(pattern) and 0 < scalar_bytes(pattern) < _LONG
 
 
@@ -214,8 +215,8 @@ def _like(text: Any, pattern: Any, *flags: Any) -> Any:
 
 
 # --- Numbers: rounding, powers and logarithms, trigonometry -----------------------------
-# Arrow's functions call the C library as the reference implementation does, and so agree to the
-# last bit. :mod:`glaive.expr.functions.library` has the others.
+# Arrow's functions call the C library, as Lance does, and therefore agree to the last bit.
+# :mod:`glaive.expr.functions.library` has the other functions.
 
 is_kind = pa.types
 
@@ -298,19 +299,18 @@ def _uuid(rows: int) -> Any:
 
 
 # --- Dates and times: their parts, truncation; the current time -------------------------
-# Timestamps with a time zone are evaluated in that zone. What Arrow has in one call it computes;
-# the
-# rest is of :mod:`glaive.expr.functions.library`.
+# Timestamps with a time zone are evaluated in that zone. Arrow computes what it can in one call;
+# :mod:`glaive.expr.functions.library` computes the rest.
 
 _TICKS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Ticks of each unit of Arrow in a second."""
+"""Ticks per second of each Arrow unit."""
 
 _NEAR_DAYS: Final = 10_000_000
-"""Days before and after 1970 that Arrow's calendar has: its years have 16 bits."""
+"""Days before and after 1970 that Arrow's calendar supports: its years have 16 bits."""
 
 
 def _is_far(moment: Any) -> bool:
-    """Whether a date (``date32``) or timestamp is in a year that Arrow's calendar lacks."""
+    """Return whether a date (``date32``) or timestamp is in a year that Arrow does not support."""
     is_date = is_kind.is_date32(moment.type)
     limit = _NEAR_DAYS * (1 if is_date else 86_400 * _TICKS[moment.type.unit])
     ends = pc.min_max(moment.cast(pa.int32() if is_date else pa.int64())).as_py()
@@ -329,11 +329,11 @@ _OF_DAYS: Final[dict[str, Callable[[Any], Any]]] = {
     "isoyear": pc.iso_year,
 }
 _PARTS: Final = {**_OF_DAYS, "hour": pc.hour, "minute": pc.minute, "second": pc.second}
-"""Parts of timestamps by name."""
+"""Functions of parts of timestamps, by name."""
 
 
 def _word(call: Call) -> str:
-    """The constant that a call has first, in lower case; empty if there is none."""
+    """Return the first argument in lower case if it is a constant string; otherwise empty."""
     given = call.literals[0].as_py() if call.literals and call.literals[0] is not None else None
     return given.lower() if isinstance(given, str) else ""
 
@@ -355,7 +355,7 @@ def _date_part(part: Any, moment: Any) -> Any:
     if extract is None or not (is_date or is_kind.is_timestamp(kind)):
         return compute("date_part", part, moment)
     if not is_date and kind.tz:
-        moment = pc.local_timestamp(moment)  # seconds of zones before standard time stay
+        moment = pc.local_timestamp(moment)  # keeps seconds of zones before standard time
     return compute("date_part", part, moment) if _is_far(moment) else extract(moment)
 
 
