@@ -5,17 +5,17 @@ a week old, or when the caller knows that nobody is writing.
 
 Manifests are deleted first, so that no version ever lacks files.
 
-Files whose names no Lance writer uses are kept. So are those behind links that lead out of the
-root, unless the caller allowed to delete there; versions whose manifests are there keep their
-files. Empty manifests of interrupted writers are deleted.
+glaive keeps files whose names no Lance writer uses. It keeps files in symlinked folders that lead
+out of the root, unless the caller allows to delete there. Versions with manifests in such a folder
+keep their files. glaive deletes empty manifests of interrupted writers.
 
 Specification: "Cleaning up" in ``docs/format/refs.md``.
 
-A plan reads manifests for the names of files that versions have, then lists the folders and takes
-the files that no version needs. Both can be divided: the versions among readers, the names among
-listings, by cuts in the order of paths. Each listing gets exactly the names between its cuts, so
-what it takes is what an undivided one takes there. Which versions go is decided by
-:class:`Selection`, which files by :class:`ListUnused`, wherever they run.
+A plan reads manifests for the names of files that versions have. Then it lists the folders and
+selects the files that no version needs. Both steps can be divided: versions among readers, names
+among listings, by cuts in the order of paths. Each listing gets exactly the names between its cuts,
+so it selects the same files as an undivided listing. :class:`Selection` decides which versions to
+delete, :class:`ListUnused` which files, wherever they run.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ BATCH: Final = 1000
 """Files deleted per call of the store."""
 
 _MAX_BITS: Final = 10
-"""Of the digits by which the names of data files are divided."""
+"""Maximum bits of the digits that divide the names of data files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class ReadVersions:
                 deleted.add(files_of(manifest), bases=False)
             else:
                 kept.add(files_of(manifest))
-        # Most files of a version that goes are those of others; what is kept is not asked for.
+        # A deleted version shares most files with others; kept files are not needed here.
         deleted.paths -= kept.paths
         return VersionFiles(times, self._divided(kept), self._divided(deleted))
 
@@ -342,7 +342,7 @@ class ListUnused:
                 file = CleanupFile(meta.path, kind, meta.size, unverified, drawn=drawn)
                 files.append(file)
             links.extend(path for path in store.links(folder) if self._is_unused_folder(path, kept))
-            # As files that no version uses: a writer may just have made a young one.
+            # Young folders may belong to an active writer, as unused files may.
             folders.extend(
                 meta.path
                 for meta in store.empty_folders(folder)
@@ -454,7 +454,7 @@ def _united(parts: Iterable[pa.Array[Any]]) -> FileSet:
     return FileSet(set(names))
 
 
-# --- What a clean-up keeps beyond its policy: links, and versions that empty refs may name
+# --- Files kept beyond the policy: symlinks, and versions that empty refs may name ------
 
 
 def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
@@ -553,7 +553,7 @@ def _link_targets(
 
 
 _FILE_BYTES: Final = 128
-"""Of a manifest for each data file, about."""
+"""Approximate bytes of a manifest per data file."""
 
 _logger = logging.getLogger(__name__)
 
@@ -783,7 +783,7 @@ def delete_planned(
     files = plan.files
     if manifests:
         advance_hint(store, plan.read_version)
-        # A store may delete those of one call in any order, and stop at any of them.
+        # A store may delete the files of one call in any order, and stop at any of them.
         delete(manifests)
         # Nobody can restore these versions any more; somebody may have, after the plan.
         made = made_since(store, plan.newest)
@@ -851,7 +851,7 @@ def _unused(
     work: CleanupWork,
 ) -> list[Unused]:
     """Return the files that no kept version uses."""
-    # Writers leave nothing of tags and branches in a bucket, which need not be asked.
+    # Writers leave no rests of tags and branches in a bucket, so glaive does not list them there.
     present = (folder for folder in FOLDERS if folder != REFS or store.is_local)
     folders = tuple(folder for folder in present if protection.is_reachable(folder))
     youngest = None if policy.delete_unverified else now() - UNVERIFIED_AGE
@@ -884,8 +884,8 @@ _RETAIN: Final = "lance.auto_cleanup.retain_versions"
 _RATE: Final = "lance.auto_cleanup.delete_rate_limit"
 
 _MOST_SECONDS: Final = 60
-"""Time that deleting takes at most because of a limit: a commit waits for it, and whoever made the
-dataset may have written any limit into its configuration.
+"""Maximum time for deletions because of a limit: a commit waits for it, and the limit may come from
+an untrusted configuration.
 """
 
 

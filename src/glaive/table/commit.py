@@ -6,9 +6,12 @@ The loop, as in the specification's "Commit":
 2. write the transaction file and build the manifest on top of the newest version;
 3. put the manifest if absent; if another writer was first, wait a little and go to 1.
 
-Commits are idempotent: a version with the same transaction uuid, the same value of the property
-named by ``once``, this named job, or this transaction of an application or a later one, is returned
-as this commit.
+Commits are idempotent. A version counts as this commit and is returned if it has:
+
+- the same transaction uuid,
+- the same value of the property named by ``once``,
+- this named job, or
+- this transaction of an application, or a later one.
 """
 
 from __future__ import annotations
@@ -87,9 +90,9 @@ from glaive.table.versions import (
 )
 
 # --- Detached versions: whether one can still become a version of the history -----------
-# A detached version gives ids from where the version that it was made from ends, and the history
-# gives the same ones to other rows and columns. Where both did, going back to the detached version
-# would have ids mean others than before.
+# A detached version continues the ids of the version that it was made from. The history gives the
+# same ids to other rows and columns. If both did, restoring the detached version would give ids
+# another meaning than before.
 #
 # Specification: "Restore" in ``docs/format``.
 
@@ -210,7 +213,7 @@ def _check_writable(version: Manifest) -> None:
 
 
 def _correct_format(made: Manifest) -> None:
-    """Let a manifest say the format of its files, where Lance 0.16 said 0.1 of newer ones."""
+    """Correct the format of a manifest: Lance 0.16 wrote 0.1 for files of newer formats."""
     versions = {file.version for fragment in made.fragments() for file in fragment.files}
     if versions and versions != {LEGACY}:
         if LEGACY in versions:
@@ -230,11 +233,11 @@ def _hidden_lineage(store: ObjectStore, base: Manifest, fragment_id: int) -> Hid
     return ids.all(base.where), created.all(base.where)
 
 
-# --- What changed between two versions, where the transactions between were cleaned up --
+# --- Changes between two versions, if the transactions between them were cleaned up ------
 
 _WIRE = table_pb2.Transaction
 _LOG = "__lance_mem_wal"
-"""Entry of the index section that says that rows are in a log beside the table."""
+"""Entry of the index section that declares a log of rows outside the table."""
 
 
 def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Operation] | None:
@@ -640,7 +643,7 @@ class _Commit:
             return load_manifest(self.store, newest)
 
     def _renamed(self, base: Manifest) -> Manifest:
-        """A version whose manifest was renamed since it was read, or cleaned up."""
+        """Return a version whose manifest was renamed after it was read, or cleaned up."""
         there = self._version_at_least(base.version)
         if there.version > base.version:
             return base
@@ -722,7 +725,7 @@ class _Commit:
         CommitConflictError
             The manifests do not tell.
         """
-        if before is None or before.version != start - 1:  # the caller gave a later one
+        if before is None or before.version != start - 1:  # the caller gave a later version
             with suppress(ObjectNotFoundError):
                 before = load_numbered(self.store, start - 1, after.scheme)
         if before is not None and before.version == start - 1:
@@ -805,9 +808,9 @@ class _Commit:
                 try:
                     yield load_numbered(self.store, version, scheme)
                 except ObjectNotFoundError:
-                    # A listing may be stale, so it is asked last whether the hint is wrong.
+                    # A listing may be stale, so glaive asks it last whether the hint is wrong.
                     last = self.base.version if self.base is not None else None
-                    if version > reach:  # the hint may be late for the version that it names, too
+                    if version > reach:  # the hint may also be late for the version that it names
                         is_sure = self.base is None or not may_have_later(self.base)
                     else:
                         is_sure = was_made(self.store, version, scheme, reach, last)

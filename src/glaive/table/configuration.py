@@ -1,6 +1,6 @@
 """Changes of string maps: configuration, table metadata, metadata of schema and fields.
 
-An update lists keys with new values, and keys without value, which are removed; it may also remove
+An update lists keys with new values, and keys without value, which are removed. It may also remove
 all unlisted keys. Older transactions have plain maps instead.
 
 Specification: "Update config" in ``docs/format``.
@@ -42,12 +42,12 @@ def fill_map(updates: UpdateMap, given: Mapping[str, str | None], *, replace: bo
 
 
 def string_map(what: str, given: object, *, removes: bool = False) -> dict[str, Any]:
-    """A map of texts to texts that a caller gave; with ``removes``, values may be ``None``.
+    """Check that a value of the caller maps strings to strings; ``removes`` also allows ``None``.
 
     Raises
     ------
     OptionError
-        It is no mapping, or has other keys or values.
+        The value is not a mapping, or has other keys or values.
     """
     entries: Any = given
     try:
@@ -74,7 +74,7 @@ def set_entries(
 ) -> None:
     """Apply updates to ``entries``; values are bytes if ``raw``.
 
-    Unlisted keys that are ``spared`` are not removed.
+    Unlisted keys that are ``spared`` stay.
     """
     if updates.replace:
         listed = {entry.key for entry in updates.update_entries}
@@ -89,7 +89,7 @@ def set_entries(
 
 
 def with_field_metadata(schema: LanceSchema, message: UpdateConfig) -> LanceSchema:
-    """A schema after the changes of the metadata of its fields; others are passed over."""
+    """Return a schema after the changes of the metadata of its fields; ignore unknown fields."""
 
     def change(field: Field) -> Field:
         metadata = dict(field.metadata)
@@ -106,19 +106,19 @@ def with_field_metadata(schema: LanceSchema, message: UpdateConfig) -> LanceSche
 
 
 def changed_config(message: UpdateConfig) -> frozenset[str]:
-    """Keys of the table's configuration that are set or removed."""
+    """Return keys of the table's configuration that are set or removed."""
     old = set(message.upsert_values) | set(message.delete_keys)
     return _changed_keys(message.config_updates) | old
 
 
 def _changed_keys(updates: UpdateMap) -> frozenset[str]:
-    """Keys that are set or removed, with :data:`EVERYTHING` if unlisted keys are removed."""
+    """Return keys that are set or removed, with :data:`EVERYTHING` if unlisted keys are removed."""
     listed = frozenset(entry.key for entry in updates.update_entries)
     return listed | EVERYTHING if updates.replace else listed
 
 
 def same_keys(mine: UpdateConfig, theirs: UpdateConfig) -> str | None:
-    """Description of the entries that both changes set; ``None`` if they are compatible."""
+    """Describe the entries that both changes set; ``None`` if they are compatible."""
     for name, my_keys, their_keys in (
         ("configuration", changed_config(mine), changed_config(theirs)),
         (
@@ -148,29 +148,29 @@ def _schema(message: UpdateConfig) -> bool:
     return message.HasField("schema_metadata_updates") or bool(message.schema_metadata)
 
 
-# --- Whether the files of a table get checksums: what its configuration says ------------
+# --- Whether the files of a table get checksums, by its configuration -------------------
 
 CHECKSUMS: Final = "glaive.checksums"
 """Key of the table's configuration: whether its files get checksums."""
 
 
 def wants_checksums(wire: table_pb2.ManifestOutline) -> bool | None:
-    """What the configuration of a version says of checksums; None if it says nothing."""
+    """Return whether the configuration of a version enables checksums; None if it is not set."""
     return {"true": True, "false": False}.get(wire.config.get(CHECKSUMS, "").lower())
 
 
 def checksum_of_metadata(
     store: ObjectStore, wire: table_pb2.ManifestOutline
 ) -> Callable[[BytesLike], int] | None:
-    """The function of checksums of manifests and deletion files; None where a version has none.
+    """Return the checksum function for manifests and deletion files; None without checksums.
 
     Raises
     ------
     OptionError
-        As for :func:`glaive.io.checksums.writes_checksums`.
+        See :func:`glaive.io.checksums.writes_checksums`.
     """
     function = checksum_function()
-    if function is None:  # a change need not fail for it: data files say what is missing
+    if function is None:  # not an error here: data files report the missing package
         return None
     return function if writes_checksums(store, wanted=wants_checksums(wire)) else None
 
@@ -182,7 +182,7 @@ def checksum_of_metadata(
 def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadata: bool) -> None:
     """Replace the fields, and the metadata of the schema if ``metadata``.
 
-    If field ids must not be reused, raises the highest assigned one.
+    If field ids must not be reused, it also raises the highest assigned id.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadat
         wire.max_allocated_field_id = max(wire.max_allocated_field_id, schema.max_field_id)
 
 
-# --- Automatic clean-up: keys of the configuration, and time spans as texts ------------
+# --- Automatic clean-up: keys of the configuration, and time spans as strings -----------
 
 INTERVAL: Final = "lance.auto_cleanup.interval"
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
@@ -228,12 +228,12 @@ _UNITS: Final = (
 
 
 def duration(text: str) -> timedelta:
-    """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
+    """Parse a time span such as ``14d`` or ``1h 30m``; a number alone means seconds.
 
     Raises
     ------
     OptionError
-        The text is no time span.
+        The text is not a time span.
     """
     at, seconds = 0, 0.0
     while at < len(text):
@@ -251,7 +251,7 @@ def duration(text: str) -> timedelta:
 
 
 def span_text(seconds: int) -> str:
-    """A time span as pylance writes it: the whole units, the largest first; ``1h 30m``."""
+    """Format a time span as pylance does: whole units, largest first, such as ``1h 30m``."""
     parts = []
     for name, plural, size in _UNITS:
         count, seconds = divmod(seconds, size)

@@ -1,8 +1,8 @@
 """Copy the files of a version to another root.
 
-Manifests may be untrusted, and their paths may be links. So only files with the names and the
-magic bytes of dataset files are copied, and those in local directories outside of the dataset only
-if the caller allows it.
+Manifests may be untrusted, and their paths may be symlinks. So glaive copies only files with the
+names and the magic bytes of dataset files. It copies files of local directories outside the
+dataset only if the caller allows it.
 
 Specification: "Clones" in ``docs/format/refs.md``.
 """
@@ -63,17 +63,17 @@ from glaive.table.versions import MOST_UNLISTED, latest, list_versions, write_hi
 from glaive.types import ByteRange
 
 _COPIES: Final = 8
-"""Files copied concurrently, at most."""
+"""Maximum number of files copied at a time."""
 
 _WINDOW: Final = 8 << 20
-"""Bytes of a file that are held at a time."""
+"""Bytes of a file to hold in memory at a time."""
 
 _LANCE_ENDS: Final = (".lance", ".idx")
 _MOST_ROWS: Final = 1 << 32
-"""Rows of a fragment: more have no offsets of 32 bits."""
+"""Maximum rows of a fragment: offsets have 32 bits."""
 
 _NAMED_IDS: Final = 1 << 32
-"""Numbers of blob files, of which names have 32 bits."""
+"""Number of possible blob files: their names have 32 bits."""
 
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
@@ -101,36 +101,35 @@ def copy_files(
     *,
     kept: FileSet | None = None,
 ) -> int:
-    """Copy files of a version to the root ``target``; returns how many were copied.
+    """Copy files of a version to the root ``target``; return the number of copied files.
 
     External blob values are not copied.
 
     Parameters
     ----------
     files
-        Which files; default: all.
+        The files to copy; default: all.
     kept
-        Files that the newest version of the target has. If given, files that are there with the
-        same size are not copied again, unless a clean-up may delete them before they are committed,
-        and no other file is replaced.
+        Files of the newest version of the target. If given, existing files of the same size are
+        not copied again, unless a clean-up may delete them before the commit. No other file is
+        replaced.
 
     Raises
     ------
     AccessError
-        The caller has not allowed a base path: nothing was copied. Or a file is a link that leads
-        out of the dataset, and its kind cannot be checked.
+        The caller has not allowed a base path. Nothing was copied. Or a file is a symlink that
+        leads out of the dataset, and its kind cannot be checked.
     CorruptFileError
-        The contents of a file do not match its name, or two files have the same name; with
-        ``kept``, also where one of them is in the target.
+        The contents of a file do not match its name, or two files have the same name. With
+        ``kept``, one of them may be in the target.
     StoreError
-        A store failed, or answers for many more files than it lists.
+        A store failed, or serves many more files than it lists.
 
     Notes
     -----
-    Two requests per file (two more with ``kept``; one more for every 8 MiB of large ones), and
-    one listing per folder of blobs or of an index; over a network one request more per folder of
-    blobs, and one for each file that a stale listing lacks. Memory: 8 MiB for each of the files
-    that are copied at a time.
+    Makes two requests per file, two more with ``kept``, and one more per 8 MiB of large files.
+    Lists each folder of blobs or of an index. Over a network it makes one more request per folder
+    of blobs, and per file that a stale listing lacks. Memory: 8 MiB for each file copied at a time.
     """
     chosen = files_of(manifest) if files is None else files
     files = [file for file in chosen if file.kind != "transaction"]
@@ -150,21 +149,21 @@ def copy_files(
 
 
 def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
-    """Copy a data file of a dataset beside it, with the files of its blobs.
+    """Copy a data file of a dataset within its folder, with the files of its blobs.
 
     Raises
     ------
     CorruptFileError
-        It is none.
+        The file is not a data file.
     ObjectNotFoundError
-        There is none.
+        The file does not exist.
     AccessError
-        A file of blobs is a link that leads out of the dataset.
+        A file of blobs is a symlink that leads out of the dataset.
 
     Notes
     -----
-    A listing, and two requests per file; one more for every 8 MiB of large ones. Over a network one
-    more, and one for each file that a stale listing lacks.
+    Makes a listing, two requests per file, and one more per 8 MiB of large files. Over a network
+    it makes one more request, and one per file that a stale listing lacks.
     """
     blobs = _files_in("data", store, blob_folder(path), blob_folder(to))
     copies = [_Copy("data file", store, path, to), *blobs]
@@ -172,9 +171,9 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
 
 
 def _copy_all(copy: Callable[[Event, _Copy], int], copies: Iterable[_Copy]) -> int:
-    """Copy several files at a time; returns how many were copied.
+    """Copy several files at a time; return the number of copied files.
 
-    After an error nothing is written any more: who removes the target then finds it removed.
+    After an error nothing is written any more, so a removed target stays removed.
     """
     stopped, workers = Event(), min(_COPIES, settings.io_concurrency)
     work = partial(copy, stopped)
@@ -190,12 +189,13 @@ def _copy(
 
 
 def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
-    """Whether the target has the file, and will have it until the commit.
+    """Return whether the target has the file, and will keep it until the commit.
 
     Raises
     ------
     CorruptFileError
-        It has another file of this name, which may be of somebody else: the folder may be a link.
+        The target has another file of this name, which may be foreign, as the folder may be a
+        symlink.
     """
     there = find_object(target, copied.to)
     if there is None:
@@ -215,7 +215,7 @@ def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
 
 
 def _are_equal(one: ObjectStore, path: str, other: ObjectStore, to: str) -> bool:
-    """Whether two files of one size have the same bytes, a window at a time."""
+    """Return whether two files of one size have the same bytes; compare in windows."""
     first, second = one.open(path), other.open(to)
     try:
         return all(
@@ -232,7 +232,7 @@ def _windows(size: int) -> list[ByteRange]:
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
-    """Refuse local directories outside of the dataset that the caller did not allow."""
+    """Refuse local directories outside the dataset that the caller did not allow."""
     if not base_ids:
         return
     policy = access_of(source)
@@ -275,7 +275,7 @@ def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -
 
 
 def _named_in_indices(manifest: Manifest) -> dict[str, list[str]]:
-    """Files that entries of indices name, by folder; no entry names those of blobs."""
+    """Return files that index entries name, by folder; no entry names blob files."""
     pairs = zip(index_folders(manifest), manifest.indices, strict=True)
     return {folder.path: [named.path for named in entry.files] for folder, entry in pairs}
 
@@ -283,7 +283,7 @@ def _named_in_indices(manifest: Manifest) -> dict[str, list[str]]:
 def _copies_of(
     source: ObjectStore, manifest: Manifest, file: VersionFile, named: Collection[str]
 ) -> Iterator[_Copy]:
-    """The files to copy for a file or folder of a version; those ``named`` are in the folder."""
+    """Yield the files to copy for a file or folder of a version; ``named`` files are in it."""
     store, path = source, file.path
     if file.base_id is not None:
         store, is_root = base_of(source, manifest, file.base_id)
@@ -298,7 +298,7 @@ def _copies_of(
 def _files_in(
     kind: FileKind, store: ObjectStore, folder: str, to: str, named: Collection[str] = ()
 ) -> Iterator[_Copy]:
-    """Files of a folder, also those that a stale listing lacks."""
+    """Yield files of a folder, including files that a stale listing lacks."""
     pattern = _IN_FOLDER[kind]
     names = [meta.path.rpartition("/")[2] for meta in store.list(folder)]
     listed = frozenset(names)
@@ -310,14 +310,14 @@ def _files_in(
 
 
 def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) -> Iterator[str]:
-    """Blob files that a listing lacks: their numbers begin at 1 and have no gaps.
+    """Yield blob files that a listing lacks: their numbers start at 1 and have no gaps.
 
-    One request for each, and one for the number after the last.
+    Makes one request per file, and one for the number after the last.
 
     Raises
     ------
     StoreError
-        They are more than a listing may lack.
+        The listing lacks too many files.
     """
     names = (
         name for number in range(1, _NAMED_IDS) if (name := blob_file_name(number)) not in listed
@@ -335,11 +335,11 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
 
 
 def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
-    """Refuse a link that leads out of the dataset to a file whose first and last bytes do not tell.
+    """Refuse a symlink out of the dataset to a file that its first and last bytes cannot identify.
 
-    A base path below the dataset may itself be a link, so those in it are looked at as in reads.
+    A base path below the dataset may itself be a symlink, so files in it are checked as in reads.
 
-    Others than those of deleted rows begin like these, such as tables of Arrow.
+    Files other than deletion files may begin with the same bytes, such as Arrow tables.
     """
     if copied.path.endswith(_LANCE_ENDS):
         return
@@ -357,7 +357,7 @@ def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
 
 
 def _copy_content(copied: _Copy, stopped: Event, target: ObjectStore) -> None:
-    """Copy a file, a window at a time if it is large, and no more of it once ``stopped``."""
+    """Copy a file, in windows if it is large; write no more of it once ``stopped``."""
     reader = copied.store.open(copied.path)
     try:
         last = reader.tail(_WINDOW)
@@ -392,7 +392,7 @@ def _check_content(copied: _Copy, first: pa.Buffer, last: pa.Buffer) -> None:
     elif copied.path.endswith(_LANCE_ENDS):
         end = bytes(memoryview(last)[-len(MAGIC) :])
         good, expected = end == MAGIC, f"a file that ends in {MAGIC!r}"
-    else:  # blobs have no magic bytes; links to them were refused before
+    else:  # blobs have no magic bytes; symlinks to them were refused before
         return
     if not good:
         raise _not_copied(copied.kind, expected, "something else", copied.store.full(copied.path))
@@ -404,9 +404,9 @@ def _not_copied(kind: str, expected: str, found: str, where: str) -> CorruptFile
     )
 
 
-# --- Create a dataset, or a branch, with the contents of a version of another -----------
-# A shallow clone has only a manifest and refers to the source by a base path. For a deep clone the
-# files are copied first (``glaive.table.copying``).
+# --- Create a dataset or a branch with the contents of a version of another --------------
+# A shallow clone has only a manifest and refers to the source by a base path. For a deep clone
+# glaive copies the files first (``glaive.table.copying``).
 #
 # Specification: "Clones" and "Branches" in ``docs/format/refs.md``.
 
@@ -419,13 +419,13 @@ def begin_clone(
     Raises
     ------
     DatasetExistsError
-        There is a dataset at the target.
+        A dataset exists at the target.
     CommitError
-        It is not known whether there is this one.
+        It is unknown whether the clone was committed.
 
     Notes
     -----
-    Three requests and two listings, plus those for dictionaries of a source in format 0.1.
+    Makes three requests and two listings, and more for dictionaries of a source in format 0.1.
     """
     refuse_dataset(target)
     transaction = Transaction(read_version=manifest.version, operation=clone)
@@ -465,10 +465,10 @@ def begin_clone(
 
 
 def _is_first(target: ObjectStore, version: int) -> bool:
-    """Whether all versions follow this one, so that nobody else has begun here at the same time.
+    """Return whether all versions follow this one, so that no other clone began here meanwhile.
 
-    Others may have begun with another number, which no put refuses. One listing, and one request
-    if there are later versions.
+    Another clone may have begun with another number, which no put refuses. Makes one listing, and
+    one request if later versions exist.
     """
     numbers = [location.version for location in list_versions(target)]
     if min(numbers, default=version) < version:
@@ -483,12 +483,12 @@ def _is_first(target: ObjectStore, version: int) -> bool:
 
 
 def refuse_dataset(target: ObjectStore) -> None:
-    """Check that there is no dataset at the target of a clone.
+    """Check that the target of a clone is not a dataset.
 
     Raises
     ------
     DatasetExistsError
-        There is one.
+        A dataset exists at the target.
     """
     try:
         latest(target)

@@ -47,14 +47,14 @@ T = TypeVar("T")
 def load_deletions(
     store: ObjectStore, manifest: Manifest, fragment: Fragment
 ) -> NDArray[np.uint32]:
-    """Deleted offsets of a fragment, ascending. At most one request.
+    """Load deleted offsets of a fragment, ascending. At most one request.
 
     Raises
     ------
     DataFileMissingError
         The deletion file is missing.
     CorruptFileError, UnsupportedFeatureError
-        As for :func:`glaive.format.deletions.decode_deletions`, or its checksum differs.
+        See :func:`glaive.format.deletions.decode_deletions`; or the checksum differs.
     """
     file = fragment.deletion_file
     if file is None:
@@ -65,10 +65,10 @@ def load_deletions(
 def load_deleted_runs(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, *, verify: bool = False
 ) -> DeletedRuns:
-    """Deleted offsets of a fragment as runs, however many there are. At most one request.
+    """Load deleted offsets of a fragment as runs, however many there are. At most one request.
 
-    With ``verify`` the file is compared with its checksum also where reads do not. Errors are
-    those of :func:`load_deletions`, which lists them.
+    With ``verify``, always compare the file with its checksum. :func:`load_deletions` lists the
+    errors.
     """
     file = fragment.deletion_file
     if file is None:
@@ -104,7 +104,7 @@ def _load(
 def add_deletions(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, offsets: NDArray[np.integer]
 ) -> tuple[Fragment | None, NDArray[np.uint32]]:
-    """Delete rows of a fragment: write a file with all deleted rows.
+    """Delete rows of a fragment: write a file with all its deleted rows.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def add_deletions(
     Returns
     -------
     tuple
-        The fragment with its new deletion file, ``None`` if no row remains, unchanged if nothing
-        is deleted; and the newly deleted rows, ascending.
+        The fragment with its new deletion file: ``None`` if all rows are deleted, unchanged if no
+        row is deleted. And the newly deleted rows, ascending.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, cont
     emit(FILES, mode="create", type="deletion", path=path)
 
 
-# --- Operations that delete rows, and merging concurrent deletions in the same fragment -
+# --- Operations that delete rows, and merges of concurrent deletions in one fragment ----
 # Specification: "Conflicts" in ``docs/format/transactions.md``.
 
 
@@ -173,14 +173,14 @@ class DeletingOperation(TableOperation):
     Parameters
     ----------
     updated
-        Fragments in which some rows are deleted, with their new deletion files.
+        Fragments with deleted rows and rows left, with their new deletion files.
     removed
-        Ids of the fragments in which no row remains.
+        Ids of the fragments without rows left.
     affected
-        Rows that this operation deletes by fragment, without those deleted before. They allow
-        merging it with other deletions in the same fragments; not part of the message.
+        Rows that this operation deletes by fragment, without rows deleted before. They allow to
+        merge it with other deletions in the same fragments. Not part of the message.
     merged
-        Contents of the deletion files that a rebase has changed, by fragment: they must be
+        Contents of the deletion files that a rebase has changed, by fragment. They must be
         written before the commit. Not part of the message.
     """
 
@@ -191,7 +191,7 @@ class DeletingOperation(TableOperation):
 
     @property
     def deletions(self) -> Sequence[tuple[int, DeletionFile, bytes]]:
-        """Fragments whose deletion files must be written before the version, and the contents."""
+        """Fragments and deletion files to write before the version, with their contents."""
         if not self.merged:
             return ()
         return [
@@ -211,9 +211,9 @@ class DeletingOperation(TableOperation):
         return False
 
     def shared(self, theirs: Operation) -> frozenset[int]:
-        """Fragments in which both delete rows, if these deletions can be merged.
+        """Return fragments where both operations delete rows, if the deletions can be merged.
 
-        That is impossible if the rows are unknown, a fragment was removed, or columns changed.
+        They cannot if the rows are unknown, a fragment was removed, or columns changed.
         """
         if theirs.wire_name not in ("delete", "update") or self.in_place or changes_columns(theirs):
             return frozenset()
@@ -224,7 +224,7 @@ class DeletingOperation(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """Merge the deletions with those of others in the same fragments."""
+        """Merge the deletions with deletions of others in the same fragments."""
         if not deleted:
             return self
         result = merge_deletions(self.updated, self.affected, base, deleted)
@@ -245,22 +245,22 @@ def merge_deletions(
     base: Manifest,
     deleted: Mapping[int, Offsets],
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], dict[int, bytes]] | Conflict:
-    """Add the rows deleted in ``base`` to those that an operation deletes.
+    """Add the rows deleted in ``base`` to the rows that an operation deletes.
 
     Parameters
     ----------
     updated
         The fragments that the operation changes.
     affected
-        Rows that it deletes, by fragment.
+        Rows that the operation deletes, by fragment.
     deleted
-        Rows deleted in ``base``, of the fragments that others changed.
+        Rows deleted in ``base``, for the fragments that others changed.
 
     Returns
     -------
     tuple
-        The fragments with changed deletion files, ids of those in which no row remains, and
-        the contents of the files; or the conflict.
+        The fragments with changed deletion files, ids of fragments without rows left, and the
+        contents of the files. Or the conflict.
     """
     changed: list[Fragment] = []
     removed: list[int] = []
@@ -285,7 +285,7 @@ def merge_deletions(
             continue
         content = merged[mine.id] = encode_deletions(rows, bitmap=True)
         function = None if mine.deletion_file.checksum is None else checksum_function()
-        # Only the version in its name differs from that of the previous attempt.
+        # Only the version in its name differs from the file of the previous attempt.
         file = DeletionFile(
             bitmap=True,
             read_version=base.version,

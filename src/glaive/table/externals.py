@@ -1,8 +1,8 @@
-"""Locate blob values that are not in the files of the dataset, as far as the caller allows it.
+"""Locate blob values outside the files of the dataset, if the caller allows it.
 
-A row names such a value by a URI, or by a path below a base path. Both, and the base path, may come
-from somebody else, so they are no reason to read a file: a value is fetched from the directory of
-the dataset, and from what the caller named.
+A row names such a value by a URI, or by a path below a base path. URI, path and base path may be
+untrusted. So glaive fetches values only from the directory of the dataset, and from locations that
+the caller named.
 
 Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 """
@@ -36,7 +36,7 @@ class ExternalValues:
     store, manifest
         The root, and the version.
     places
-        Where these and the base paths lie.
+        Locations of the dataset and of the base paths.
     """
 
     def __init__(self, store: ObjectStore, manifest: Manifest, places: BaseLocations) -> None:
@@ -49,17 +49,17 @@ class ExternalValues:
         self._own = places
 
     def locate(self, uri: str, source: str) -> tuple[ObjectStore, str]:
-        """Store and path of the object at a URI; no request.
+        """Return store and path of the object at a URI; make no request.
 
         Parameters
         ----------
         source
-            Where the URI is from, for messages.
+            Origin of the URI, for messages.
 
         Raises
         ------
         AccessError
-            It is not in the dataset, and the caller did not name a location that it is below.
+            The object is outside the dataset, and the caller did not name a location above it.
         CorruptFileError
             The path leads out of its base.
         OptionError
@@ -82,7 +82,7 @@ class ExternalValues:
         return opened
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
-        """The same for a path below a base path, or below the root (``None``)."""
+        """Locate a path below a base path, or below the root (``None``); see :meth:`locate`."""
         path = check_file_name(path, source, self._manifest.where)
         if base_id is None:
             store, base = self._store, self._own[None]
@@ -112,7 +112,7 @@ class ExternalValues:
         if location.is_local:
             self._refuse_links(location, places, source)
             return store, path
-        place = max(places, key=lambda place: len(place.path))  # the base path may be a link there
+        place = max(places, key=lambda place: len(place.path))  # the base path may be a symlink
         if location.is_fsspec and place.path and place not in (base, location):
             self._refuse_any_link(self._opened(place, source), place.below(location), source)
         else:
@@ -120,7 +120,7 @@ class ExternalValues:
         return store, path
 
     def _opened(self, place: Location, source: str) -> ObjectStore:
-        """The store of the dataset, or of a place that the caller named."""
+        """Return the store of the dataset, or of a location that the caller named."""
         if place == self._own[None]:
             return self._store
         if place == self._home:
@@ -130,16 +130,16 @@ class ExternalValues:
         return open_external(self._store, f"{place.uri}/_", self._access, subject=source)[0]
 
     def _dataset(self) -> Location:
-        """Where the dataset lies; for a branch, the dataset that has it, which takes a listing."""
+        """Return the location of the dataset; for a branch its root, which takes a listing."""
         if self._home is None:
             root = root_store(self._store, self._manifest.wire.branch or None)
             self._home = Location.parse(root.uri)
         return self._home
 
     def _refuse_links(self, location: Location, places: Sequence[Location], source: str) -> None:
-        """Refuse a value that really lies outside of the places that contain its name.
+        """Refuse a value whose real path is outside the locations that contain its name.
 
-        Folders are looked at once for all values.
+        Checks each folder once for all values.
         """
         path = location.path
         known = (path.rpartition("/")[0], *(place.path for place in places))
@@ -159,9 +159,9 @@ class ExternalValues:
             )
 
     def _refuse_any_link(self, store: ObjectStore, path: str, source: str) -> None:
-        """Refuse a value behind a link below a place that fsspec opens: its target is not known.
+        """Refuse a symlink below a location that fsspec opens: its target is unknown.
 
-        Folders are looked at once for all values. No request in buckets.
+        Checks each folder once for all values. Makes no request in buckets.
         """
         known = (store.uri, path.rpartition("/")[0])
         why = None if known in self._kept else store.link_out(known[1])
@@ -172,7 +172,7 @@ class ExternalValues:
             raise AccessError(f"{source} is {store.full(path)!r}. It was not fetched: {why}")
 
     def _real_path(self, path: str) -> str:
-        """A path without links; those of folders are followed once for all values."""
+        """Return a path without symlinks; follow each folder once for all values."""
         folder, _, name = path.rpartition("/")
         if is_link(path):
             return _real_path(path)
@@ -184,32 +184,36 @@ class ExternalValues:
 def refuse_link_out(
     home: ObjectStore, branch: str | None, store: ObjectStore, path: str, subject: str
 ) -> str | None:
-    """Refuse a blob file of a directory that is a link out of it.
+    """Refuse a blob file that is a symlink out of the dataset's directory.
 
-    Links come with directories of others, as in archives, and may lead to any file of this
-    machine. Not refused are links to where ``allow_external_blobs`` allows reading, and those of a
-    download folder of ``huggingface_hub``. Links of folders do not count: what they hold has a
-    name that only writers use. Below a base path, which may be any directory above the dataset,
-    a link may lead only to a file of such a name, or into the dataset or a place that the caller
-    named. One system call; none in buckets. Where a link leads is not known of what fsspec opens:
-    there all are refused, for one request.
+    Untrusted directories, such as archives, may contain symlinks to any file of this machine.
+    glaive follows only:
+
+    - symlinks into locations that ``allow_external_blobs`` allows;
+    - symlinks of a download folder of ``huggingface_hub``;
+    - symlinked folders, as only writers use the names of their files;
+    - below a base path, which may be any directory: symlinks to a file with such a name, into the
+      dataset, or into a location that the caller named.
+
+    It cannot see the target of a symlink that fsspec opens, so it refuses these, at one request.
+    Otherwise it makes one system call, and no request in buckets.
 
     Parameters
     ----------
     home, branch
-        The root of the branch that is read, and its name.
+        The root of the branch to read, and its name.
     store
-        The root, or a base path, that has the file.
+        The root or the base path with the file.
 
     Returns
     -------
     str or None
-        Why the file is not copied, for links out that may be read.
+        Why the file is not copied, for allowed symlinks out of the directory.
 
     Raises
     ------
     AccessError
-        There is such a link, and it may not be read.
+        The file is such a symlink, and reading it is not allowed.
     """
     why = link_to_others(home, branch, store, path)
     if why is None:
@@ -229,9 +233,9 @@ def refuse_link_out(
 def link_to_others(
     home: ObjectStore, branch: str | None, store: ObjectStore, path: str
 ) -> str | None:
-    """Why a file may be one of somebody else: it is a link out of the root, or below a base path.
+    """Return why a file may be foreign: it is a symlink out of the root, or below a base path.
 
-    ``None`` for any other file. Arguments as for :func:`refuse_link_out`.
+    Returns ``None`` for other files. :func:`refuse_link_out` explains the arguments.
     """
     why = store.file_link_out(path)
     if why is None and store.is_local and store.uri != home.uri and store.is_link(path):
@@ -240,7 +244,7 @@ def link_to_others(
 
 
 def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:
-    """Why a link below a base path, which stays there, may lead to a file of somebody else."""
+    """Return why a symlink within a base path may lead to a foreign file."""
     real = Location.parse(_real_path(full))
     name = real.path.rpartition("/")[2]
     if is_blob_file_name(name) or read_switch(home.options, "delete_through_links"):
@@ -256,7 +260,7 @@ def _is_downloaded(home: Location, real: Location) -> bool:
 
 
 def _real_path(path: str) -> str:
-    """A path without links; where nothing is to be read, as far as it goes.
+    """Resolve symlinks in a path; a missing path as far as possible.
 
     Raises
     ------

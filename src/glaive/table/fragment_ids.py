@@ -29,7 +29,7 @@ from glaive.format.rowids import (
 from glaive.format.wire import MAX_FRAGMENT_ID
 from glaive.types import FormatVersion
 
-# --- What a commit checks of the fragments that it is given -----------------------------
+# --- Checks of a commit for the fragments that it gets ----------------------------------
 # Specification: "Building the manifest" in ``docs/format``.
 
 
@@ -39,7 +39,7 @@ def check_fragment_id(number: int) -> None:
     Raises
     ------
     CorruptFileError
-        It is too large: a sign of damage, as ids are assigned consecutively.
+        The id is too large: a sign of damage, as ids are assigned consecutively.
     """
     if number > MAX_FRAGMENT_ID:
         raise CorruptFileError(
@@ -56,8 +56,8 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
     Raises
     ------
     OptionError
-        It had another one, and has a deletion file, whose name has the id: under the new one
-        nobody would find it.
+        It had another id and has a deletion file. The name of that file has the old id, so readers
+        would not find it.
     """
     if fragment.id != number and fragment.HasField("deletion_file"):
         raise OptionError(
@@ -70,15 +70,15 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
 
 
 def check_deletions_stay(base: Manifest, fragments: Sequence[Fragment]) -> None:
-    """Check that fragments have as many deleted rows as those of ``base`` that they change.
+    """Check that fragments have as many deleted rows as the fragments of ``base`` that they change.
 
-    Nothing is known where the numbers are not stated, as by old writers, nor where two fragments
-    have an id.
+    Skips fragments without a recorded number, as old writers left them, and ids that two fragments
+    share.
 
     Raises
     ------
     OptionError
-        One has fewer: the others would come back.
+        A fragment has fewer deleted rows: the other rows would come back.
     """
     if not fragments or not base.columns.any_deleted:
         return
@@ -115,21 +115,21 @@ def new_fragments(
     keep_ids: bool = True,
     created: Created | None = None,
 ) -> FragmentList:
-    """New fragments with ids, and with row ids and versions if these are stable.
+    """Give new fragments ids, and row ids and versions if the dataset has stable row ids.
 
     Parameters
     ----------
     wire
         The new manifest; its counters are advanced.
     fragments
-        An id of 0 means "unassigned". With stable row ids a fragment may have those of its first
-        rows; the other rows get new ones.
+        An id of 0 means "unassigned". With stable row ids a fragment may have the ids of its first
+        rows; the other rows get new ids.
     version
-        The new version, in which rows are created and last updated.
+        The new version, which creates and last updates the rows.
     keep_ids
-        Keep ids other than 0; otherwise all are assigned.
+        Keep ids other than 0; otherwise assign all ids.
     created
-        Versions in which rows with given ids were created; default: the new version.
+        Returns the versions that created rows with given ids; default: the new version.
     """
     next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     highest = next_id - 1
@@ -154,7 +154,7 @@ def new_fragments(
 def put_fragments(
     wire: table_pb2.ManifestOutline, fragments: FragmentList, *, raise_ids: bool = True
 ) -> None:
-    """Set the fragments of a manifest, sorted by id; raises the highest id."""
+    """Set the fragments of a manifest, sorted by id; raise the highest id."""
     ids, packed = fragments.ids, fragments.packed
     del wire.fragments[:]
     if (ids[1:] >= ids[:-1]).all():
@@ -183,11 +183,11 @@ def edit_fragments(
     Raises
     ------
     NotFoundError
-        A fragment to be replaced or removed does not exist.
+        A fragment to replace or remove does not exist.
     OptionError
-        A fragment is to be replaced twice, or has the id of another one.
+        A fragment is replaced twice, or has the id of another fragment.
     UnsupportedFeatureError
-        Two fragments have the id of one that is to be replaced or removed.
+        Two fragments share the id of a fragment to replace or remove.
     """
     kept = base.num_fragments
     if replaced or removed:
@@ -213,7 +213,7 @@ def edit_fragments(
         new_ids = added.ids
         highest = base.max_fragment_id if base.num_fragments else -1
         if new_ids[0] <= highest or (new_ids[1:] <= new_ids[:-1]).any():
-            # Reserved or given ids may belong before existing ones.
+            # Reserved or given ids may be lower than existing ids.
             all_ids = Manifest(wire, where=base.where).fragment_ids
             numbers, counts = np.unique(all_ids, return_counts=True)
             taken = np.intersect1d(new_ids, numbers[counts > 1])
@@ -246,12 +246,12 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
 
 
 def refuse_shared_ids(base: Manifest, among: Sequence[int] | None = None) -> None:
-    """Check that each fragment, or each of those with some ids, has an id of its own.
+    """Check that fragment ids, or some of them, are unique.
 
     Raises
     ------
     UnsupportedFeatureError
-        Two have the same.
+        Two fragments share an id.
     """
     ids = base.fragment_ids
     if len(ascending(ids)) == len(ids):
@@ -264,7 +264,7 @@ def refuse_shared_ids(base: Manifest, among: Sequence[int] | None = None) -> Non
 
 
 def _shared(base: Manifest, number: int) -> UnsupportedFeatureError:
-    """The error that rows are named by an id that two fragments have."""
+    """Return the error for rows that are named by an id of two fragments."""
     return UnsupportedFeatureError(
         f"{base.title} has two fragments with the id {number}, as releases of Lance up to 0.16 "
         "wrote them: rows of one would be taken for those of the other. Overwrite the dataset "
@@ -345,7 +345,7 @@ def mark_changed(fragment: Wire, version: int, offsets: NDArray[np.uint32] | Non
 
 
 def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None:
-    """Drop files whose fields are all replaced, or of which none is in ``live``."""
+    """Drop files whose fields are all replaced, or all missing in ``live``."""
     files = [
         file
         for file in fragment.files
@@ -361,9 +361,9 @@ def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None
 def mark_file_versions(
     wire: table_pb2.ManifestOutline, found: Collection[FormatVersion], version: FormatVersion
 ) -> None:
-    """Set the flag of mixed file versions if those of new files differ from the dataset's version.
+    """Set the flag of mixed file versions if new files differ from the dataset's version.
 
-    Errors as for :func:`check_mixing`.
+    :func:`check_mixing` lists the errors.
     """
     others = {*found} - {version}
     if not others:
@@ -391,7 +391,7 @@ def check_mixing(version: FormatVersion, others: Iterable[FormatVersion]) -> Non
 
 
 def moved_fields(before: Wire, after: Wire) -> set[int]:
-    """Fields that a fragment has in another file than before, or elsewhere in it."""
+    """Return fields that a fragment has in another file than before, or elsewhere in it."""
     known = len(before.files)
     if after.files[:known] == before.files[:]:
         return {number for file in after.files[known:] for number in file.fields if number >= 0}
@@ -399,7 +399,7 @@ def moved_fields(before: Wire, after: Wire) -> set[int]:
 
 
 def _places(fragment: Wire) -> set[tuple[int, str, int, int]]:
-    """Fields of a fragment, and where each is: file, base path and position."""
+    """Return the fields of a fragment with their locations: file, base path and position."""
     return {
         (number, file.path, file.base_id if file.HasField("base_id") else -1, at)
         for file in fragment.files
@@ -411,14 +411,14 @@ def _places(fragment: Wire) -> set[tuple[int, str, int, int]]:
 def final_fragments(
     base: Manifest, fragments: Sequence[Fragment], change: Callable[[Wire], None] | None = None
 ) -> FragmentList:
-    """Changed fragments without files that have no field of the schema.
+    """Return changed fragments without files that have no field of the schema.
 
-    ``change`` is called with the message of each.
+    ``change`` gets the message of each fragment.
 
     Raises
     ------
     OptionError
-        One has fewer deleted rows than in ``base``: they would come back.
+        A fragment has fewer deleted rows than in ``base``: they would come back.
     """
     check_deletions_stay(base, fragments)
     live = frozenset(base.schema.field_ids())
@@ -434,7 +434,7 @@ def final_fragments(
 
 
 def copy_of(base: Manifest) -> table_pb2.ManifestOutline:
-    """A copy of a manifest's message, with the highest fragment id set."""
+    """Copy a manifest's message, with the highest fragment id set."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(base.complete_wire)
     if (highest := base.max_fragment_id) >= 0:

@@ -1,7 +1,7 @@
 """Update the coverage of indices when the data changes.
 
-An index entry has its fields and the fragments it was built from, the latter as a roaring bitmap
-in the portable layout.
+An index entry has its fields and the fragments it was built from, as a roaring bitmap in the
+portable layout.
 
 Specification: "Building the manifest" in ``docs/format/transactions.md``.
 """
@@ -37,19 +37,20 @@ from glaive.table.protocol import Conflict
 from glaive.table.root import base_of
 from glaive.types import Flags, Int64s
 
-# --- Positions of fragments by their ids: many lookups among the fragments of one version
+# --- Positions of fragments by id: many lookups among the fragments of one version ------
 
 
 class FragmentPositions:
-    """Where fragments are in the list of a version.
+    """Positions of fragments in the list of a version.
 
-    A lookup costs time by the fragments that are asked for, not by those of the version: there may
-    be as many segments of indices as fragments, each of which covers a few.
+    The time of a lookup depends on the fragments asked for, not on all fragments. A version may
+    have
+    as many index segments as fragments, and each segment covers a few.
 
     Parameters
     ----------
     ids
-        Of all fragments, in the order of the version.
+        Ids of all fragments, in the order of the version.
     """
 
     def __init__(self, ids: Int64s) -> None:
@@ -57,7 +58,7 @@ class FragmentPositions:
         self._sorted = ids[self._order]
 
     def of(self, wanted: Iterable[int]) -> Int64s:
-        """Positions of those that the version has, in any order; each id at its first place."""
+        """Return positions of fragments that the version has, in any order; first one per id."""
         known = (number for number in wanted if 0 <= number <= MAX_FRAGMENT_ID)
         numbers = np.fromiter(known, np.int64)
         at = np.searchsorted(self._sorted, numbers)
@@ -67,14 +68,14 @@ class FragmentPositions:
         return positions
 
     def marked(self, wanted: Iterable[int]) -> Flags:
-        """Which fragments have one of these ids."""
+        """Return for each fragment whether it has one of these ids."""
         flags = np.zeros(len(self._sorted), np.bool_)
         flags[self.of(wanted)] = True
         return flags
 
 
 _MAX_FRAGMENTS = 1 << 20
-"""Limit of fragments listed per segment: a few bytes can stand for billions."""
+"""Maximum fragments listed per segment: a few bytes may encode billions."""
 
 _MAX_INDEX_VERSION = 2**31 - 1
 
@@ -83,7 +84,7 @@ Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
 def covered_fragments(entry: Entry) -> frozenset[int] | None:
-    """Fragments that an index was built from; ``None`` if unknown.
+    """Return fragments that an index was built from; ``None`` if unknown.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def covered_fragments(entry: Entry) -> frozenset[int] | None:
 
 
 def with_covered(entry: Entry, fragments: Iterable[int]) -> Entry:
-    """The entry with other fragments."""
+    """Return the entry with other fragments."""
     from pyroaring import BitMap
 
     changed = Entry()
@@ -114,14 +115,14 @@ def with_covered(entry: Entry, fragments: Iterable[int]) -> Entry:
 
 
 def encode_indices(entries: Sequence[Entry]) -> bytes | None:
-    """The index section with these entries; ``None`` if there are none."""
+    """Return the index section with these entries; ``None`` without entries."""
     if not entries:
         return None
     return table_pb2.IndexSection(indices=entries).SerializeToString()
 
 
 def has_covering_fields(section: bytes | None) -> bool:
-    """Whether an index of a section has covering fields.
+    """Return whether an index of a section has covering fields.
 
     Raises
     ------
@@ -137,9 +138,9 @@ def has_covering_fields(section: bytes | None) -> bool:
 def keep_relevant(
     entries: Iterable[Entry], before: LanceSchema, field_ids: Collection[int]
 ) -> list[Entry]:
-    """Drop the entries of which a field, or a part of it, was dropped or got another id.
+    """Drop the entries with a field that was dropped or got another id, wholly or in part.
 
-    ``before`` is the schema that had them.
+    ``before`` is the schema of these entries.
     """
     known = set(field_ids)
     lost = related_fields(before, set(before.field_ids()) - known)
@@ -147,7 +148,7 @@ def keep_relevant(
 
 
 def parts_of(schema: LanceSchema, field_ids: Iterable[int]) -> set[int]:
-    """Ids of fields, and of their members and items, at any depth."""
+    """Return ids of fields, and of their members and items, at any depth."""
     found = set(field_ids)
     for field in schema.walk():
         if field.id in found:
@@ -156,10 +157,10 @@ def parts_of(schema: LanceSchema, field_ids: Iterable[int]) -> set[int]:
 
 
 def related_fields(schema: LanceSchema, changed: Iterable[int]) -> frozenset[int]:
-    """Fields that have other values where some fields have: these, what they are in, their parts.
+    """Return fields whose values change with some fields: these, their parents and their parts.
 
-    The index of a list or a struct names this, and a data file may name its items or members alone;
-    an update names a whole struct, and an index maybe one of its members.
+    The index of a list or struct names the whole, while a data file may name its items or members
+    only. An update names a whole struct, while an index may name one of its members.
     """
     given = frozenset(changed)
     found = set(given)
@@ -179,9 +180,9 @@ def related_fields(schema: LanceSchema, changed: Iterable[int]) -> frozenset[int
 def prune(
     entries: Iterable[Entry], fragments: Collection[int], fields: Collection[int]
 ) -> list[Entry]:
-    """Remove fragments from the coverage of indices on replaced fields, all :func:`related_fields`.
+    """Remove fragments from the coverage of indices on replaced fields (:func:`related_fields`).
 
-    Entries name the fragments of before a compaction whose remap is deferred: follow it first.
+    After a compaction with deferred remap, entries name the old fragments: follow it first.
     """
     pruned, replaced = [], frozenset(fragments)
     for entry in entries:
@@ -192,10 +193,10 @@ def prune(
 
 
 def without_new(entries: list[Entry], added: Iterable[int]) -> list[Entry]:
-    """Entries without fragments with ids that a caller gave, or may give, new ones; 0 is none.
+    """Return entries without fragments whose ids new fragments got from a caller; 0 means none.
 
-    One that was removed may have had this id, and stays in the coverage, as do those of before a
-    compaction whose remap is deferred.
+    A removed fragment may have had such an id and stays in the coverage. So do the fragments before
+    a compaction with deferred remap.
     """
     given = frozenset(added) - {0} if entries else frozenset[int]()
     if not given:
@@ -214,12 +215,12 @@ def cover_relocated(
     relocated: Collection[int],
     updated_fields: Collection[int],
 ) -> list[Entry]:
-    """Entries after rows were relocated with their stable ids.
+    """Return entries after rows moved with their stable ids.
 
     Parameters
     ----------
     origins
-        Source fragments of the rows: an index that covered all of them has all the rows.
+        Source fragments of the rows. An index that covered all of them has all the rows.
     relocated
         Fragments with only such rows.
     updated_fields
@@ -238,13 +239,13 @@ def cover_relocated(
 
 
 def holds_addresses(entry: Entry) -> bool:
-    """Whether an index of a dataset with stable row ids nevertheless stores row addresses."""
+    """Return whether an index stores row addresses although the dataset has stable row ids."""
     kind = kind_name(entry.index_details.type_url)
     return entry.index_version >= _ADDRESSES_FROM.get(kind, _NEVER)
 
 
 def kind_name(type_url: str) -> str:
-    """Name of an index type from the type URL of its details, without package, in lower case."""
+    """Return the name of an index type from the type URL of its details, in lower case."""
     return type_url.rpartition("/")[2].rpartition(".")[2].lower().removesuffix("indexdetails")
 
 
@@ -261,7 +262,7 @@ _ADDRESSES_FROM = {
     "rtree": 1,
     "zonemap": 0,
 }
-"""Index versions from which an index type stores addresses."""
+"""Minimum index version at which an index type stores addresses."""
 
 
 def remap(
@@ -273,25 +274,25 @@ def remap(
     mapped: bool = False,
     coverage: Mapping[bytes, frozenset[int]] | None = None,
 ) -> list[Entry]:
-    """Entries after fragments were rewritten.
+    """Return entries after fragments were rewritten.
 
     Parameters
     ----------
     groups
-        Old and new fragments. An index that covered all old ones covers the new ones.
+        Old and new fragments. An index that covered all old fragments covers the new fragments.
     rewritten
         Indices that were rebuilt for the new row addresses.
     keeps_all
-        Whether row ids are stable: indices that store ids, not addresses, remain valid.
+        Whether row ids are stable, so that indices that store ids remain valid.
     mapped
-        Whether there is a remapping table for indices that were not rebuilt.
+        Whether a remapping table exists for indices that were not rebuilt.
     coverage
-        Fragments that rebuilt indices cover, by uuid, if the old entry did not specify them.
+        Fragments that rebuilt indices cover, by uuid, if the old entry lacks them.
 
     Notes
     -----
-    Without stable row ids, an index that was not rebuilt keeps listing the removed old fragments,
-    so it does not cover the new ones.
+    Without stable row ids, an index that was not rebuilt keeps the removed old fragments. So it
+    does not cover the new fragments.
     """
     by_old_id = {rewrite.old_id.uuid: rewrite for rewrite in rewritten}
     changed = []
@@ -317,7 +318,7 @@ def remap(
 def _replaced(
     covered: frozenset[int], groups: Iterable[tuple[frozenset[int], frozenset[int]]]
 ) -> AbstractSet[int]:
-    """The coverage with fully covered groups replaced by their new fragments."""
+    """Return the coverage with fully covered groups replaced by their new fragments."""
     after = set(covered)  # one copy, whatever the number of groups
     for old, new in groups:
         if old and old <= after:
@@ -327,14 +328,14 @@ def _replaced(
 
 
 def follow_groups(entry: Entry, groups: Iterable[tuple[frozenset[int], frozenset[int]]]) -> Entry:
-    """The entry with fully covered groups replaced by their new fragments."""
+    """Return the entry with fully covered groups replaced by their new fragments."""
     before = covered_fragments(entry)
     after = None if before is None else _replaced(before, groups)
     return entry if after is None or after == before else with_covered(entry, after)
 
 
 def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
-    """The entry of a rebuilt index, whose folder is below the dataset's own root.
+    """Return the entry of a rebuilt index, whose folder is below the dataset's own root.
 
     Raises
     ------
@@ -365,10 +366,9 @@ def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
 def rewritten_under(
     entries: Sequence[table_pb2.IndexMetadata], rewritten: frozenset[int]
 ) -> Conflict | None:
-    """A conflict if an index covers a rewritten fragment, or its coverage is unknown.
+    """Return a conflict if an index covers a rewritten fragment, or its coverage is unknown.
 
-    Lists no fragment that is not rewritten: a few bytes of each of many entries can stand for
-    millions.
+    Lists only rewritten fragments: a few bytes per entry may encode millions of fragments.
     """
     from pyroaring import BitMap
 
@@ -384,7 +384,7 @@ def rewritten_under(
     return None
 
 
-# --- The remapping table of relocated rows, for indices that are not rebuilt ------------
+# --- The remapping table of moved rows, for indices that are not rebuilt ----------------
 # Indices store row addresses. Instead of rebuilding them, a compaction may store a table of old
 # and new addresses in the index section, which readers apply.
 #
@@ -394,26 +394,26 @@ REUSE_INDEX = "__lance_frag_reuse"
 """Name of the entry of the index section."""
 
 MAX_RELOCATED_ROWS = 1 << 27
-"""Limit of rows per stored compaction: where few stay together, each takes 24 bytes or more."""
+"""Maximum rows per stored compaction: scattered rows take 24 bytes or more each."""
 
 _MAX_ROWS_IN_ALL = 1 << 29
-"""Limit of rows of all stored compactions."""
+"""Maximum rows of all stored compactions."""
 
 _MAX_FOLLOWED = 1 << 25
-"""Limit of fragments in the table times segments that cover different fragments."""
+"""Maximum of fragments in the table times segments with different coverage."""
 
 _LAST_VERSION = 2**64 - 1
-"""No version is later: they are unsigned numbers of 64 bits."""
+"""The highest version: versions are unsigned 64-bit numbers."""
 
 _TYPE = "/lance.table.FragmentReuseIndexDetails"
 _DETAILS = table_pb2.FragmentReuseIndexDetails
 
 RelocatedGroup = tuple[bytes, Sequence[Fragment], Sequence[Fragment]]
-"""Old addresses of the relocated rows, their old fragments, and their new ones."""
+"""Old addresses of the moved rows, their old fragments, and their new fragments."""
 
 
 def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
-    """Old addresses of the relocated rows, ascending, as a 64-bit roaring bitmap."""
+    """Return old addresses of the moved rows, ascending, as a 64-bit roaring bitmap."""
     from pyroaring import BitMap64
 
     bitmap = BitMap64()
@@ -429,9 +429,9 @@ def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
 def reuse_entry(
     store: ObjectStore, manifest: Manifest, groups: Sequence[RelocatedGroup]
 ) -> table_pb2.IndexMetadata | None:
-    """The entry of the index section after relocating groups of ``manifest``.
+    """Return the entry of the index section after moving groups of ``manifest``.
 
-    ``None`` if it would have more rows than readers accept: indices are to be rebuilt.
+    Returns ``None`` if it would have more rows than readers accept: then rebuild the indices.
 
     Raises
     ------
@@ -474,9 +474,9 @@ def reuse_entry(
 def append_remapping(
     entry: table_pb2.IndexMetadata, entries: Sequence[table_pb2.IndexMetadata]
 ) -> table_pb2.IndexMetadata | None:
-    """The result of :func:`reuse_entry`, appended to the current table among ``entries``.
+    """Return the result of :func:`reuse_entry`, appended to the current table among ``entries``.
 
-    ``None`` if the current table is in a separate file, or both are more than readers accept.
+    Returns ``None`` if the current table is in a separate file, or both exceed readers' limits.
 
     Raises
     ------
@@ -505,14 +505,14 @@ StoredGroup = tuple[bytes, Sequence[_DETAILS.FragmentDigest], Sequence[_DETAILS.
 
 
 def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[StoredGroup]]:
-    """Relocated groups in the table of a manifest, by compaction, oldest first.
+    """Return moved groups in the table of a manifest, by compaction, oldest first.
 
     Raises
     ------
     UnsupportedFeatureError
         The table has an unknown version, or is too large.
     CorruptFileError
-        It cannot be read.
+        The table cannot be read.
     """
     entry = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
     if entry is None:
@@ -534,7 +534,9 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
 
 
 def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
-    """Which limit a table exceeds, with the rows that it has; ``None`` if it does not."""
+    """Return the limit that a table exceeds, with its number of rows; ``None`` if it exceeds
+    none.
+    """
     every = 0
     for version in versions:
         old = [fragment for group in version.groups for fragment in group.old_fragments]
@@ -549,17 +551,17 @@ def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
 
 
 def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
-    """Entries with the fragments that they cover after applying the remapping table among them.
+    """Return entries with the fragments that they cover after the remapping table among them.
 
-    An index that covered all old fragments of a group covers the new ones. A table in a separate
-    file, or of an unknown version, is not applied.
+    An index that covered all old fragments of a group covers the new fragments. A table in a
+    separate file, or of an unknown version, is not applied.
 
     Raises
     ------
     UnsupportedFeatureError
         The table is too long for so many segments.
     CorruptFileError
-        It cannot be read, or the segments cover more fragments than those of a version may.
+        The table cannot be read, or the segments cover more fragments than a version may have.
     """
     entry = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
     if entry is None or entry.index_version:
@@ -586,7 +588,7 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
         before = other.fragment_bitmap
         if other is entry:
             found.append(other)
-        elif before in known:  # segments of several columns cover the same
+        elif before in known:  # segments of several columns cover the same fragments
             found.append(other if known[before] == before else _with_bitmap(other, known[before]))
         else:
             found.append(follow_groups(other, groups))
@@ -607,9 +609,9 @@ def can_follow(
     groups: Sequence[frozenset[int]],
     table: table_pb2.IndexMetadata | None,
 ) -> bool:
-    """Whether readers find the rows of entries after groups of old fragments were relocated.
+    """Return whether readers find the rows of entries after groups of old fragments moved.
 
-    They do if an entry covers all of a group or nothing of it, and the table has the group.
+    They do if each entry covers a whole group or nothing of it, and the table has the group.
     """
     if table is None or table.index_version or _details(table).HasField("external"):
         return False
@@ -631,10 +633,9 @@ def can_follow(
 
 
 def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> bool:
-    """Whether an index may hold addresses from before a compaction in the table of a manifest.
+    """Return whether an index may hold addresses from before a compaction in the table.
 
-    One that was built later has none. Reads no file: of a table in a separate file nothing is
-    known.
+    An index that was built later does not. Reads no file, so a table in a separate file is unknown.
     """
     return _precedes(entry, _last_relocation(manifest))
 
@@ -644,7 +645,7 @@ def _precedes(entry: table_pb2.IndexMetadata, last: int | None) -> bool:
 
 
 def _last_relocation(manifest: Manifest) -> int | None:
-    """The last version that a compaction of the table read; the last there can be: not known."""
+    """Return the last version that a compaction of the table read; the highest if unknown."""
     table = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
     if table is None:
         return None
@@ -657,9 +658,9 @@ def _last_relocation(manifest: Manifest) -> int | None:
 def without_relocation(
     entries: Sequence[table_pb2.IndexMetadata], base: Manifest
 ) -> list[table_pb2.IndexMetadata]:
-    """Entries, after a change may have removed the remapping table of ``base``.
+    """Return entries after a change that may have removed the remapping table of ``base``.
 
-    Indices that may need it cover nothing any more: where their rows are, nobody knows.
+    Indices that may need the table no longer cover anything: their rows are at unknown addresses.
     """
     if any(entry.name == REUSE_INDEX for entry in entries):
         return list(entries)

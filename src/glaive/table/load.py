@@ -43,22 +43,21 @@ if TYPE_CHECKING:
 
 
 # --- A cache of recently read or written newest manifests -------------------------------
-# Repeated appends read the version of the previous append. The file is always read, but if its
-# bytes are those read or written before, it is not parsed again. Manifests are immutable, so they
-# can be shared.
+# Repeated appends read the version of the previous append. glaive always reads the file, but does
+# not parse bytes that it read or wrote before. Manifests are immutable, so they can be shared.
 #
 # The cache has one manifest per dataset, for a few datasets, and no large manifests. It belongs to
 # the process rather than to a session, because every append by path opens a new session.
 
 DirectoryState = tuple[int, int, int]
-"""Number of a directory, and the times (ns) of its last changes: files created or deleted in it."""
+"""Inode of a directory, and the times (ns) of its last changes: files created or deleted."""
 
 
 class SeenDirectory(NamedTuple):
     """The state of a directory before it was listed.
 
-    ``shows_changes``: a later change gives it another state. Changes at about the same time may
-    not: times of file systems have steps of up to two seconds.
+    ``shows_changes``: a later change gives another state. A change at about the same time may not,
+    as times of file systems have steps of up to two seconds.
     """
 
     state: DirectoryState
@@ -66,7 +65,7 @@ class SeenDirectory(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A manifest, the bytes it was parsed from, when, and what the directory was then."""
+    """A manifest, its bytes, the time of the entry, and the state of the directory at that time."""
 
     data: pa.Buffer
     manifest: Manifest
@@ -75,7 +74,7 @@ class _Entry(NamedTuple):
 
 
 class ManifestCache:
-    """The newest manifest of each dataset, by its folder. Safe to share between threads.
+    """The newest manifest of each dataset, by its folder. Threads can share it.
 
     Parameters
     ----------
@@ -84,13 +83,13 @@ class ManifestCache:
     max_bytes
         Maximum bytes of a cached manifest file; the parsed manifest is several times larger.
     fresh_seconds
-        How long a writer may use an entry without listing the versions.
+        Seconds that a writer may use an entry without listing the versions.
     step_seconds
-        How long ago a directory must have changed for later changes to show in its times: more than
-        a step of them.
+        Minimum age of a directory's last change, so that later changes show in its times. More
+        than a step of the file system's times.
     fine_step_seconds
-        The same for file systems whose times have parts of milliseconds: their steps are the ticks
-        of the system's clock, 10 ms at most.
+        The same for file systems with finer times than milliseconds: their steps are the ticks of
+        the system's clock, 10 ms at most.
     """
 
     __slots__ = (
@@ -117,14 +116,14 @@ class ManifestCache:
         self._entries: dict[str, _Entry] = {}
 
     def recall(self, data: pa.Buffer, where: str) -> Manifest | None:
-        """The cached manifest of the same file, if it was parsed from the same bytes."""
+        """Return the cached manifest of the same file, if it was parsed from the same bytes."""
         entry = self._entries.get(_folder(where))
         if entry is None or entry.manifest.where != where or not entry.data.equals(data):
             return None
         return entry.manifest
 
     def see(self, state: DirectoryState | None) -> SeenDirectory | None:
-        """Judge the state of a directory that was just looked at, and has not been listed yet."""
+        """Judge the state of a directory that was just read, before it is listed."""
         if state is None:
             return None
         changed = max(state[1:])
@@ -134,9 +133,9 @@ class ManifestCache:
     def newest(
         self, folder: str, state: DirectoryState | None, *, to_follow: bool = False
     ) -> Manifest | None:
-        """The cached manifest, if the folder is unchanged, and a change would show.
+        """Return the cached manifest, if the folder is unchanged, and a change would show.
 
-        ``to_follow``: a fresh entry will do, as a mistake is noticed.
+        ``to_follow`` also accepts a fresh entry, as the caller notices a mistake.
         """
         entry = self._entries.get(folder)
         if entry is None or entry.seen is None or entry.seen.state != state:
@@ -152,7 +151,7 @@ class ManifestCache:
     ) -> None:
         """Cache the newest manifest of a folder, and the parts of its file.
 
-        The manifest must have all row counts. ``seen`` is the folder when it was the newest.
+        The manifest must have all row counts. ``seen`` is the state of the folder at that time.
         """
         if sum(map(len, parts)) > self._max_bytes:
             return
@@ -180,38 +179,38 @@ def _folder(where: str) -> str:
 R = TypeVar("R")
 
 _AHEAD: Final = 8
-"""Manifests that are read ahead, at least: each can be of a million fragments."""
+"""Minimum manifests to read ahead: each may have a million fragments."""
 
 _AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""Bytes that may be read ahead of small manifests, as many requests as there may be at a time."""
+"""Bytes to read ahead of small manifests, with as many requests as allowed at a time."""
 
 _SCHEMES: Final[dict[NamingScheme | None, tuple[NamingScheme, ...]]] = {
     "V1": ("V1", "V2"),
     "V2": ("V2",),
     None: ("V2", "V1"),
 }
-"""Naming schemes to try, by the one that was seen: V1 may have become V2, never the other way."""
+"""Naming schemes to try, by the scheme seen before: V1 may have become V2, never vice versa."""
 
 _ATTEMPTS: Final = 3
-"""How often to look for the newest version if it is deleted before it is read."""
+"""Number of attempts to find the newest version if it is deleted before it is read."""
 
 
 def open_latest(
     store: ObjectStore, *, to_follow: bool = False, cache: ManifestCache = MANIFESTS
 ) -> Manifest:
-    """The newest version. Two requests: a listing and the manifest.
+    """Open the newest version. Two requests: a listing and the manifest.
 
-    The listing is omitted if this process has seen the newest version of a local directory, which
-    has not changed since. With ``to_follow`` the caller commits the next version, which fails if
-    there is one: then changes may be so recent that they do not show.
+    Omits the listing if this process has seen the newest version of a local directory that has not
+    changed. With ``to_follow`` the caller commits the next version, which fails if it exists. So
+    glaive then accepts a directory whose latest changes may not show.
     """
     recent = _still_newest(store, cache, to_follow=to_follow)
     if recent is not None:
         with suppress(ObjectNotFoundError):
             return load_manifest(store, recent, cache=cache)
     for _ in range(_ATTEMPTS):
-        # Between the requests it may be cleaned up after a newer commit; or it is being written,
-        # on stores that create an empty file first.
+        # Meanwhile a clean-up may delete it after a newer commit. Or a writer is writing it, on a
+        # store that creates an empty file first.
         with suppress(ObjectNotFoundError):
             seen = cache.see(store.folder_state(VERSIONS))
             newest = newest_name(store)
@@ -220,25 +219,27 @@ def open_latest(
 
 
 def open_newest(store: ObjectStore) -> Manifest:
-    """The newest version, also where listings are not up to date.
+    """Open the newest version, even if listings are stale.
 
-    For what takes over all that was committed. Two requests more than :func:`open_latest`, the hint
-    and the next version, and one for each version that the listing lacked.
+    Use it to take over everything that was committed. Makes two requests more than
+    :func:`open_latest`, for the hint and the next version, and one per version that the listing
+    lacks.
     """
     newest = open_latest(store)
     hint = read_hint(store) or 0
     if hint > newest.version:
-        with suppress(ObjectNotFoundError):  # those before it may have been cleaned up
+        with suppress(ObjectNotFoundError):  # earlier versions may have been cleaned up
             newest = load_numbered(store, hint, newest.scheme)
     return _follow(store, newest)
 
 
 def open_latest_since(store: ObjectStore, known: int) -> Manifest:
-    """The newest version, and none before ``known``, which was seen: listings may be stale.
+    """Open the newest version, at least ``known``, which exists: listings may be stale.
 
-    As :func:`open_latest`; more requests only where a listing ends before ``known``: one, and one
-    for each later version. If there is no such version any more, because of a clean-up or because
-    another dataset was made here, as :func:`open_newest`.
+    Works like :func:`open_latest`. If a listing ends before ``known``, it makes one more request
+    and
+    one per later version. If that version is gone, after a clean-up or because another dataset
+    replaced this one, it works like :func:`open_newest`.
     """
     newest = open_latest(store)
     if newest.version >= known:
@@ -250,7 +251,7 @@ def open_latest_since(store: ObjectStore, known: int) -> Manifest:
 
 
 def _follow(store: ObjectStore, newest: Manifest) -> Manifest:
-    """The last of the versions that follow one another from this one on."""
+    """Return the last of the consecutive versions from this one on."""
     while True:
         try:
             newest = load_numbered(store, newest.version + 1, newest.scheme)
@@ -261,7 +262,7 @@ def _follow(store: ObjectStore, newest: Manifest) -> Manifest:
 def _still_newest(
     store: ObjectStore, cache: ManifestCache, *, to_follow: bool
 ) -> ManifestLocation | None:
-    """The cached newest version of a directory, if it is still the newest.
+    """Return the cached newest version of a directory, if it is still the newest.
 
     Listing a directory takes longer the more versions it has. The directory must be unchanged, and
     the next number free, because the times of some file systems have millisecond steps.
@@ -279,16 +280,16 @@ def _still_newest(
 def open_version(
     store: ObjectStore, version: int, *, scheme: NamingScheme | None = None
 ) -> Manifest:
-    """A version by number. One request if ``scheme``, or V2, is the naming scheme.
+    """Open a version by number. One request if ``scheme``, or V2, is the naming scheme.
 
-    Where it was V1, manifests may have been renamed since.
+    If ``scheme`` is V1, manifests may have been renamed meanwhile.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such version.
+        The version does not exist.
     DatasetNotFoundError
-        There is no version.
+        No version exists.
     """
     if 0 < version < 2**64:
         with suppress(ObjectNotFoundError):
@@ -305,14 +306,14 @@ def open_version(
 def load_numbered(
     store: ObjectStore, version: int, scheme: NamingScheme, *, verify: bool = False
 ) -> Manifest:
-    """A version by number and naming scheme. One request.
+    """Load a version by number and naming scheme. One request.
 
-    With ``verify`` it is compared with its checksums also where reads do not.
+    With ``verify``, always compare it with its checksums.
 
     Raises
     ------
     ObjectNotFoundError
-        There is no such version.
+        The version does not exist.
     CorruptFileError
         The manifest is damaged, or its version does not match its name.
     """
@@ -322,10 +323,10 @@ def load_numbered(
 def load_again(
     store: ObjectStore, version: int, seen: NamingScheme | None, *, verify: bool = False
 ) -> Manifest:
-    """A version by number, also if manifests got other names since those of ``seen``.
+    """Load a version by number, even if manifests were renamed since ``seen``.
 
-    One request if these are V2; otherwise two at most. ``verify`` and errors as for
-    :func:`load_numbered`.
+    Makes one request if ``seen`` is V2, otherwise at most two. :func:`load_numbered` explains
+    ``verify`` and the errors.
     """
     *before, last = _SCHEMES[seen]
     for naming in before:
@@ -343,11 +344,11 @@ def load_manifest(
     cache: ManifestCache = MANIFESTS,
     verify: bool = False,
 ) -> Manifest:
-    """The manifest at a location; ``verify`` and errors as for :func:`load_numbered`.
+    """Load the manifest at a location; :func:`load_numbered` explains ``verify`` and the errors.
 
-    One request; row counts that are missing in old manifests are read when needed. With ``keep``
-    the manifest is cached, which saves parsing the same bytes again; ``seen`` is the directory when
-    it was the newest version.
+    Makes one request. Row counts that old manifests lack are read when needed. With ``keep`` the
+    manifest is cached, which saves parsing the same bytes again. ``seen`` is the state of the
+    directory when it was the newest version.
     """
     path = location.path
     data, where = store.get(path), store.full(path)
@@ -357,7 +358,7 @@ def load_manifest(
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
     wanted = "always" if verify else verification(store)
-    # What is remembered may have been read without comparing it.
+    # A cached manifest may have been read without comparing it.
     known = None if wanted == "always" else cache.recall(data, where)
     if known is not None:
         if keep:
@@ -379,9 +380,9 @@ def load_manifest(
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
-    """The transaction of a version; ``None`` if it is missing.
+    """Read the transaction of a version; ``None`` if it is missing.
 
-    No request if it is in the manifest, else one.
+    Makes no request if it is in the manifest, else one.
     """
     from glaive.format.transaction import decode_transaction
 
@@ -407,11 +408,11 @@ def find_transaction(
     until: int | None = None,
     known: int = 0,
 ) -> Manifest | None:
-    """The version after ``since_version`` whose transaction has this property, if any.
+    """Find the version after ``since_version`` whose transaction has this property, if any.
 
-    One listing, then one request per version, the newest first, from ``until`` on if it is given;
-    over a network several at a time. The listing may be stale: versions up to ``known``, which was
-    seen, are read in any case.
+    Makes one listing, then one request per version, newest first, from ``until`` on if given; over
+    a network several at a time. The listing may be stale: versions up to ``known``, which exists,
+    are always read.
     """
     from glaive.io.pool import map_requests
 
@@ -442,7 +443,7 @@ class VersionInfo:
 
     @classmethod
     def of(cls, manifest: Manifest) -> VersionInfo:
-        """The information in a manifest."""
+        """Return the information of a manifest."""
         return cls(manifest.version, manifest.timestamp, _totals(manifest))
 
 
@@ -451,7 +452,7 @@ def each_manifest(
 ) -> Iterator[R]:
     """Apply ``work``, which reads the manifest, to each location; results come in order.
 
-    Over a network several are read at a time.
+    Over a network it reads several at a time.
     """
     from glaive.io.pool import map_requests
 
@@ -461,7 +462,7 @@ def each_manifest(
 
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
-    """All versions with time and totals, oldest first. One request per version."""
+    """Describe all versions with time and totals, oldest first. One request per version."""
 
     def described(location: ManifestLocation) -> VersionInfo | None:
         try:
@@ -494,16 +495,16 @@ def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
     """Let the manifest read missing row counts from the data files when they are needed.
 
     Releases up to 0.7 stored them in the files only. Releases from 0.8.0 on, until manifests
-    recorded their writer, stored the live instead of the physical rows of a fragment with a
+    recorded their writer, stored the live rows instead of the physical rows of a fragment with a
     deletion file; see "Fragments and data files" in ``docs/format``.
 
-    Then one request per fragment with an unknown row count; listing versions does not need them.
+    Makes one request per fragment with an unknown row count. Listing versions does not need them.
     """
     manifest.read_rows = partial(_complete, store)
 
 
 def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutline:
-    """The message with the row counts of all fragments that have a data file."""
+    """Return the message with the row counts of all fragments that have a data file."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
     for position in manifest.stated.unknown_rows.tolist():
@@ -521,28 +522,27 @@ def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutli
     return wire
 
 
-# --- Notice that a dataset was deleted and another one made in its place since a version was read
-# A commit that builds on that version would refer to files which were deleted, and may leave a
-# hole before its own version.
+# --- Notice that another dataset has replaced the dataset of a version that was read -----
+# A commit that builds on that version would refer to deleted files, and might leave a gap before
+# its own version.
 #
-# The usual commit pays no request for this: the versions that the hint knows, and on a local disk
-# the transaction file of the version, whose name no other dataset has, tell whether to look
-# closer.
+# The usual commit pays no request for this. The versions that the hint names tell whether to check
+# further. On a local disk the version's transaction file does, as its name is unique.
 
 
 def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> None:
-    """Check that a version read earlier is one of the dataset that is there now.
+    """Check that a version read earlier belongs to the dataset that exists now.
 
-    One request without ``reach``, and up to four if the version is missing. With it none if it is
-    the version itself, the newest one believed to exist, whose transaction file is not known to be
-    missing; nor for earlier versions on a local disk, if that file is there.
+    Makes one request without ``reach``, and up to four if the version is missing. Makes none if
+    ``reach`` is the version itself, the newest known version, and its transaction file may exist.
+    On a local disk it makes none for earlier versions either, if that file exists.
 
-    A version that is missing, but has later ones, was cleaned up: that is no error here.
+    A missing version with later versions was cleaned up, which is not an error here.
 
     Raises
     ------
     CommitConflictError
-        Another dataset is there.
+        Another dataset has replaced this one.
     """
     name = base.wire.transaction_file
     removed = bool(name) and store.is_free(transaction_path(name))
@@ -561,17 +561,17 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> No
 
 
 def is_same(there: Manifest, known: Manifest) -> bool:
-    """Whether a version that is read again is the one that was read before."""
+    """Return whether a version that is read again is the version that was read before."""
     return there.identity == known.identity
 
 
 def open_same(store: ObjectStore, identity: VersionIdentity) -> Manifest:
-    """A version that was opened before, maybe by another process. As many requests as for a number.
+    """Open a version again, maybe from another process; as many requests as by number.
 
     Raises
     ------
     VersionNotFoundError
-        It was cleaned up, or another dataset is there.
+        The version was cleaned up, or another dataset has replaced its dataset.
     """
     there = open_version(store, identity[0])
     check_same(there, identity)
@@ -579,12 +579,12 @@ def open_same(store: ObjectStore, identity: VersionIdentity) -> Manifest:
 
 
 def check_same(there: Manifest, identity: VersionIdentity) -> None:
-    """Check that a version is the one that was opened before.
+    """Check that a version is the version that was opened before.
 
     Raises
     ------
     VersionNotFoundError
-        Another dataset is there.
+        Another dataset has replaced its dataset.
     """
     if there.identity != identity:
         raise VersionNotFoundError(
@@ -594,9 +594,9 @@ def check_same(there: Manifest, identity: VersionIdentity) -> None:
 
 
 def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
-    """Whether a version without a manifest by its name was cleaned up, or has another name by now.
+    """Return whether a version without a manifest by its name was cleaned up, or renamed.
 
-    Up to three requests, as a listing may be stale.
+    Makes up to three requests, as a listing may be stale.
     """
     newest = latest(store)
     if newest.version > base.version:
@@ -610,7 +610,7 @@ def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
 
 
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:
-    """The error for a version that the dataset which is there now does not have."""
+    """Return the error for a version that the dataset which exists now does not have."""
     return CommitConflictError(
         f"version {version} of {store.uri}, which this change was made for, is no version of the "
         "dataset that is there now: the dataset was deleted, and another one made in its place. "

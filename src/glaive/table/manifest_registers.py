@@ -32,17 +32,17 @@ from glaive.table.manifest_store import ManifestEntry, ManifestStore
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
 _TAKEN = "ConcurrentModificationError"
 _REFUSAL = "LanceNamespaceError"
-"""What all errors of the interface are: the catalogue has answered, but for two of them."""
+"""Base class of all errors of the interface: the catalogue has answered, with two exceptions."""
 _NO_ANSWER = frozenset({"ServiceUnavailableError", "InternalError"})
 _V2_DIGITS = 20
 _TREE = "tree"
 """Folder of the branches of a table."""
 _ALL = 1 << 62
-"""Above all versions, as the end of a range."""
+"""A number above all versions, as the end of a range."""
 
 
 class _Request(dict[str, Any]):
-    """A request as clients of either kind take it: a mapping, and an object with attributes."""
+    """A request for clients of either kind: a mapping, and an object with attributes."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -50,22 +50,23 @@ class _Request(dict[str, Any]):
         return self.get(name)
 
     def model_dump(self) -> dict[str, Any]:
-        """As a plain mapping."""
+        """Return a plain mapping."""
         return dict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueManifestStore:
-    """Versions of one table, given out by its catalogue. Picklable if the client is.
+    """Versions of one table, managed by its catalogue. Picklable if the client is.
 
     Parameters
     ----------
     client
-        Has ``create_table_version``, ``describe_table_version`` and ``list_table_versions``.
+        A client with ``create_table_version``, ``describe_table_version`` and
+        ``list_table_versions``.
     table_id
         Path of names of the table.
     root
-        Root of the table, as its store calls it.
+        Root of the table, as its store names it.
     """
 
     client: Any
@@ -73,16 +74,16 @@ class CatalogueManifestStore:
     root: str = field(repr=False)  # a URL may have a key
 
     owns_manifests = True
-    """The catalogue moves staged manifests to their place; nobody else does."""
+    """Only the catalogue moves staged manifests to their location."""
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """The entry of a version; ``None`` if there is none. One request."""
+        """Return the entry of a version; ``None`` if it is missing. One request."""
         answer = self._ask("describe_table_version", root, missing=True, version=version)
         reported = None if answer is None else answer_field(answer, "version")
         return None if reported is None else self._entry(reported, version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there are no entries. One request."""
+        """Return the entry with the highest version; ``None`` without entries. One request."""
         answer = self._ask("list_table_versions", root, missing=True, limit=1, descending=True)
         reported = None if answer is None else answer_field(answer, "versions")
         if not reported:
@@ -92,12 +93,12 @@ class CatalogueManifestStore:
         return max(map(self._entry, reported), key=lambda entry: entry.version)
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Ask for a number; ``False`` if another writer has it. One request.
+        """Request a number; return ``False`` if another writer has it. One request.
 
         Raises
         ------
         StoreError
-            There is no answer, so that the number may be this writer's.
+            The catalogue did not answer, so the number may belong to this writer.
         """
         name = entry.path.rpartition("/")[2]
         try:
@@ -121,10 +122,10 @@ class CatalogueManifestStore:
         return True
 
     def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
-        """Nothing: the catalogue knows where it has put a manifest."""
+        """Do nothing: the catalogue knows the location of its manifests."""
 
     def drop(self, root: str) -> None:
-        """Have the catalogue forget all versions."""
+        """Let the catalogue delete all versions."""
         ranges = [{"start_version": 0, "end_version": _ALL}]
         self._ask("batch_delete_table_versions", root, missing=True, ranges=ranges)
 
@@ -179,7 +180,7 @@ class CatalogueManifestStore:
 
 
 def manifest_key(root: str, path: str) -> str:
-    """What catalogues call an object of a table: its path in the store, without a leading slash."""
+    """Return the catalogue's name of an object: its path in the store, without leading slash."""
     scheme, mark, rest = root.partition("://")
     if mark and scheme not in ("file", "memory"):
         rest = rest.partition("/")[2]
@@ -187,7 +188,7 @@ def manifest_key(root: str, path: str) -> str:
 
 
 def _is(error: BaseException | None, names: frozenset[str]) -> bool:
-    """Whether it is one of these errors of the interface, whose package may not be installed."""
+    """Return whether it is such an error of the interface, whose package may not be installed."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
@@ -205,14 +206,14 @@ CREATE TABLE IF NOT EXISTS manifests (
 ) WITHOUT ROWID
 """
 _WAIT_SECONDS = 30.0
-"""How long to wait for another process that is writing."""
+"""Maximum time to wait for another process that is writing."""
 
 
 class SqliteManifestStore:
     """Entries in one file, created on the first write. Can be shared by many datasets.
 
-    Local datasets are identified by their path relative to the file, so that both can be moved
-    together, whichever links lead to them; others by their URI.
+    The path relative to the file identifies a local dataset, whichever symlinks lead to it. So both
+    can be moved together. The URI identifies other datasets.
 
     Parameters
     ----------
@@ -221,9 +222,9 @@ class SqliteManifestStore:
 
     Notes
     -----
-    Uses a rollback journal next to the file rather than a write-ahead log, which needs shared
-    memory. A commit takes two transactions with fsync: a few milliseconds, tens on a busy disk.
-    Each call opens the file, about 0.1 ms, so that forks and threads share no connection.
+    Uses a rollback journal next to the file, as a write-ahead log needs shared memory. A commit
+    takes two transactions with fsync: some milliseconds, tens on a busy disk. Each call opens the
+    file, which takes about 0.1 ms, so that forks and threads share no connection.
     """
 
     __slots__ = ("path",)
@@ -238,15 +239,15 @@ class SqliteManifestStore:
         return (SqliteManifestStore, (str(self.path),))
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """The entry of a version; ``None`` if there is none."""
+        """Return the entry of a version; ``None`` if it is missing."""
         return self._one(root, "version = ?", version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there are no entries."""
+        """Return the entry with the highest version; ``None`` without entries."""
         return self._one(root, "version >= ? ORDER BY version DESC LIMIT 1", 0)
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry atomically; ``False`` if the version has one."""
+        """Add an entry atomically; return ``False`` if the version has one."""
         with self._connected(write=True) as connection:
             added = connection.execute(
                 "INSERT INTO manifests VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -315,7 +316,7 @@ class SqliteManifestStore:
 
     @contextmanager
     def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction that is committed at the end."""
+        """Yield a connection in a transaction, and commit it at the end."""
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +331,7 @@ class SqliteManifestStore:
                 yield connection
                 if write:
                     connection.execute("COMMIT")
-        # Messages of SQLite cite a damaged file, which may have any bytes.
+        # SQLite's messages cite a damaged file, which may have any bytes.
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             if isinstance(error, GlaiveError):
                 raise
@@ -364,8 +365,8 @@ class DynamoManifestStore:
     table
         Name of the table, which must exist.
     options
-        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``; otherwise the
-        defaults of boto3.
+        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``; default: boto3's
+        defaults.
     """
 
     __slots__ = ("options", "table")
@@ -381,7 +382,7 @@ class DynamoManifestStore:
         return (DynamoManifestStore, (self.table, self.options))
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """The entry of a version; ``None`` if there is none."""
+        """Return the entry of a version; ``None`` if it is missing."""
         base = _key(root)
         key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
         answer = self._request("get_item", Key=key, ConsistentRead=True)
@@ -389,7 +390,7 @@ class DynamoManifestStore:
         return None if item is None else self._entry(base, item, version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there are no entries."""
+        """Return the entry with the highest version; ``None`` without entries."""
         base = _key(root)
         answer = self._request(
             "query",
@@ -403,7 +404,7 @@ class DynamoManifestStore:
         return self._entry(base, items[0]) if items else None
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry atomically; ``False`` if the version has one."""
+        """Add an entry atomically; return ``False`` if the version has one."""
         return self._put(
             root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
         )
@@ -445,7 +446,9 @@ class DynamoManifestStore:
         return answer.get("refused") is None
 
     def _entry(self, base: str, item: Any, wanted: int | None = None) -> ManifestEntry:
-        """An entry as the server wrote it, with numbers as texts; of one version, if ``wanted``."""
+        """Parse an entry of the server, with numbers as strings; check its version if
+        ``wanted``.
+        """
         try:
             path = str(item["path"]["S"])
             version = int(item["version"]["N"])
@@ -481,7 +484,7 @@ class DynamoManifestStore:
         return answer
 
     def _connected(self) -> Any:
-        """The cached client for these options, as creating one takes longer than a commit."""
+        """Return the cached client for these options: creating one takes longer than a commit."""
         lower = {key.lower(): value for key, value in self.options.items()}
         given: dict[str, str] = {}
         for name, keys in _CREDENTIALS.items():
@@ -524,13 +527,13 @@ def _connect(given: Mapping[str, str], table: str) -> Any:
 
 
 def _was_repeated(error: Any) -> bool:
-    """Whether no answer came, or one to a repeated request: an earlier one may be under way."""
+    """Return whether the request got no answer or was repeated: an earlier one may be under way."""
     answer = getattr(error, "response", None)
     return not answer or answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
 
 
 def _key(root: str) -> str:
-    """Key of a dataset within its bucket."""
+    """Return the key of a dataset within its bucket."""
     return urlsplit(root).path.strip("/") if "://" in root else root.strip("/")
 
 
@@ -539,16 +542,16 @@ def _key(root: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """Where a table lies.
+    """The location of a table.
 
     Parameters
     ----------
     uri
-        Its location.
+        URI of the table.
     storage_options
         Options of its store; an :class:`ExpiringOptions` if they expire.
     manifest_store
-        Gives out its versions, if the catalogue manages them.
+        The register of its versions, if the catalogue manages them.
     """
 
     uri: str = field(repr=False)  # a URL may have a password
@@ -565,21 +568,21 @@ def find_table(
     *,
     create: bool = False,
 ) -> FoundTable:
-    """Location, storage options and versions of a table, as its namespace reports them.
+    """Return location, storage options and versions of a table, as its namespace reports them.
 
     Parameters
     ----------
     client, table_id, storage_options, create
-        As for :func:`glaive.io.access.ask_for_table`.
+        See :func:`glaive.io.access.ask_for_table`.
     uri, manifest_store
-        Must be ``None``: the namespace has them.
+        Must be ``None``: the namespace provides them.
 
     Raises
     ------
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError, StoreError
-        As for :func:`glaive.io.access.ask_for_table`.
+        See :func:`glaive.io.access.ask_for_table`.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")
@@ -604,15 +607,15 @@ def reach_table(
     *,
     create: bool = False,
 ) -> FoundTable:
-    """How to write to a place that is a table of a namespace, where one is given.
+    """Return how to write to a location that may be a table of a namespace.
 
-    The place remains as it is, so that a worker writes where its plan says; credentials, and
-    who gives out versions, are those of the namespace. An opened dataset has both already.
+    The location stays as given, so that a worker writes where its plan says. The namespace provides
+    credentials and the register of versions. An opened dataset has both already.
 
     Raises
     ------
     OptionError, DatasetNotFoundError, StoreError
-        As for :func:`find_table`, and :func:`glaive.io.access.check_kind`.
+        See :func:`find_table` and :func:`glaive.io.access.check_kind`.
     """
     if (client is None and table_id is None) or not isinstance(place, str | os.PathLike):
         return FoundTable(place, storage_options, None)

@@ -33,8 +33,7 @@ from glaive.table.manifest_store import ManifestEntry, ManifestStore
 # processes may do them.
 #
 # A register with an attribute ``owns_manifests = True``, such as a catalogue, does steps 3 and 4
-# on
-# its own as part of step 2, and is not reported of manifests that it does not know.
+# itself as part of step 2. glaive tells it nothing about manifests that it does not know.
 
 _SUFFIX = ".manifest"
 
@@ -42,10 +41,10 @@ _SUFFIX = ".manifest"
 def register(
     store: ObjectStore, register: ManifestStore, version: int, path: str, data: Sequence[bytes]
 ) -> bool:
-    """Commit a version; ``False`` if another writer was first.
+    """Commit a version; return ``False`` if another writer was first.
 
-    Requests: one for an unregistered manifest, and the four steps. Errors as for
-    :func:`glaive.table.put_manifest.put_manifest`.
+    Requests: one for an unregistered manifest, and the four steps.
+    :func:`glaive.table.put_manifest.put_manifest` lists the errors.
     """
     if not _owns(register) and _adopt(store, register, version, path):
         return False
@@ -70,10 +69,10 @@ def register(
 
 
 def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -> str:
-    """Path of the manifest of a version, finalising it if necessary.
+    """Return the path of the manifest of a version, and finalise it if necessary.
 
-    ``path`` is its final name, used if the version has no entry. One query of the register; an
-    existing unregistered manifest is registered.
+    ``path`` is its final name, used if the version has no entry. Makes one query of the register,
+    and registers an existing unregistered manifest.
     """
     entry = register.get(store.uri, version)
     if entry is not None:
@@ -84,7 +83,7 @@ def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -
 
 
 def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | None:
-    """Number and path of the newest registered version; ``None`` if none is registered."""
+    """Return number and path of the newest registered version; ``None`` without entries."""
     entry = register.latest(store.uri)
     return None if entry is None else (entry.version, _finalised(store, register, entry))
 
@@ -92,11 +91,11 @@ def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | Non
 def finish_staged(
     store: ObjectStore, register: ManifestStore, staged: Sequence[str], listed: Container[int]
 ) -> dict[int, str]:
-    """Finalise the registered ones of some staged manifests.
+    """Finalise staged manifests that are registered.
 
-    Returns versions that a listing did not show, and their paths: staged ones if they cannot be
-    finalised. One query of the register for each of the versions that have a staged manifest: one
-    of them has several if writers competed for it.
+    Returns versions that a listing did not show, with their paths; staged paths if they cannot be
+    finalised. Makes one query of the register per version with a staged manifest. A version has
+    several if writers competed for it.
     """
     found: dict[int, str] = {}
     asked: set[int] = set()
@@ -118,7 +117,7 @@ def finish_staged(
 
 
 def finish_all(store: ObjectStore, register: ManifestStore) -> None:
-    """Finalise all versions, before their manifests get other names.
+    """Finalise all versions, before their manifests are renamed.
 
     Raises
     ------
@@ -144,7 +143,7 @@ def finish_all(store: ObjectStore, register: ManifestStore) -> None:
 
 
 def enter_renamed(store: ObjectStore, register: ManifestStore, version: int, path: str) -> None:
-    """Have the entry of a version, if there is one, name another manifest with its content."""
+    """Let the entry of a version, if any, name another manifest with its content."""
     entry = register.get(store.uri, version)
     if entry is not None and entry.path != path:
         register.put_if_exists(
@@ -153,14 +152,14 @@ def enter_renamed(store: ObjectStore, register: ManifestStore, version: int, pat
 
 
 def _owns(register: ManifestStore) -> bool:
-    """Whether the register does steps 3 and 4 itself, and is reported of nothing."""
+    """Return whether the register does steps 3 and 4 itself, and gets no reports."""
     return bool(getattr(register, "owns_manifests", False))
 
 
 def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
-    """Register an existing manifest without an entry; returns whether it exists.
+    """Register an existing manifest without an entry; return whether it exists.
 
-    An empty one does not count: its writer was interrupted.
+    An empty manifest does not count: its writer was interrupted.
     """
     there = find_object(store, path)
     if there is None or not there.size:
@@ -170,10 +169,10 @@ def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str)
 
 
 def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> bool:
-    """Step 2; a lost response is no failure.
+    """Do step 2; a lost response is not a failure.
 
-    Nor is a refusal if the version has an entry: the request may have been repeated, and the
-    catalogue has moved the staged manifest by then.
+    A refusal is not a failure either if the version has an entry: the request may have been
+    repeated after the catalogue moved the staged manifest.
     """
     failure: GlaiveError | None = None
     try:
@@ -187,10 +186,10 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         why = f"{failure or again} The check for it failed as well."
         raise _unknown(store, entry, why) from (failure or again)
     if registered is not None:
-        # A reader may have finalised it already. Then the commit is found by its transaction.
+        # A reader may have finalised it already. Then its transaction identifies the commit.
         return registered.path == entry.path
     if failure is not None:
-        # Its request may still be under way, so the staged manifest stays: a clean-up deletes it.
+        # The request may still be under way, so the staged manifest stays for a clean-up.
         if isinstance(failure, StoreError) and failure.is_unanswered:
             raise _unknown(store, entry, failure) from failure
         raise failure
@@ -206,7 +205,7 @@ def _unknown(store: ObjectStore, entry: ManifestEntry, why: object) -> CommitErr
 
 
 def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> str:
-    """Path of the manifest of an entry, after steps 3 and 4 if they are missing."""
+    """Return the path of the manifest of an entry, after steps 3 and 4 if they are missing."""
     final = _final(entry.path)
     folder, _, last = entry.path.rpartition("/")
     name = parse_manifest_name(final.rpartition("/")[2])
@@ -226,8 +225,8 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
         current = register.get(store.uri, entry.version)
         if current is not None and current.is_final:  # finalised concurrently
             return current.path
-        # The last step deletes the staged manifest after changing the entry. If it is missing
-        # before that, it was deleted manually; only the final one may exist.
+        # The last step deletes the staged manifest after it changed the entry. If it is missing
+        # before that, somebody deleted it, and only the final manifest may exist.
         return final
     refuse_others(data, entry.version, store.full(entry.path))
     try:
@@ -245,15 +244,15 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
 
 
 def refuse_others(data: pa.Buffer, version: int, where: str) -> None:
-    """Check that what was staged is the manifest of a version, before it is written as that.
+    """Check that a staged file is the manifest of a version, before writing it as such.
 
-    In the place of a stranger's it may be a link to any file of this machine, which would be copied
+    In an untrusted location it may be a symlink to any file of this machine, which would be copied
     into the dataset.
 
     Raises
     ------
     FormatError
-        It is not.
+        The file is not the manifest of this version.
     """
     found = decode_manifest(data, where=where, to_read=False).version
     if found != version:
@@ -273,7 +272,7 @@ def _finish(
     *,
     own: bool = True,
 ) -> None:
-    """Steps 3 and 4; what another process has staged (``own``) may lie behind a link."""
+    """Do steps 3 and 4; files staged by another process (``own``) may be symlinked."""
     final = _final(entry.path)
     store.put(final, data)
     register.put_if_exists(
@@ -283,6 +282,6 @@ def _finish(
 
 
 def _final(staged: str) -> str:
-    """Final name of a manifest from its staged name."""
+    """Return the final name of a manifest from its staged name."""
     end = staged.rfind(_SUFFIX)
     return staged if end < 0 else staged[: end + len(_SUFFIX)]

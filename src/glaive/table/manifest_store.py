@@ -39,19 +39,19 @@ class ManifestEntry:
 
 @runtime_checkable
 class ManifestStore(Protocol):
-    """Entries by root of the dataset (as a URI) and version. Picklable; shared by threads.
+    """Entries by root of the dataset (a URI) and version. Picklable; threads can share it.
 
     Reads are strongly consistent. Failures raise ``StoreError``.
     """
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """The entry of a version; ``None`` if there is none."""
+        """Return the entry of a version; ``None`` if it is missing."""
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there are no entries."""
+        """Return the entry with the highest version; ``None`` without entries."""
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry atomically; ``False`` if the version has one."""
+        """Add an entry atomically; return ``False`` if the version has one."""
 
     def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
         """Replace the entry of a version that has one."""

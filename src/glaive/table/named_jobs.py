@@ -1,10 +1,10 @@
-"""Jobs that were named by their callers: which of them have made a version.
+"""Jobs with a name from their caller, and the versions that they made.
 
-The commit of one has its name as a property, and the number of the version is entered in the table
-metadata of this version. All writers keep the table metadata, so the newest manifest says which
-version each of the last jobs made, whatever was committed or cleaned up since. Names are used once:
-so the oldest entries are removed, and only a job that a longer time ago was stopped while it
-committed is looked for in the versions that were made then.
+The commit of such a job has its name as a property. The table metadata of the new version records
+the number of this version. All writers keep the table metadata. So the newest manifest shows the
+version of each of the last jobs, whatever was committed or cleaned up since. Names are used once,
+so the oldest entries are removed. glaive searches older versions only for a job that was stopped
+during its commit a longer time ago.
 
 Specification: "Transaction" in ``docs/format``.
 """
@@ -21,18 +21,18 @@ from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.load import find_transaction
 
-# --- Transactions of applications: which of them a dataset has applied ------------------
-# An application, such as a stream, numbers its transactions. The commit of one has its application
-# and its number as properties, and the number is entered in the table metadata of the version that
-# the commit makes. All writers keep the table metadata, so the newest manifest says which number
-# of each application was applied last, whatever was committed or cleaned up since.
+# --- Transactions of applications that a dataset has applied ----------------------------
+# An application, such as a stream, numbers its transactions. The commit of a transaction has its
+# application and number as properties. The table metadata of the new version records the number.
+# All writers keep the table metadata. So the newest manifest shows the last number of each
+# application, whatever was committed or cleaned up since.
 #
 # Specification: "Transaction" in ``docs/format``.
 
 _APP_ID: Final = "glaive.txn.app"
 _VERSION: Final = "glaive.txn.version"
 LAST: Final = "glaive.txn.last:"
-"""Prefix of the entries of the table metadata; the application follows."""
+"""Prefix of entries of the table metadata, before the application."""
 
 _HIGHEST: Final = 2**63 - 1
 
@@ -44,14 +44,14 @@ class AppTransaction:
     Parameters
     ----------
     app_id
-        The application, unique for all writers of the dataset.
+        The application, unique among all writers of the dataset.
     version
-        Number of the transaction, ≥ 0; each one is higher than those before.
+        Number of the transaction, ≥ 0 and higher than all earlier numbers.
 
     Raises
     ------
     OptionError
-        There is no name, or the number is none.
+        The name is missing, or the number is invalid.
     """
 
     app_id: str
@@ -69,34 +69,34 @@ class AppTransaction:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Properties of the transaction that is committed."""
+        """Properties of the transaction to commit."""
         return {_APP_ID: self.app_id, _VERSION: str(self.version)}
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:
-        """The transaction of an application that has these properties, if any."""
+        """Return the transaction of an application with these properties, if any."""
         app_id, version = properties.get(_APP_ID), properties.get(_VERSION, "")
         if not app_id or not (version.isascii() and version.isdecimal() and len(version) < 20):
             return None
         return cls(app_id, int(version))
 
     def is_applied(self, manifest: Manifest) -> bool:
-        """Whether a version has this transaction, or a later one of the application."""
+        """Return whether a version has this transaction, or a later one of the application."""
         last = last_applied(manifest, self.app_id)
         return last is not None and last >= self.version
 
     def record(self, wire: table_pb2.ManifestOutline) -> None:
-        """Enter the number in a version that is being made."""
+        """Record the number in a version that is being made."""
         wire.table_metadata[LAST + self.app_id] = str(self.version)
 
 
 def last_applied(manifest: Manifest, app_id: str) -> int | None:
-    """Number of the last transaction of an application; ``None`` if there is none.
+    """Return the number of the last transaction of an application; ``None`` if it has none.
 
     Raises
     ------
     CorruptFileError
-        The entry is no number.
+        The entry is not a number.
     """
     text = manifest.wire.table_metadata.get(LAST + app_id)
     if text is None:
@@ -113,10 +113,10 @@ def last_applied(manifest: Manifest, app_id: str) -> int | None:
 
 _NAME: Final = "glaive.job.named"
 _MADE: Final = "glaive.job.made:"
-"""Prefix of the entries of the table metadata; the name follows."""
+"""Prefix of entries of the table metadata, before the name."""
 
 MOST: Final = 16
-"""Jobs that a manifest knows."""
+"""Number of jobs that a manifest records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +126,28 @@ class NamedJob:
     Parameters
     ----------
     name
-        Unique for all jobs of the dataset.
+        Name of the job, unique among all jobs of the dataset.
     """
 
     name: str
 
     @property
     def properties(self) -> dict[str, str]:
-        """Properties of the transaction that is committed."""
+        """Properties of the transaction to commit."""
         return {_NAME: self.name}
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self | None:
-        """The job that has these properties, if any."""
+        """Return the job with these properties, if any."""
         name = properties.get(_NAME)
         return cls(name) if name else None
 
     def is_applied(self, manifest: Manifest) -> bool:
-        """Whether this version, or one before, is that of the job."""
+        """Return whether the job made this version or an earlier one."""
         return made_version(manifest, self.name) is not None
 
     def record(self, wire: table_pb2.ManifestOutline) -> None:
-        """Enter the version that is being made, and remove the oldest entries."""
+        """Record the version that is being made, and remove the oldest entries."""
         wire.table_metadata[_MADE + self.name] = str(wire.version)
         entries = _entries(wire.table_metadata)
         for name in sorted(entries, key=entries.__getitem__)[:-MOST]:
@@ -156,44 +156,44 @@ class NamedJob:
 
 @dataclass(frozen=True, slots=True)
 class CommitMarks:
-    """What a commit enters in the table metadata, so that it is made once."""
+    """The marks that a commit records in the table metadata, so that it is made once."""
 
     marks: tuple[AppTransaction | NamedJob, ...]
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Those of a transaction with these properties."""
+        """Return the marks of a transaction with these properties."""
         found = AppTransaction.of(properties), NamedJob.of(properties)
         return cls(tuple(mark for mark in found if mark is not None))
 
     def are_applied(self, manifest: Manifest) -> bool:
-        """Whether a version has one of them."""
+        """Return whether a version has one of the marks."""
         return any(mark.is_applied(manifest) for mark in self.marks)
 
     def record(self, wire: table_pb2.ManifestOutline) -> None:
-        """Enter all in a version that is being made."""
+        """Record all marks in a version that is being made."""
         for mark in self.marks:
             mark.record(wire)
 
 
 def is_mark(key: str) -> bool:
-    """Whether commits enter this key in the table metadata, so that they are made once."""
+    """Return whether a key of the table metadata is such a mark."""
     return key.startswith((LAST, _MADE))
 
 
 def made_version(manifest: Manifest, job: str) -> int | None:
-    """The version that a job made, if it is one of the last that did; no request."""
+    """Return the version that a job made, if it is one of the last jobs; make no request."""
     return _number(manifest.wire.table_metadata.get(_MADE + job, ""))
 
 
 def forgotten_until(manifest: Manifest) -> int:
-    """The last version whose job, if it had one, may not be in the manifest; 0 if all are."""
+    """Return the last version whose job the manifest may have forgotten; 0 if it has all."""
     entries = _entries(manifest.wire.table_metadata)
     return min(entries.values()) - 1 if len(entries) >= MOST else 0
 
 
 def renumber(wire: table_pb2.ManifestOutline, counterpart: Callable[[int], int]) -> None:
-    """Give the versions of jobs the numbers that they have where a version is published."""
+    """Renumber the versions of jobs to the branch where a version is published."""
     for name, number in _entries(wire.table_metadata).items():
         wire.table_metadata[name] = str(counterpart(number))
 
@@ -201,24 +201,24 @@ def renumber(wire: table_pb2.ManifestOutline, counterpart: Callable[[int], int])
 def search_forgotten(
     store: ObjectStore, newest: Manifest, key: str, job: str, begun: Callable[[], int | None]
 ) -> tuple[int | None, range]:
-    """The version of a job, also if it is none of the last.
+    """Return the version of a job, even if it is not one of the last jobs.
 
     Parameters
     ----------
     key
         The property of transactions that names jobs.
     begun
-        The version after which a run of the job began to commit; ``None`` if none did. Called only
-        if the manifest does not tell.
+        Returns the newest version when a run of the job began to commit; ``None`` without a run.
+        Called only if the manifest does not have the answer.
 
     Returns
     -------
     tuple
-        The version, if it was found; and the versions that were searched one by one.
+        The version, if found; and the versions that were searched one by one.
 
     Notes
     -----
-    No request where the manifest tells; else one for each of these versions.
+    Makes no request if the manifest has the answer; else one per searched version.
     """
     made, until = made_version(newest, job), forgotten_until(newest)
     since = begun() if made is None and until else None
@@ -229,7 +229,7 @@ def search_forgotten(
 
 
 def _entries(metadata: Mapping[str, str]) -> dict[str, int]:
-    """The entries of jobs, with their versions."""
+    """Return the entries of jobs, with their versions."""
     return {
         name: number
         for name, text in metadata.items()
@@ -238,5 +238,5 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, int]:
 
 
 def _number(text: str) -> int | None:
-    """A version; what is none was not written by a commit."""
+    """Return a version; None for text that no commit wrote."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None

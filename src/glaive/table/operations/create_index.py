@@ -1,6 +1,6 @@
 """Create index: add and remove index entries.
 
-The index files are written before; this operation makes them part of a version.
+The index files are written before. This operation makes them part of a version.
 
 Specification: "Create index" in ``docs/format``.
 """
@@ -66,7 +66,7 @@ class CreateIndex(TableOperation):
     removed
         Entries to remove, identified by uuid.
     parts
-        Fields of the new ones, with their members and items. Not part of the message.
+        Fields of the new entries, with their members and items. Not part of the message.
     """
 
     wire_name: ClassVar[str] = "create_index"
@@ -79,20 +79,20 @@ class CreateIndex(TableOperation):
 
     @classmethod
     def of(cls, schema: LanceSchema, new: Iterable[Any], removed: Iterable[Any] = ()) -> Self:
-        """Entries that were built from a version with this schema."""
+        """Make the operation for entries built from a version with this schema."""
         added = tuple(new)
         parts = parts_of(schema, (number for index in added for number in index.fields))
         return cls(new=added, removed=tuple(removed), parts=frozenset(parts))
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.CreateIndex) -> Self:
-        """Read the wire message; errors as for :func:`check_entries`."""
+        """Read the wire message; :func:`check_entries` lists the errors."""
         for entries in (message.new_indices, message.removed_indices):
             check_entries(entries, "the transaction")
         return read_fields(cls, message)
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same index, and on changed fragments or fields, or removed ones."""
+        """Return conflicts on the same index, on changed or removed fragments, or on fields."""
         message = theirs.to_wire()
         if name in ("merge", "project"):
             lost = (self._fields() | self.parts) - {column.id for column in message.schema}
@@ -103,7 +103,7 @@ class CreateIndex(TableOperation):
             both = ", ".join(sorted(mine & other))
             return Conflict(f"both change index {both}") if both else None
         if name == "rewrite":
-            return None  # the table of the newest version tells: see ``rebase``
+            return None  # the table of the newest version decides: see ``rebase``
         if name == "data_replacement":
             if self._fields() & replaced_fields(theirs):
                 return Conflict("data_replacement changed values of an indexed column")
@@ -116,10 +116,11 @@ class CreateIndex(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """New indices do not cover fragments whose values were replaced concurrently.
+        """Remove fragments with concurrently replaced values from the coverage of new indices.
 
-        Nor ones that were removed: another fragment may have been added with the id of one since.
-        An index that is removed is, too, where it was rebuilt for relocated rows meanwhile.
+        Also remove deleted fragments: a new fragment may have got the id of one. Also remove an
+        index
+        that was rebuilt meanwhile for moved rows, if its old version is removed.
         """
         new, removed = list(self.new), self.removed
         moved: set[int] = set()
@@ -149,14 +150,14 @@ class CreateIndex(TableOperation):
         return self if same else replace(self, new=tuple(new), removed=removed)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The entries of ``base`` without the removed ones, then the new ones.
+        """Return the entries of ``base`` without removed entries, then the new entries.
 
         Raises
         ------
         UnsupportedFeatureError
             Two fragments have the same id, and an index could not tell their rows apart.
         IndexExistsError
-            Another segment of this name is over another column, or of another kind.
+            Another segment of this name indexes another column, or has another kind.
         """
         base = needs_dataset(base, "add an index")
         if self.new:
@@ -174,9 +175,9 @@ class CreateIndex(TableOperation):
 def _refuse_others(
     new: Sequence[table_pb2.IndexMetadata], kept: Sequence[table_pb2.IndexMetadata]
 ) -> None:
-    """Raise an ``IndexExistsError`` where segments of one name would be those of two indices.
+    """Raise an ``IndexExistsError`` if segments of one name would belong to two indices.
 
-    Readers take the column and the kind of one segment for those of all.
+    Readers take the column and the kind of one segment for all segments.
     """
     names = {entry.name for entry in new}
     first: dict[str, tuple[list[int], str]] = {}
@@ -190,7 +191,7 @@ def _refuse_others(
                 f"Index name {entry.name!r} already exists with different fields: segments over "
                 "another column would be taken for its own; please specify a different name"
             )
-        if kind != known_kind and kind and known_kind:  # Old writers leave it out.
+        if kind != known_kind and kind and known_kind:  # old writers omit it
             raise IndexExistsError(
                 f"Index name {entry.name!r} already exists, of another kind: its segments are of "
                 f"{known_kind}, those to be added of {kind}. Choose another name, or drop it first"
@@ -198,7 +199,7 @@ def _refuse_others(
 
 
 def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> table_pb2.IndexMetadata:
-    """An entry with its new uuid, if it got one."""
+    """Return an entry with its new uuid, if it got one."""
     if entry.uuid.uuid not in ids:
         return entry
     changed = table_pb2.IndexMetadata()
@@ -208,7 +209,7 @@ def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> tabl
 
 
 # --- Indices of columns whose values a merge has put into other files -------------------
-# A merge has the files of all fragments, and does not say which columns are others than before.
+# A merge lists the files of all fragments, but not the columns with changed values.
 #
 # Specification: "Building the manifest" in ``docs/format/transactions.md``.
 
@@ -218,10 +219,10 @@ Entry = table_pb2.IndexMetadata
 def after_merge(
     store: ObjectStore, operation: TableOperation, known: Manifest | None, merged: Manifest
 ) -> TableOperation:
-    """An operation as it is after a merge; new indices were built from the files of before.
+    """Return an operation as it is after a merge; new indices were built from older files.
 
-    ``known`` is the version before, if the caller has it. If not, it takes a request, and where it
-    was cleaned up, new indices cover nothing.
+    ``known`` is the version before, if the caller has it. Otherwise it takes a request. If it was
+    cleaned up, new indices cover nothing.
     """
     if not isinstance(operation, CreateIndex) or not operation.new:
         return operation
@@ -242,7 +243,7 @@ def after_merge(
 def without_moved(
     before: Manifest, after: Iterable[table_pb2.DataFragment], entries: list[Entry]
 ) -> list[Entry]:
-    """Entries that do not cover the fragments that have the values in other files than before."""
+    """Return entries without the fragments that have the values in other files than before."""
     known = frozenset(before.schema.field_ids())
     positions = {number: at for at, number in enumerate(before.fragment_ids.tolist())}
     changed: dict[frozenset[int], list[int]] = {}
@@ -259,25 +260,26 @@ def without_moved(
     return entries
 
 
-# --- Segments that were built from an earlier version than the one to which they are committed
-# A commit looks at the changes since the version for which it is made. Segments are built before,
-# by workers that open the dataset by themselves, and committed by one who may have opened a later
-# version: what was changed in between is looked at here, by the same rules.
+# --- Segments built from an earlier version than the version to which they are committed
+# A commit checks the changes since the version it is made for. Workers build segments earlier, from
+# versions that they open themselves, and the committer may have opened a later version. This
+# section checks the changes in between by the same rules.
 
 
 def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]) -> list[Entry]:
-    """Segments as they are for a version: without fragments whose values were replaced.
+    """Return segments for a version: without fragments whose values were replaced.
 
     Raises
     ------
     CommitConflictError
-        Fragments of a segment were rewritten since it was built, or its column was removed, or
-        what was changed is not known, as where it was built from a detached version.
+        Fragments of a segment were rewritten after it was built, or its column was removed. Or
+        the changes are unknown, for example after a detached version.
 
     Notes
     -----
-    No request for segments of the version, or that it has; else one for each version in between,
-    and one more where it changed fields and a segment is of a field that has others in it.
+    Makes no request for segments that the version has or that were built from it. Otherwise makes
+    one per version in between. A version that changed fields takes one more if a segment's field
+    has child fields.
     """
     of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
     built = [
@@ -300,7 +302,7 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
 
 
 def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
-    """Whether a segment covers no fragment that it does not cover in the version."""
+    """Return whether a segment covers no more fragments than it covers in the version."""
     if other is None or other.fields != entry.fields:
         return False
     mine, known = covered_fragments(entry), covered_fragments(other)
@@ -308,7 +310,7 @@ def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
 
 
 def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIndex) -> CreateIndex:
-    """The segments after a version."""
+    """Return the segments after a version."""
     try:
         made = newest
         if number != newest.version:
@@ -319,7 +321,7 @@ def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIn
     if transaction is None:
         raise _outdated(store, number, Conflict("what it changed is unknown", retryable=False))
     theirs = transaction.operation
-    if theirs.wire_name == "create_index":  # segments of one index may come one after the other
+    if theirs.wire_name == "create_index":  # segments of one index may be committed in turn
         return segments
     fields = {field for entry in segments.new for field in entry.fields}
     if theirs.wire_name in ("merge", "project") and len(parts_of(made.schema, fields)) > len(

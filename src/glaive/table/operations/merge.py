@@ -73,7 +73,7 @@ _RETRYABLE = frozenset({"append", "delete", "rewrite", "merge", "update", "data_
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(TableOperation):
-    """Replace the schema, and all fragments by ones with files for the new columns.
+    """Replace the schema, and all fragments by fragments with files for the new columns.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Merge(TableOperation):
     preserves_nullability: bool = False
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts with all changes of rows, fragments or the schema."""
+        """Return conflicts with all changes of rows, fragments or the schema."""
         if name in _RETRYABLE:
             return Conflict(f"{name} changed the fragments to which this adds columns")
         if name == "update_config":
@@ -105,12 +105,12 @@ class Merge(TableOperation):
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The schema and the fragments of the operation.
+        """Return the schema and the fragments of the operation.
 
         Raises
         ------
         OptionError
-            A fragment of the version is missing, or there twice, or has fewer deleted rows.
+            A fragment of the version is missing or repeated, or has fewer deleted rows.
         """
         base = needs_dataset(base, "add columns")
         if len(self.fragments) < base.num_fragments:
@@ -127,7 +127,7 @@ class Merge(TableOperation):
         known = (packed for at, packed in enumerate(made.packed) if at not in without_id)
         check_deletions_stay(base, FragmentList(known) if without_id else made)
         if without_id:
-            put_fragments(wire, made)  # ids are given after all of these
+            put_fragments(wire, made)  # new ids start after all of these
         if without_id or (base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments):
             made = FragmentList(self._completed(base, wire, context.version, without_id))
         put_fragments(wire, made)
@@ -138,12 +138,12 @@ class Merge(TableOperation):
         return Draft(wire, encode_indices(entries))
 
     def _positions_without_id(self, base: Manifest, ids: Int64s) -> frozenset[int]:
-        """Positions of new fragments that have no id yet: it is 0, and not the first of that id.
+        """Return positions of new fragments without id: a repeated id 0 after the first.
 
         Raises
         ------
         OptionError
-            A fragment of the version is missing, or there twice, or follows such a new one.
+            A fragment of the version is missing or repeated, or follows such a new fragment.
         """
         known = base.fragment_ids
         zeros = np.flatnonzero(ids == 0)[int((known == 0).sum()) :]
@@ -167,7 +167,7 @@ class Merge(TableOperation):
         ordered = np.sort(known)
         before = np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
         twice = numbers[counts > np.maximum(before, 1)].tolist()
-        if len(zeros) and not twice:  # fragment 0 again, or behind a new one in its place
+        if len(zeros) and not twice:  # fragment 0 again, or after a new fragment in its place
             before_at = np.flatnonzero(known == 0).tolist()
             own = {file.path for at in before_at for file in base.fragment(at).files}
             given = (self.fragments[at].files for at in zeros.tolist())
@@ -187,7 +187,7 @@ class Merge(TableOperation):
         version: int,
         without_id: frozenset[int],
     ) -> Iterator[bytes]:
-        """The fragments: new ones with ids, others with the version in which they changed last."""
+        """Yield the fragments: new ones with ids, others with the version of their last change."""
         positions = {number: at for at, number in enumerate(base.fragment_ids.tolist())}
         for at, message in enumerate(messages_of(self.fragments)):
             position = None if at in without_id else positions.get(message.id)
@@ -227,7 +227,7 @@ class Project(TableOperation):
     preserves_nullability: bool = False
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts with other changes of the schema, and with new values that may be null."""
+        """Return conflicts with other schema changes, and with new values that may be null."""
         if name in _WITH_VALUES:
             if self.preserves_nullability:
                 return None
@@ -239,7 +239,7 @@ class Project(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """The schema has fields with the metadata that they had: what others set since is set."""
+        """Update the metadata of fields in the schema to later changes of other writers."""
         schema = self.schema
         for their in theirs:
             if their.wire_name == "update_config":
@@ -247,12 +247,12 @@ class Project(TableOperation):
         return self if schema == self.schema else replace(self, schema=schema)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base`` without files that have no remaining column.
+        """Return the fragments of ``base`` without files that have no remaining column.
 
         Raises
         ------
         SchemaError
-            A column has the id of one of another type, whose values it would show.
+            A column has the id of a column of another type, whose values it would show.
         """
         base = needs_dataset(base, "change columns")
         self._check_types(base)
@@ -309,14 +309,14 @@ class DataReplacement(TableOperation):
         )
 
     def encode(self) -> list[bytes]:
-        """The wire message."""
+        """Make the wire message."""
         kind = table_pb2.Transaction.DataReplacement
         pairs = [(fragment_id, file.to_wire()) for fragment_id, file in self.replacements]
         groups = [kind.Replacement(fragment_id=number, new_file=file) for number, file in pairs]
         return [kind(replacements=groups).SerializeToString()]
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same columns of the same fragments, and on removed fragments."""
+        """Return conflicts on the same columns of the same fragments, and on removed fragments."""
         if name in ("delete", "update", "data_replacement", "rewrite"):
             return self._same_fragments(theirs)
         if name in ("create_index", "project"):
@@ -355,12 +355,12 @@ class DataReplacement(TableOperation):
         return None
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base`` with the new files.
+        """Return the fragments of ``base`` with the new files.
 
         Raises
         ------
         OptionError
-            The replacements are not for the same columns, or a fragment has several.
+            The replacements have different columns, or a fragment has several.
         UnsupportedFeatureError
             Files of format 0.1 and of 2.x would be mixed.
         """

@@ -1,4 +1,4 @@
-"""Operations that bring whole fragments: append, overwrite, restore, clone and publish.
+"""Operations that add or replace whole fragments: append, overwrite, restore, clone, publish.
 
 Specification: "Append" and "Overwrite" in ``docs/format``.
 """
@@ -65,17 +65,17 @@ from glaive.types import FormatVersion
 @operation
 @dataclass(frozen=True, slots=True)
 class Append(TableOperation):
-    """Add fragments; the commit assigns ids to those with id 0.
+    """Add fragments; the commit assigns ids to fragments with id 0.
 
     Parameters
     ----------
     fragments
         The new fragments.
     dropped
-        Fields that they have values for and that others dropped since; not part of the message.
+        Fields with values in the fragments that others dropped since; not part of the message.
     once
-        Whether the rows must not be there already, as for a batch that has some transactions of
-        another one: they would be doubled. Not part of the message.
+        Whether the same rows must not be added twice, as for batches that share transactions. Not
+        part of the message.
     """
 
     wire_name: ClassVar[str] = "append"
@@ -86,7 +86,7 @@ class Append(TableOperation):
     once: bool = field(default=False, compare=False)
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts with new non-nullable columns, and with replacing the whole dataset."""
+        """Return conflicts with new non-nullable columns, and with replacing the whole dataset."""
         if name in ("merge", "project"):
             if makes_non_nullable(theirs):
                 return Conflict(f"{name} may have made a column non-nullable")
@@ -96,12 +96,13 @@ class Append(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """List conflicts with columns that others replaced and the new rows have values for.
+        """Return conflicts with columns that others replaced and the new rows have values for.
 
-        A cast gives a column another id: the rows would have nulls in it. A new column may have the
-        id of a dropped one: the rows would have the values of that one.
+        A cast gives a column another id, so the rows would have nulls in it. A new column may have
+        the
+        id of a dropped column, so the rows would show values of that column.
 
-        Conflicts also with an append of the same files, if these are added once.
+        Also return conflicts with an append of the same files, if rows must be added once.
         """
         appended = (
             {file for their in theirs for file in appended_files(their)} if self.once else None
@@ -141,16 +142,16 @@ class Append(TableOperation):
 
     @property
     def files(self) -> frozenset[tuple[int, str]]:
-        """Base path, -1 for none, and name of each data file."""
+        """Base path (-1 if unset) and name of each data file."""
         return frozenset(file for fragment in self.fragments for file in _files_of(fragment))
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base``, then the new ones.
+        """Return the fragments of ``base``, then the new fragments.
 
         Raises
         ------
         OptionError
-            A file is there twice, though the rows must not be.
+            A file is added twice, but rows must be added once.
         """
         base = needs_dataset(base, "append rows")
         if self.once:
@@ -166,13 +167,13 @@ class Append(TableOperation):
 
 
 def _files_of(fragment: Fragment) -> Iterator[tuple[int, str]]:
-    """Base path, -1 for none, and name of each file of a fragment."""
+    """Yield base path (-1 if unset) and name of each file of a fragment."""
     for file in fragment.files:
         yield -1 if file.base_id is None else file.base_id, file.path
 
 
 def appended_files(theirs: Operation) -> Iterator[tuple[int, str]]:
-    """Base path, -1 for none, and name of each file that an append added."""
+    """Yield base path (-1 if unset) and name of each file that an append added."""
     if theirs.wire_name == "append":
         for fragment in theirs.to_wire().fragments:
             for file in fragment.files:
@@ -210,9 +211,9 @@ class Overwrite(TableOperation):
     base_paths: tuple[table_pb2.BasePath, ...] = ()
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts with another overwrite, and changes of the same configuration entries.
+        """Return conflicts with another overwrite, or changes of the same configuration entries.
 
-        With a restore, too, if files lie below base paths: the restored version may have others.
+        Also conflicts with a restore, if files are below base paths, which the restore may remove.
         """
         if name == "restore":
             files = (file for fragment in self.fragments for file in fragment.files)
@@ -230,7 +231,7 @@ class Overwrite(TableOperation):
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The new schema and fragments, with the configuration of ``base``."""
+        """Return the new schema and fragments, with the configuration of ``base``."""
         wire = table_pb2.ManifestOutline()
         if base is None:
             if context.options.enable_stable_row_ids:
@@ -274,7 +275,7 @@ _PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
 @operation
 @dataclass(frozen=True, slots=True)
 class Restore(TableOperation):
-    """Go back to the contents of ``version``; later versions stay in the history."""
+    """Restore the contents of ``version``; later versions stay in the history."""
 
     wire_name: ClassVar[str] = "restore"
     compatible = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
@@ -287,7 +288,7 @@ class Restore(TableOperation):
         return self.version
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts only with metadata changes, which it would silently undo."""
+        """Return conflicts only with metadata changes, which it would silently undo."""
         if name == "update_config":
             if sets_metadata(theirs):
                 return conflict_on(theirs, "changed metadata that this would undo")
@@ -295,14 +296,14 @@ class Restore(TableOperation):
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The old manifest; counters never decrease.
+        """Return the old manifest; counters never decrease.
 
         Raises
         ------
         UnsupportedFeatureError
             A permanent feature was enabled since that version.
         CorruptFileError
-            The schema of the old version cannot be read, nor could that of the new one.
+            The schema of the old version cannot be read, so the new schema could not either.
         """
         base, older = needs_dataset(base, "restore a version"), context.older
         if older is None:
@@ -330,10 +331,10 @@ class Restore(TableOperation):
 
 @dataclass(frozen=True, slots=True)
 class RestoreOverLooked(Restore):
-    """The same, if nobody has committed since the version that the caller looked at."""
+    """Restore a version if nobody has committed since the version that the caller read."""
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with everything, as it would be undone without having been looked at."""
+        """Return a conflict with any operation, as the caller has not seen what it would undo."""
         return Conflict("its changes would be undone, and were not looked at")
 
 
@@ -346,20 +347,20 @@ class RestoreOverLooked(Restore):
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone(TableOperation):
-    """Create a dataset with the contents of another one.
+    """Create a dataset with the contents of another dataset.
 
     Parameters
     ----------
     shallow
         Whether to refer to the files of the source; otherwise they have been copied.
     ref_name
-        Branch of the source; ``None`` for the main one.
+        Branch of the source; ``None`` for the main branch.
     ref_version
         Version of the source.
     ref_path
         Root of the source.
     branch_name
-        Name of the new branch, if it is one.
+        Name of the new branch, if the clone is a branch.
     """
 
     wire_name: ClassVar[str] = "clone"
@@ -372,16 +373,16 @@ class Clone(TableOperation):
     branch_name: str | None = None
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with everything, as it must be the first commit."""
+        """Return a conflict with any operation, as the clone must be the first commit."""
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The source manifest, with a base path for its files.
+        """Return the source manifest, with a base path for its files.
 
         Raises
         ------
         DatasetExistsError
-            There is a dataset already.
+            A dataset exists at the target.
         DatasetNotFoundError
             The source is missing.
         """
@@ -406,7 +407,7 @@ class Clone(TableOperation):
 
 
 def _keep_external(older: Manifest, wire: table_pb2.ManifestOutline) -> None:
-    """Remove all base paths but those of external blob values, which a copy still refers to."""
+    """Remove base paths; keep base paths of external blob values, which a copy still uses."""
     has_blobs = any(map(has_blobs_v2, older.schema.fields))
     kept = [
         base_path
@@ -418,7 +419,7 @@ def _keep_external(older: Manifest, wire: table_pb2.ManifestOutline) -> None:
 
 
 def _moved(older: Manifest, wire: table_pb2.ManifestOutline, base_id: int | None) -> Draft:
-    """The version with its own files at a base path, or with all files in the new dataset."""
+    """Return the version with its files at a base path, or with all files in the new dataset."""
 
     def move(file: Any) -> None:
         if base_id is None:
@@ -442,30 +443,28 @@ def _moved(older: Manifest, wire: table_pb2.ManifestOutline, base_id: int | None
     return Draft(wire, encode_indices(entries))
 
 
-# --- Publish a branch: its newest version becomes the next version of the branch it was made from
-# The next version has no trace of the branch: its files have been copied beside those of the
-# target,
-# and references to the target's root by a base path have become those of its own files. So the
-# branch
-# can go on, be cleaned up, or be deleted.
+# --- Publish a branch: its newest version becomes the next version of its parent branch --
+# The next version has no trace of the branch. Its files are copied to the target's folders, and
+# references to the target's root by a base path become references to the target's own files. So
+# you can continue with the branch, clean it up, or delete it.
 #
 # Specification: "Publishing" in ``docs/format/refs.md``.
 
 PUBLISHED: Final = "glaive.published"
-"""Property of the transaction: what was published, as JSON."""
+"""Property of the transaction that records what was published, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published of a branch so far; the last commit of it records this.
+    """The versions of a branch published so far; its last commit records this.
 
     Parameters
     ----------
     branch, identity
-        Its name, and what tells it from an earlier branch of this name.
+        Name of the branch, and its identity, which an earlier branch of this name lacks.
     steps
-        For each time: the version of the branch, and the version that was made. The first pair is
-        the version from which the branch was made, twice.
+        Pairs of a version of the branch and the version that was made. The first pair is twice
+        the version that the branch started from.
     """
 
     branch: str
@@ -474,12 +473,12 @@ class Published:
 
     @classmethod
     def of(cls, transaction: Transaction | None) -> Published | None:
-        """What a transaction published, if it did."""
+        """Return what a transaction published, if anything."""
         text = None if transaction is None else transaction.properties.get(PUBLISHED)
         try:
             branch, identity, steps = json.loads(text or "null")
             pairs = tuple((a, b) for a, b in steps)
-        except (TypeError, ValueError, RecursionError):  # none, or written by another tool
+        except (TypeError, ValueError, RecursionError):  # missing, or written by another tool
             return None
         numbers = [number for pair in pairs for number in pair]
         if not numbers or any(type(one) is not int or not 0 < one < 2**64 for one in numbers):
@@ -487,20 +486,20 @@ class Published:
         return cls(str(branch), str(identity), pairs)
 
     def text(self) -> str:
-        """As it is recorded."""
+        """Return the text to record."""
         return json.dumps([self.branch, self.identity, self.steps])
 
     @property
     def version(self) -> int:
-        """The version of the branch that was published last, or from which it was made."""
+        """The version of the branch that was published last, or that it started from."""
         return self.steps[-1][0]
 
     def then(self, version: int, made: int) -> Published:
-        """The same with one version more."""
+        """Return this with one more version."""
         return replace(self, steps=(*self.steps, (version, made)))
 
     def counterpart(self, version: int) -> int:
-        """The number that a version of the branch, or one before it was made, has here."""
+        """Return the number here of a version of the branch, or of a version before it."""
         if version <= self.steps[0][0]:
             return version
         at = bisect_left(self.steps, version, key=itemgetter(0))
@@ -511,17 +510,17 @@ class Published:
 class Publish(Overwrite):
     """Replace everything by the contents of a version of a branch; :meth:`of` makes it.
 
-    Others see an overwrite. Unlike that, it keeps indices, ids and lineage, and conflicts with
-    every other commit.
+    Other libraries see an overwrite. Unlike an overwrite, it keeps indices, ids and lineage, and
+    conflicts with every other commit.
 
     Parameters
     ----------
     source
         The version of the branch.
     own
-        Base paths of it that are the root of the target.
+        Ids of its base paths that are the root of the target.
     before
-        What was published before.
+        The versions published before.
     """
 
     source: Manifest = field(compare=False, repr=False)
@@ -530,11 +529,11 @@ class Publish(Overwrite):
 
     @classmethod
     def of(cls, source: Manifest, own: frozenset[int], before: Published) -> Publish:
-        """The operation for a version of a branch."""
+        """Make the operation for a version of a branch."""
         return cls(fragments=(), schema=source.schema, source=source, own=own, before=before)
 
     def encode(self) -> list[bytes]:
-        """Parts of an overwrite with the fragments, as the target has them."""
+        """Encode an overwrite with the fragments, as the target has them."""
         moved = FragmentList(self._moved())
         return Overwrite(fragments=moved, schema=self.schema, config=self.source.config).encode()
 
@@ -544,11 +543,11 @@ class Publish(Overwrite):
             yield fragment.SerializeToString()
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with everything: the branch does not have what was committed since."""
+        """Return a conflict with any operation: the branch lacks later commits."""
         return Conflict("the branch does not have this version", retryable=False)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The version of the branch, on top of ``base``."""
+        """Return the version of the branch, on top of ``base``."""
         base, source = needs_dataset(base, "publish a branch"), self.source
         wire = copy_of(source)
         wire.ClearField("branch")
@@ -577,7 +576,7 @@ class Publish(Overwrite):
         return Draft(wire, encode_indices(entries))
 
     def _move(self, fragment: table_pb2.DataFragment) -> None:
-        """Make references to the root of the target those of its own files."""
+        """Turn references to the root of the target into references to its own files."""
         for file in fragment.files:
             self._come_home(file)
         if fragment.HasField("deletion_file"):
@@ -588,7 +587,7 @@ class Publish(Overwrite):
             file.ClearField("base_id")
 
     def _renumber(self, fragment: table_pb2.DataFragment, known: Published) -> None:
-        """Give versions of the branch in the lineage the numbers that they have in the target.
+        """Give versions of the branch in the lineage their numbers in the target.
 
         Raises
         ------
@@ -620,7 +619,7 @@ def _in_column(kind: str) -> Any:
 
 
 def root_bases(source: Manifest, target: ObjectStore) -> frozenset[int]:
-    """Ids of the base paths of a branch that are the root of the one it was made from."""
+    """Return ids of the base paths of a branch that are the root of its parent branch."""
     home = Location.parse(target.uri)
     return frozenset(
         base.id

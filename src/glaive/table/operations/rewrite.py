@@ -55,7 +55,7 @@ from glaive.table.protocol import (
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments and their replacements.
+    """Fragments, and fragments that replace them.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ class Rewrite(TableOperation):
         Entry with the remapping table of row addresses, if indices were not rebuilt. Not part
         of the message.
     coverage
-        Fragments that rebuilt indices cover, by uuid, if their old entries did not specify them.
-        Not part of the message.
+        Fragments that rebuilt indices cover, by uuid, if their old entries lack them. Not part of
+        the message.
     """
 
     wire_name: ClassVar[str] = "rewrite"
@@ -119,14 +119,14 @@ class Rewrite(TableOperation):
         )
 
     def encode(self) -> list[bytes]:
-        """Parts of the wire message."""
-        groups = table_pb2.FragmentLists()  # the groups are in field 3, and left as they lie, too
+        """Encode the wire message in parts."""
+        groups = table_pb2.FragmentLists()  # the groups are field 3, which stays packed
         groups.third.extend(encode_lists({1: group.old, 2: group.new}) for group in self.groups)
         rest = table_pb2.Transaction.Rewrite(rewritten_indices=self.rewritten_indices)
         return [groups.SerializeToString(), rest.SerializeToString()]
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same fragments, and on new indices built from them."""
+        """Return conflicts on the same fragments, and on new indices built from them."""
         mine = frozenset(number for group in self.groups for number in ids_of(group.old))
         if name in ("delete", "update", "rewrite", "data_replacement"):
             return overlap(mine, theirs, f"{name} changed")
@@ -142,7 +142,7 @@ class Rewrite(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """Append the remapping table to the one of ``base``."""
+        """Append the remapping table to the table of ``base``."""
         if self.reuse_index is None:
             return self
         joined = append_remapping(self.reuse_index, base.indices)
@@ -153,7 +153,7 @@ class Rewrite(TableOperation):
         return self
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base``, with old ones replaced by new ones."""
+        """Return the fragments of ``base``, with new fragments instead of old fragments."""
         base = needs_dataset(base, "rewrite fragments")
         wire = copy_of(base)
         removed: list[int] = []

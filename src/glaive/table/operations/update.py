@@ -66,8 +66,8 @@ from glaive.types import as_buffer
 
 # --- Filters of inserted keys, to detect that two writers inserted the same key ---------
 # A filter has the hashes of the keys, or a split-block Bloom filter of them
-# (:mod:`glaive.format.bitmaps`). Two filters of the same shape share no key if no block has, in
-# each word, a bit that is set in both.
+# (:mod:`glaive.format.bitmaps`). Two Bloom filters of the same shape share no key unless some block
+# has, in each word, a bit that both have set.
 #
 # Specification: "Update" in ``docs/format``.
 
@@ -79,7 +79,7 @@ Filter = table_pb2.Transaction.Update.KeyExistenceFilter
 
 
 def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
-    """XXH64 with seed 0 of the bytes of each key.
+    """Hash the bytes of each key with XXH64, seed 0.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
     Returns
     -------
     numpy.ndarray or None
-        None for unsupported keys. Supported are integers of 32 and 64 bits, strings and binary,
-        without nulls.
+        None for unsupported keys. Supported keys are integers of 32 and 64 bits, strings and
+        binary, without nulls.
     """
     import pyarrow.compute as pc
 
@@ -116,7 +116,7 @@ def _is_hashed(data_type: pa.DataType) -> bool:
 
 
 def _numbers(column: Any) -> NDArray[np.uint64]:
-    """Integers of any width as 64-bit words."""
+    """Convert integers of any width to 64-bit words."""
     signed = pa.types.is_signed_integer(column.type)
     words: NDArray[Any] = column.cast(pa.int64() if signed else pa.uint64()).to_numpy()
     return words.view(np.uint64)
@@ -131,7 +131,7 @@ def _bytes_of(column: Any) -> Any:
 
 
 def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
-    """The bloom filter of keys given by the XXH64 of their bytes, seed 0.
+    """Make the Bloom filter of keys from their hashes (XXH64, seed 0).
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
 
 
 def may_share_keys(mine: Filter, theirs: Filter) -> bool:
-    """Whether a key may be in both filters; True if they cannot be compared.
+    """Return whether a key may be in both filters; True if they cannot be compared.
 
     Raises
     ------
@@ -209,7 +209,7 @@ class Delete(DeletingOperation):
     predicate: str = ""
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same fragments, except deletions of other rows."""
+        """Return conflicts on the same fragments, except deletions of other rows."""
         if name in ("delete", "update") and not changes_columns(theirs):
             if self.shared(theirs):
                 return None
@@ -221,7 +221,7 @@ class Delete(DeletingOperation):
         return incompatible(theirs, replaced="the rows that this deletes")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base`` with the new deletion files, without removed fragments."""
+        """Return the fragments of ``base`` with new deletion files, without removed fragments."""
         base = needs_dataset(base, "delete rows")
         wire = copy_of(base)
         replaced = final_fragments(base, self.updated)
@@ -240,23 +240,23 @@ class Update(DeletingOperation):
     Parameters
     ----------
     new
-        Fragments with relocated rows, then inserted rows. With stable row ids they include the
-        ids of relocated rows.
+        Fragments with moved rows, then inserted rows. With stable row ids they include the ids of
+        moved rows.
     fields_modified
         Ids of the fields whose values were replaced in place.
     fields_touched
         Ids of all fields with new values.
     columns
-        Whether columns were replaced in place; otherwise rows were relocated.
+        Whether columns were replaced in place; otherwise rows moved.
     inserted_rows
-        Filter of the inserted keys, in wire format, to detect that two writers inserted the same.
+        Filter of the inserted keys, in wire format, to detect equal keys of two writers.
     unfiltered_keys
-        Whether keys were inserted of which there is no filter: others may have inserted the same.
-        Not part of the message, in which the lack of a filter says so.
+        Whether keys were inserted without a filter, so that others may have inserted the same.
+        Not part of the message, which lacks a filter then.
     changed_offsets
         Rows with new values by fragment, if columns were replaced; roaring bitmaps.
     compacted_sstables
-        Passed through.
+        Passed through unchanged.
     lineage
         Result for :meth:`hidden`; not part of the message.
     """
@@ -304,7 +304,7 @@ class Update(DeletingOperation):
         return self.columns or bool(self.fields_modified)
 
     def naming_fields(self, base: Manifest) -> Self:
-        """The operation with the fields that it replaces in place, if it names none.
+        """Name the fields that the operation replaces in place, if it names none.
 
         These are the fields that changed fragments have in other files than in ``base``.
         """
@@ -319,7 +319,7 @@ class Update(DeletingOperation):
         return replace(self, fields_modified=tuple(sorted(moved))) if moved else self
 
     def hidden(self, base: Manifest) -> frozenset[int]:
-        """Source fragments of relocated rows that have row ids or versions in their files."""
+        """Return source fragments of moved rows that have row ids or versions in their files."""
         if not (self.new and base.uses(Feature.SPILLED_ROW_LINEAGE)):
             return frozenset()
         spilled = set()
@@ -330,11 +330,11 @@ class Update(DeletingOperation):
         return frozenset(spilled)
 
     def with_hidden(self, lineage: Mapping[int, HiddenLineage]) -> Self:
-        """The operation with the lineage of the fragments in :meth:`hidden`."""
+        """Return the operation with the lineage of the fragments in :meth:`hidden`."""
         return replace(self, lineage=lineage)
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same fragments, except deletions of other rows, and on keys."""
+        """Return conflicts on the same fragments, except deletions of other rows, and on keys."""
         if name in ("append", "update"):
             same = self._same_keys(theirs)
             if same is not None:
@@ -373,7 +373,7 @@ class Update(DeletingOperation):
         return None
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base``, some of them changed, then the new ones."""
+        """Return the fragments of ``base``, some of them changed, then the new fragments."""
         base = needs_dataset(base, "update rows")
         wire = copy_of(base)
         for fragments in (self.new, self.updated):
@@ -392,7 +392,7 @@ class Update(DeletingOperation):
             created=partial(created_at, base, self.lineage) if stable else None,
         )
         if stable and not self.in_place:
-            # Fragments with as many ids as rows only have relocated rows; other rows are new.
+            # Fragments with as many ids as rows only have moved rows; other rows are new.
             relocated = [
                 fragment_id
                 for fragment, fragment_id in zip(self.new, ids_of(added), strict=True)
@@ -411,16 +411,16 @@ class Update(DeletingOperation):
             where = f"changed rows of fragment {fragment.id}"
             mark_changed(fragment, version, offsets_of(changed, where))
         elif fragment.files != base.fragment_wire(base.position_of(fragment.id)).files:
-            mark_changed(fragment, version)  # who committed it by hand did not say which rows
+            mark_changed(fragment, version)  # the committer did not say which rows
 
 
 def encode_offsets(changed: Mapping[int, bytes]) -> bytes:
-    """Rows with new values by fragment, as bytes that tasks send."""
+    """Encode rows with new values by fragment, as bytes that tasks send."""
     return _MESSAGE(updated_fragment_offset_bitmaps=changed).SerializeToString()
 
 
 def joined_offsets(parts: Iterable[bytes]) -> Mapping[int, bytes]:
-    """The rows of several results of :func:`encode_offsets`, for :attr:`Update.changed_offsets`."""
+    """Join results of :func:`encode_offsets`, for :attr:`Update.changed_offsets`."""
     joined = _MESSAGE()
     for part in parts:
         joined.MergeFrom(parse(_MESSAGE(), part, "changed rows", "the result of a task"))
