@@ -1,8 +1,8 @@
 """Distances between vectors: squared Euclidean, cosine, dot product, Hamming.
 
 ``l2`` is the squared distance, ``cosine`` one minus the cosine, ``dot`` one minus the dot product,
-``hamming`` the number of bits that differ. Half and brain floats are widened on the way, doubles
-are computed as such; distances are ``float32``.
+``hamming`` the number of bits that differ. Floats of 16 bits are first converted to 32 bits;
+doubles are computed as doubles. Distances are ``float32``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Element: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "uint8
 """Types of the elements of vectors."""
 
 Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
-"""Kinds of distances."""
+"""Names of distances."""
 
 ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
     {
@@ -37,14 +37,14 @@ ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
         "uint8": np.dtype(np.uint8),
     }
 )
-"""What NumPy holds elements as: brain floats by their bits."""
+"""NumPy types of the elements: ``bfloat16`` as the integers of its bits."""
 
 METRICS: Final[tuple[Metric, ...]] = ("l2", "cosine", "dot", "hamming")
-"""In the order of the numbers that files have for them."""
+"""All metrics, in the order of their numbers in files."""
 
 LEAST_LENGTH: Final = 1e-15
 MOST_LENGTH: Final = 1e15
-"""Lengths of vectors between which their squares are exact enough in 32 bits."""
+"""Least and greatest length of a vector whose square is exact enough in 32 bits."""
 
 _ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
 _METRIC_NUMBERS: Final = {metric: at for at, metric in enumerate(METRICS)}
@@ -54,16 +54,16 @@ Int32s: TypeAlias = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorBlock:
-    """Vectors that lie one behind the other.
+    """Vectors in one array, without gaps.
 
     Parameters
     ----------
     values
-        Elements of all vectors: contiguous, of the type that :data:`ELEMENTS` has.
+        Elements of all vectors: contiguous, of their type in :data:`ELEMENTS`.
     dimension
-        Elements of a vector.
+        Number of elements in a vector.
     element
-        Their type.
+        Type of the elements.
     """
 
     values: NDArray[Any]
@@ -77,11 +77,11 @@ class VectorBlock:
 
     @property
     def matrix(self) -> NDArray[Any]:
-        """The elements as (vectors, dimension)."""
+        """The elements in shape ``(vectors, dimension)``."""
         return self.values[: self.count * self.dimension].reshape(-1, self.dimension)
 
     def widened(self) -> VectorBlock:
-        """The vectors as floats that NumPy computes with: the same ones, unless of 16 bits."""
+        """Return the vectors with elements of 16 bits as ``float32``; others as they are."""
         if self.element not in ("float16", "bfloat16"):
             return self
         return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
@@ -94,7 +94,7 @@ class Queries:
     Parameters
     ----------
     matrix
-        Of shape ``(queries, dimension)``, contiguous: ``float64`` and ``uint8`` for vectors of
+        Shape ``(queries, dimension)``, contiguous: ``float64`` and ``uint8`` for vectors of
         these types, ``float32`` for all others.
     """
 
@@ -102,7 +102,7 @@ class Queries:
 
     @classmethod
     def of(cls, matrix: NDArray[Any], element: Element) -> Queries:
-        """Query vectors for vectors of a type."""
+        """Convert query vectors for vectors with elements of a type."""
         kind = ELEMENTS[element if element in ("float64", "uint8") else "float32"]
         if matrix.dtype == kind:
             return cls(np.ascontiguousarray(matrix))
@@ -111,7 +111,7 @@ class Queries:
 
     @cached_property
     def norms(self) -> Float32s:
-        """``float32``: the length of each."""
+        """Length of each query, ``float32``."""
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.einsum("ij,ij->i", self.matrix, self.matrix, dtype=np.float64)
             norms: Float32s = np.sqrt(squares).astype(np.float32)
@@ -124,7 +124,7 @@ class Queries:
 
 
 def measure(vectors: VectorBlock, queries: Queries, metric: Metric, *, query: int = 0) -> Float32s:
-    """The distance of each vector from one query; NaN where there is none."""
+    """Return the distance of each vector from one query; NaN if it has no distance."""
     only = queries
     if queries.count > 1:
         only = Queries(queries.matrix[query : query + 1])
@@ -134,7 +134,7 @@ def measure(vectors: VectorBlock, queries: Queries, metric: Metric, *, query: in
 def measure_pairs(
     vectors: VectorBlock, queries: Queries, metric: Metric, rows: Int64s, query_of: Int32s
 ) -> Float32s:
-    """The distance of vector ``rows[i]`` from query ``query_of[i]``, for each i.
+    """Return the distance of vector ``rows[i]`` from query ``query_of[i]``, for each i.
 
     Parameters
     ----------
@@ -152,8 +152,8 @@ def measure_pairs(
 
 
 def _are_below(numbers: NDArray[np.signedinteger], end: int) -> bool:
-    """Whether integers with a sign, at least one, are from 0 to below an end."""
-    # Without the sign, those below 0 are greater than any end.
+    """Return whether all signed integers, at least one, are from 0 to below ``end``."""
+    # As unsigned integers, negative numbers are greater than any end.
     return int(numbers.view(f"u{numbers.itemsize}").max()) < end
 
 
@@ -205,7 +205,7 @@ def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:
 
 
 def squared_norms(vectors: VectorBlock) -> Float32s:
-    """The squared length of each vector, which are ``float32``."""
+    """Return the squared length of each vector of ``float32``."""
     if vectors.element != "float32" or not vectors.values.flags.c_contiguous:
         raise ValueError(f"vectors of {vectors.element}")
     with np.errstate(all="ignore"):
@@ -228,8 +228,9 @@ def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
 
 
 # --- Find the best centroid of each vector, and add vectors up by cluster: the steps of k-means
+#
 # The score of a centroid ``c`` for a vector ``x`` is ``x · c + bias``. With a bias of ``-|c|²/2``,
-# the best one is the nearest; with none, the one with the largest dot product.
+# the best centroid is the nearest; without a bias it has the largest dot product.
 
 Int32Array = NDArray[np.int32]
 
@@ -237,7 +238,7 @@ BLOCK: Final = 32
 ROWS: Final = 4
 _SCRATCH: Final = ROWS * 16 * 8
 _SUMMED_ROWS: Final = 4096
-"""Rows whose sum is kept in 32 bits, before it is added to a sum of 64."""
+"""Rows added up in 32 bits, before their sum is added to a sum of 64 bits."""
 
 
 class Nearest(NamedTuple):
@@ -248,14 +249,14 @@ class Nearest(NamedTuple):
 
 
 class Centroids:
-    """Centroids in the order in which the kernel reads them. Immutable.
+    """Centroids in the kernel's order. Immutable.
 
     Parameters
     ----------
     rows
         ``float32`` of shape ``(centroids, dimension)``.
     bias
-        ``float32`` of shape ``(centroids,)``; not NaN.
+        ``float32`` of shape ``(centroids,)``, without NaN.
     """
 
     def __init__(self, rows: Float32s, bias: Float32s) -> None:
@@ -266,12 +267,12 @@ class Centroids:
 
     @property
     def dimension(self) -> int:
-        """Numbers in a vector."""
+        """Number of elements in a vector."""
         return int(self.rows.shape[1])
 
     @cached_property
     def blocks(self) -> Float32s:
-        """Blocks of 32 centroids: their biases, then dimension by dimension their numbers."""
+        """Blocks of 32 centroids: their biases, then their elements, dimension by dimension."""
         count, dimension = self.rows.shape
         padded = -(-count // BLOCK) * BLOCK
         bias = np.full(padded, -np.inf, np.float32)
@@ -285,7 +286,7 @@ class Centroids:
 
 
 def find_nearest(rows: Float32s, centroids: Centroids) -> Nearest:
-    """Find the centroid with the best score for each row; of equal ones the first.
+    """Find the centroid with the best score for each row; among equal scores the first.
 
     Parameters
     ----------
@@ -356,13 +357,13 @@ def _check_centroids(rows: Float32s, dimension: int) -> None:
 # --- The vectors of a block that are nearest to queries, in order: centroids of partitions
 
 _MOST_LISTED: Final = 256
-"""Vectors that are kept in order while others come; more are put in order at the end."""
+"""Largest number of vectors kept in order while others are compared; more are sorted last."""
 
 _MOST_VECTORS: Final = 1 << 30
 
 
 class Ranking(NamedTuple):
-    """Numbers of vectors, and their distances, the nearest first: a row for each query."""
+    """Numbers of vectors and their distances, nearest first: a row for each query."""
 
     numbers: NDArray[np.signedinteger]
     distances: Float32s
@@ -370,25 +371,25 @@ class Ranking(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankedVectors:
-    """Vectors that queries are compared with. What they are is checked once, here.
+    """Vectors to compare with queries; checked when created.
 
     Parameters
     ----------
     vectors
-        Of ``float32``, or of bytes.
+        Vectors of ``float32`` or of bytes.
     among
-        Numbers of those that are ranked, ascending; None: all.
+        Numbers of the vectors to rank, ascending; None: all.
 
     Raises
     ------
     ValueError
-        Vectors are of another type, or a number is not that of one.
+        Vectors have another type, or a number has no vector.
     """
 
     vectors: VectorBlock
     among: Int64s | None = None
     count: int = field(init=False)
-    """How many are ranked."""
+    """Number of vectors to rank."""
 
     def __post_init__(self) -> None:
         vectors, among = self.vectors, self.among
@@ -406,23 +407,23 @@ class RankedVectors:
 
     @kept_address
     def located(self) -> tuple[int, int]:
-        """Where vectors and numbers are, for the kernel."""
+        """Return the addresses of vectors and numbers, for the kernel."""
         return address(self.vectors.values), 0 if self.among is None else address(self.among)
 
 
 def rank_vectors(
     ranked: RankedVectors, queries: NDArray[Any], metric: Metric, count: int
 ) -> Ranking:
-    """The vectors nearest to each query, at most so many.
+    """Return the vectors nearest to each query, at most ``count``.
 
-    Of equal distances the lower number comes first; NaN comes last.
+    Among equal distances the lower number comes first; NaN comes last.
 
     Parameters
     ----------
     queries
-        Of shape ``(n, dimension)`` and the type of the vectors, contiguous.
+        Queries of shape ``(n, dimension)`` and the type of the vectors, contiguous.
     metric
-        Without ``cosine``, which is ``l2`` for vectors of one length.
+        A metric except ``cosine``, which is ``l2`` for vectors of equal length.
     """
     vectors = ranked.vectors
     dimension, bits = vectors.dimension, vectors.element == "uint8"
@@ -457,37 +458,37 @@ def _ordered(
         far = far[ranked.among]
     near: Int64s = np.arange(len(far))
     if most < len(far):
-        # Only those that may be among them are put in order.
+        # Sort only the vectors that may be among the nearest.
         last = np.partition(far, most - 1)[most - 1] if most else np.float32(np.nan)
         within = np.flatnonzero(far <= last)
-        near = within if len(within) >= most else near  # else the last of them is NaN
+        near = within if len(within) >= most else near  # else the last distance is NaN
     near = near[far[near].argsort(kind="stable")[:most]]
     return near if ranked.among is None else ranked.among[near], far[near]
 
 
-# --- True distances of rows that an index found, from vectors where they lie in mapped files
+# --- True distances of rows that an index found, from vectors in mapped files ------------
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedVectors:
-    """Where the vectors of some fragments lie in memory. Checked once, here.
+    """Places of the vectors of some fragments in memory; checked when created.
 
     Parameters
     ----------
     memory
-        A file that is mapped, or several.
+        One or several mapped files.
     starts, ends
-        ``int64``: where the values of each page begin, and the number of the row behind its last.
+        ``int64``: the start of each page's values, and the number of the row after its last.
     width
-        Bytes of a vector.
+        Number of bytes in a vector.
     first_row, rows
-        ``int64``: number of the first row of each fragment, negative where it is not among them;
-        and how many it has.
+        ``int64``: number of the first row of each fragment, and its number of rows. The first is
+        negative for a fragment without a place.
 
     Raises
     ------
     ValueError
-        They are of other types, or of different lengths.
+        The arrays have other types or different lengths.
     """
 
     memory: pa.Buffer
@@ -509,7 +510,7 @@ class PlacedVectors:
 
     @kept_address
     def located(self) -> tuple[int, ...]:
-        """Where its arrays and its memory are, for the kernel."""
+        """Return the addresses of its arrays and its memory, for the kernel."""
         arrays = self.first_row, self.rows, self.ends, self.starts
         return (*[address(numbers) for numbers in arrays], address(self.memory))
 
@@ -520,7 +521,7 @@ class FoundRows(NamedTuple):
     Parameters
     ----------
     bounds
-        ``int64``: where the rows of each query begin, and the end of the last.
+        ``int64``: the start of each query's rows, and the end of the last.
     key, fragment, row
         ``uint64`` and ``int64``: row id, position of the fragment, and physical row.
     """
@@ -532,9 +533,9 @@ class FoundRows(NamedTuple):
 
 
 class Rescored(NamedTuple):
-    """The nearest rows of each query, nearest first; of equal distances the lowest key.
+    """The nearest rows of each query, nearest first; among equal distances the lowest key first.
 
-    ``query``: its number.
+    ``query`` has the numbers of the queries.
     """
 
     query: NDArray[np.int32]
@@ -555,14 +556,14 @@ def rescore_rows(
     *,
     low: float = -np.inf,
 ) -> Rescored | None:
-    """Measure rows, and keep the nearest; None where one of them has no place.
+    """Measure rows, and keep the nearest; return None if a row has no place.
 
     Parameters
     ----------
     limits, low
-        ``float32``: the greatest distance of rows of each query, and the least of all.
+        ``float32``: the greatest distance for each query, and the least for all.
     count
-        Rows wanted for each query.
+        Largest number of rows for each query.
     """
     _check_rows(vectors, element, found, queries, metric, limits, count)
     total, several = len(found.key), len(limits)
@@ -573,7 +574,8 @@ def rescore_rows(
             empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
         )
     dimension, line = queries.matrix.shape[1], several * room
-    # Keys, places and sizes, then starts; then distances, those kept first, and a vector.
+    # Keys, places and sizes, then starts. In ``far``: distances, first of the rows kept, and a
+    # vector.
     made = np.empty(3 * line + several + total, np.uint64)
     wide = dimension if element in ("float16", "bfloat16") else 0
     far = np.empty(line + total + wide + 1, np.float32)

@@ -38,13 +38,15 @@ from glaive.types import (
 )
 
 # --- FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders
-# A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are encoded, low
-# byte = number of symbols), the symbols in 8 bytes each, one length byte for each, then zeros.
+#
+# A table takes 2312 bytes: a header, the symbols in 8 bytes each, one length byte for each symbol,
+# then zeros. The upper half of the header is a magic number, bit 24 says that values are
+# encoded, and the low byte is the number of symbols.
 #
 # Specification: "FSST" in ``docs/format/encodings.md``.
 
 ESCAPE: Final = 255
-"""Code of an escape: the next byte is literal."""
+"""Code of an escape: the next byte stands for itself."""
 
 NO_LENGTH: Final = 4096
 """The length of a code without a symbol: more than the sum of any four real lengths."""
@@ -53,7 +55,7 @@ MAX_SYMBOLS: Final = 255
 MAX_SYMBOL_BYTES: Final = 8
 
 TABLE_BYTES: Final = 2312
-"""Bytes of a table on disk, however many symbols it has."""
+"""Bytes of a table on disk, whatever the number of its symbols."""
 
 _MAGIC: Final = 0x46535354
 _SWITCH: Final = 1 << 24
@@ -65,7 +67,7 @@ _MIX: Final = 0x9E3779B1
 class Encoder(NamedTuple):
     """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst``.
 
-    ``stop`` is a byte that no symbol contains, or -1 if there is none.
+    ``stop`` is a byte that no symbol contains, or -1 if symbols contain every byte.
     """
 
     tables: UInt8s
@@ -74,9 +76,9 @@ class Encoder(NamedTuple):
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """The symbols by code, and whether values are encoded at all.
+    """The symbols by code, and the flag ``encoded``.
 
-    With ``encoded`` false, values are stored as they are and there may be no symbols.
+    If ``encoded`` is false, values are stored as they are, and the table may be empty.
     """
 
     symbols: tuple[bytes, ...]
@@ -84,7 +86,7 @@ class SymbolTable:
 
     @classmethod
     def parse(cls, table: bytes, where: Where) -> SymbolTable:
-        """Read a table; raises ``CorruptFileError`` when it contradicts itself."""
+        """Read a table; raise ``CorruptFileError`` when it contradicts itself."""
         if len(table) != TABLE_BYTES:
             raise _corrupt(f"{TABLE_BYTES} bytes", f"{len(table)}", where)
         header = int.from_bytes(table[:8], "little")
@@ -105,7 +107,7 @@ class SymbolTable:
 
     @classmethod
     def of(cls, words: UInt64s, sizes: Int64s) -> SymbolTable:
-        """A table of symbols given as numbers and lengths, as training has them."""
+        """Return a table of symbols given as numbers and lengths, as training has them."""
         raw = words.astype("<u8").tobytes()
         at = range(0, len(raw), 8)
         table = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
@@ -113,17 +115,17 @@ class SymbolTable:
         return table
 
     def _remember(self, words: UInt64s, sizes: Int64s) -> None:
-        """Set the properties ``words`` and ``lengths``, which are at hand."""
+        """Set the properties ``words`` and ``lengths``, whose values the caller has."""
         bits = (8 * sizes).astype(np.uint64)
         padded = np.zeros(256, np.uint64)
-        # Bytes of a word behind its symbol do not count.
+        # Ignore the bytes of a word after its symbol.
         padded[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
         lengths = np.full(256, NO_LENGTH, np.int64)
         lengths[: len(sizes)] = sizes
         vars(self).update(words=padded, lengths=lengths)
 
     def to_bytes(self) -> bytes:
-        """Write the table in its 2312 bytes."""
+        """Return the 2312 bytes of the table."""
         header = _MAGIC << 32 | (_SWITCH if self.encoded else 0) | len(self.symbols)
         words = self.words[: len(self.symbols)].astype("<u8").tobytes()
         sizes = bytes(map(len, self.symbols))
@@ -131,7 +133,7 @@ class SymbolTable:
 
     @cached_property
     def step_bytes(self) -> UInt8s:
-        """The bytes of each step, 8 in a row: literal bytes first, then the symbols from 256 on."""
+        """The bytes of each step, 8 in a row: first the literal bytes, from 256 on the symbols."""
         steps = [bytes([byte]) for byte in range(256)] + list(self.symbols)
         rows = b"".join(step.ljust(8, b"\0") for step in steps)
         return np.frombuffer(rows, np.uint8).reshape(-1, 8)
@@ -149,16 +151,16 @@ class SymbolTable:
 
     @cached_property
     def lengths(self) -> Int64s:
-        """Lengths of the symbols, for 256 codes; ``NO_LENGTH`` where there is no symbol."""
+        """Lengths of the symbols, for 256 codes; ``NO_LENGTH`` for codes without a symbol."""
         lengths = np.full(256, NO_LENGTH, np.int64)
         lengths[: len(self.symbols)] = np.fromiter(map(len, self.symbols), np.int64)
         return lengths
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Slots by the hash of three bytes; entries by two bytes, then by a last byte.
+        """Symbols by the hash of their first three bytes, by two bytes, and by one byte.
 
-        Of several symbols with the same slot the first is used.
+        If several symbols have the same slot, the first is used.
         """
         number = len(self.symbols)
         words, sizes = self.words[:number], self.lengths[:number]
@@ -173,7 +175,7 @@ class SymbolTable:
             singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
         pairs = np.tile(singles, 257)
         pairs[words[sizes == 2]] = entries[sizes == 2]
-        # A free slot holds a word that hashes to another slot, so no text matches it.
+        # A free slot holds a word that hashes to another slot, so no string matches it.
         slots = np.ones((2, _SLOTS), np.uint64)
         slots[0, slot_of(1)] = 2
         slots[1] = 0
@@ -200,12 +202,12 @@ class SymbolTable:
 
 
 def slot_of(word: int) -> int:
-    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    """Return the slot for symbols that begin with the three low bytes of ``word``."""
     return ((word & 0xFFFFFF) << 8) * _MIX % 2**32 >> _SLOT_SHIFT
 
 
 def slots_of(words: UInt64s) -> Int64s:
-    """As ``slot_of``, for many symbols."""
+    """Return the slots of many symbols, as ``slot_of`` does for one."""
     hashes = (words.astype(np.uint32) << np.uint32(8)) * np.uint32(_MIX)
     return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)
 
@@ -233,11 +235,11 @@ def _corrupt(expected: str, found: str, where: Where) -> CorruptFileError:
     return CorruptFileError("FSST symbol table", expected=expected, found=found, where=where)
 
 
-# --- What the wrappers of FSST kernels share: memory for decoded text, and the error for damage
+# --- Memory for decoded strings, and the error for damage: common to all FSST kernels
 
 
 class Output:
-    """Memory that kernels decode strings to, and how far they have come; grows on demand."""
+    """Growing memory for the strings that kernels decode, and the position they have reached."""
 
     def __init__(self, count: int, offset_bits: int, capacity: int) -> None:
         self._count = count
@@ -253,7 +255,7 @@ class Output:
         return offsets
 
     def arguments(self) -> dict[str, int]:
-        """The arguments that describe the output."""
+        """Return the arguments that describe the output."""
         return {
             "out_width": self._bits // 8,
             "out_offsets": address(self._offsets),
@@ -263,7 +265,7 @@ class Output:
         }
 
     def grow(self, more: int) -> None:
-        """Take half as much memory again, and ``more``; start again if offsets become too small."""
+        """Grow by half and by ``more`` bytes; start again if the offsets become too small."""
         self._capacity += self._capacity // 2 + more
         self._data.resize(self._capacity)
         if self._capacity > MAX_OFFSET and self._bits == 32:
@@ -272,23 +274,23 @@ class Output:
             self._state[:] = 0
 
     def strings(self) -> Strings:
-        """What has been decoded."""
+        """Return the strings decoded until now."""
         size = DecodeState(*self._state.tolist()).size
         return Strings(self._offsets, self._bits, self._data.slice(0, size))
 
 
 def new_checkpoints(codes: int) -> UInt32s:
-    """Memory for the checkpoints of a stream of at most so many codes."""
+    """Return memory for the checkpoints of a stream of at most ``codes`` codes."""
     return np.empty(codes // 2 + 8, np.uint32)
 
 
 def new_packed() -> UInt64s:
-    """Memory for symbols with their lengths in the top byte."""
+    """Return memory for symbols with their lengths in the top byte."""
     return np.empty(256, np.uint64)
 
 
 def damaged_codes(part: str, where: Where) -> CorruptFileError:
-    """The error for codes that cannot be decoded."""
+    """Return the error for codes that cannot be decoded."""
     return CorruptFileError(
         f"FSST codes of {part}",
         expected="codes with a symbol, and a byte after each escape",
@@ -300,13 +302,13 @@ def damaged_codes(part: str, where: Where) -> CorruptFileError:
 _RUN_BYTES: Final = 4096
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 512
-"""Codes of each of 16 runs from which the size of the output is estimated."""
+"""Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
 _STREAM_BYTES: Final = 65_536
-"""Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
+"""Largest run decoded as one stream, with a checkpoint for every second code."""
 
 _BATCH_BYTES: Final = 65_536
-"""Text encoded at a time: small enough to stay in the nearer caches."""
+"""Bytes encoded at a time: few enough to stay in the nearer caches."""
 
 _ESCAPE_BYTE: Final = b"\xff"
 
@@ -332,8 +334,8 @@ def decode_chunks(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, its offsets descend or leave it, or a value has a code
-        without a symbol or ends in an escape.
+        A chunk leaves ``data``, or its offsets descend or leave it. Or a value has a code
+        without a symbol, or ends in an escape.
     """
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
@@ -353,7 +355,7 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     table
         Symbols of all values.
     strings, count
-        Encoded values, and how many of them to decode.
+        Encoded values, and the number of values to decode.
     where
         File, column and page, for messages.
 
@@ -371,7 +373,7 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
         raise damaged_codes("values with wrong offsets", where)
     work = last - first
     step = max(1, count * _RUN_BYTES // max(work, 1))
-    if step >= count:  # one run, as of the rows of a take
+    if step >= count:  # one run, as for the rows of a take
         alone = np.array([[0], [0], [first], [last], [count]])
         return _decode_compiled(table, strings, alone, work, where)
     runs = np.arange(0, count, step, dtype=np.int64)
@@ -398,7 +400,10 @@ def _decode_compiled(
 def _estimate_size(
     table: SymbolTable, data: pa.Buffer, columns: Sequence[Int64s], work: int
 ) -> int:
-    """Bytes the output should need, as before or from a few runs: a second pass costs more."""
+    """Return an estimate of the output's size: as before, or from a few runs.
+
+    A second pass costs more than an estimate.
+    """
     _, bases, floors, limits, _ = columns
     limit = 8 * work + 8 * len(bases) + 64
     if work <= _STREAM_BYTES:
@@ -409,7 +414,7 @@ def _estimate_size(
 
 
 def _sample_growth(sizes: Int64s, data: pa.Buffer, columns: Sequence[Int64s]) -> float:
-    """Bytes of text per byte of codes in a few runs."""
+    """Return the bytes of text per byte of codes in a few runs."""
     _, bases, floors, limits, _ = columns
     runs = np.arange(_SAMPLES) * len(bases) // _SAMPLES
     lengths = np.minimum(limits[runs] - floors[runs], _SAMPLE_BYTES)
@@ -452,7 +457,7 @@ def _decode_escaped(symbols: tuple[bytes, ...], codes: bytes) -> bytes:
 
 
 def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
-    """Encode each of ``count`` values on its own; offsets keep their width if they can."""
+    """Encode each of ``count`` values on its own; keep the width of the offsets if possible."""
     if not table.encoded:
         return strings
     offsets, bits, data = strings
@@ -485,13 +490,12 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
         out.resize(capacity)
 
 
-# --- FSST text of many small pages, each with its own symbols, decoded with one call ----
+# --- FSST strings of many small pages, each with its own symbols, decoded with one call ----
+#
 # Specification: "FSST" in ``docs/format/encodings.md``.
 
-"""Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
-
 _GROWTH: Final = 3
-"""Bytes of text per byte of codes for which memory is allocated at first."""
+"""Bytes of text per byte of codes for which memory is allocated first."""
 
 
 def decode_pages(
@@ -504,7 +508,7 @@ def decode_pages(
     offset_bits: int,
     where: Where,
 ) -> Strings:
-    """Decode the chunks of all pages, one after the other.
+    """Decode the chunks of all pages in order.
 
     Parameters
     ----------
@@ -516,8 +520,8 @@ def decode_pages(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, its offsets descend or leave it, or a value has a code
-        without a symbol or ends in an escape.
+        A chunk leaves ``data``, or its offsets descend or leave it. Or a value has a code
+        without a symbol, or ends in an escape.
     """
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
@@ -531,7 +535,7 @@ def decode_pages(
 
 
 def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
-    """Words and lengths of symbols as kernels read them: ``int64``, shape ``(tables, 2, 256)``."""
+    """Return words and lengths of symbols for kernels: ``int64``, shape ``(tables, 2, 256)``."""
     stacked = np.empty((len(tables), 2, 256), np.int64)
     for symbols, table in zip(stacked, tables, strict=True):
         symbols[0], symbols[1] = table.words.view(np.int64), table.lengths
@@ -541,7 +545,7 @@ def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
 def decode_values(
     tables: Sequence[SymbolTable], counts: Int64s, strings: Strings, where: Where
 ) -> Strings:
-    """Decode values of several pages, those of one page after the other.
+    """Decode values of several pages, page by page.
 
     Parameters
     ----------
@@ -583,7 +587,7 @@ def _decode(
     ends = np.cumsum(chunks)
     output = Output(int(counts.sum()), strings.offset_bits, capacity)
     checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
-    # A chunk needs at most eight bytes per byte of its own.
+    # A chunk needs at most eight bytes for each of its bytes.
     more = 8 * int((limits - floors).max(initial=0)) + 64
     while (status := fsst_loops.decode_pages(
         offsets=address(strings.offsets), data=address(strings.data),
@@ -599,20 +603,22 @@ def _decode(
 
 
 # --- Search FSST strings for patterns without an array of the strings -------------------
-# A chunk is decoded into memory that stays in the processor's cache and searched there as one
-# text; the ends of values are computed only around matches.
+#
+# A chunk is decoded into memory that stays in the processor's cache, and searched there as one
+# string. The ends of values are computed only around matches.
 
 _MAX_CODES = 65_536
-"""Codes of a chunk up to which it can be searched."""
+"""Largest number of codes in a chunk that can be searched."""
 
 _SLACK = 256
 
 
 @dataclass(frozen=True, slots=True)
 class StringTest:
-    """Whether a string contains one of some patterns, none of them empty.
+    """A test that a string contains one of some patterns, all of them non-empty.
 
-    With ``begins`` or ``ends`` the string must begin or end with it, with both be equal to it.
+    With ``begins`` or ``ends`` the string must begin or end with a pattern; with both it must
+    be equal to one.
     """
 
     patterns: tuple[bytes, ...]
@@ -620,7 +626,7 @@ class StringTest:
     ends: bool
 
     def passes(self, string: bytes) -> bool:
-        """Whether a string passes."""
+        """Return whether a string passes the test."""
         if self.begins and self.ends:
             return string in self.patterns
         if self.begins:
@@ -640,7 +646,7 @@ def search_chunks(
     test: StringTest,
     where: Where,
 ) -> pa.Buffer | None:
-    """Which values of chunks pass, one bit each; None when a chunk is too large.
+    """Return the values of chunks that pass, one bit each; None when a chunk is too large.
 
     Parameters
     ----------
@@ -649,12 +655,12 @@ def search_chunks(
     data, starts, sizes, counts, offset_bits, where
         Chunks as for :func:`glaive.kernels.offsets.unpack_variable`.
     test
-        The patterns, and where they must be.
+        The patterns, and their place in a string.
 
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, its offsets leave it, or there is a code without a symbol.
+        A chunk leaves ``data``, its offsets leave it, or a code has no symbol.
     """
     width = offset_bits // 8
     starts, sizes, counts = (
@@ -692,50 +698,50 @@ def _damaged(chunk: int, where: Where) -> CorruptFileError:
     )
 
 
-# --- Find the symbols with which FSST compresses a text best ----------------------------
-# Training starts without symbols. Each round encodes a sample with the current symbols, counts
-# the steps taken and the pairs of neighbouring steps, and keeps those steps and joined pairs
-# that cover most bytes. The best table of the last rounds is returned.
+# --- Find the symbols with which FSST compresses strings best ----------------------------
+#
+# Training starts without symbols. Each round encodes a sample with the current symbols, and counts
+# the steps taken and the pairs of neighbouring steps. It keeps the steps and joined pairs that
+# cover most bytes. The result is the best table of the last rounds.
 #
 # The idea: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020.
 
 SAMPLE_BYTES: Final = 16_384
-"""Largest sample."""
+"""Largest sample in bytes."""
 
 SAMPLE_SHARE: Final = 8
-"""The sample of smaller inputs is this part of them, but at least ``MIN_SAMPLE`` bytes."""
+"""The sample of smaller inputs is an eighth of them, but at least ``MIN_SAMPLE`` bytes."""
 
 MIN_SAMPLE: Final = 8192
 
 WINDOW: Final = 512
-"""Bytes taken from one value at most."""
+"""Largest number of bytes taken from one value."""
 
 ROUNDS: Final = ((0.03, 10), (0.1, 10), (0.3, 10), (0.5, 10), *((1.0, 8),) * 4, (1.0, 0))
 """Share of the sample used in each round, and weight of joined pairs in tenths.
 
-Early rounds only find short symbols. Later a pair must gain more than a symbol in use: otherwise
-good symbols are replaced by many that each gain little, and every second table is bad. The last
-round only measures.
-"""
+Early rounds only find short symbols. In later rounds a pair must gain more than a symbol in use.
+Otherwise many pairs that each gain little replace good symbols, and every second table is bad. The
+last round only measures."""
 
 MIN_COUNT: Final = 3
-"""Occurrences in the whole sample below which a symbol does not pay."""
+"""Least occurrences of a symbol in the whole sample: rarer ones do not pay."""
 
 BYTE_BOOST: Final = 8
-"""Weight of one-byte symbols: without one, the byte costs an escape."""
+"""Weight of one-byte symbols: without a symbol, a byte costs an escape."""
 
 
 def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB.
+    """Return evenly spaced values, or windows of long ones: about 16 KiB at most.
 
-    With another ``turn`` other values are taken, if there are enough.
+    With another ``turn`` the sample has other values, if there are enough.
     """
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
     budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
     mean = min(max(1, total // max(count, 1)), WINDOW)
     taken = min(count, -(-budget // mean))
-    # In random order, so that early rounds see all of the column; the same in every run.
+    # In random order, so that early rounds see the whole column; the same order in every run.
     wanted = np.random.default_rng(taken).permutation(taken) * count // max(1, taken)
     wanted += min(turn, count // max(1, taken) - 1)
     starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
@@ -747,7 +753,7 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
 
 
 def train_symbols(sample: Strings) -> SymbolTable:
-    """Return a table for text like ``sample`` (64-bit offsets from 0).
+    """Return a table for strings like ``sample`` (64-bit offsets from 0).
 
     Raises
     ------

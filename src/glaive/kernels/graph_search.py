@@ -1,7 +1,8 @@
-"""Search neighbour graphs: from an entry to whichever neighbours are nearer to a query.
+"""Search neighbour graphs: go from an entry to the neighbours that are nearer to a query.
 
-The nearest nodes met so far are kept, up to a capacity; the nearest of them whose neighbours were
-not looked at is next. Above the lowest level a capacity of 1 leads to a good entry below.
+A search keeps the nearest nodes found until now, up to a capacity. It continues with the nearest
+of them whose neighbours it has not read. Above the lowest level a capacity of 1 leads to a good
+entry below.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph as graph_loops
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 
-# --- Where the rows of a partition are, for kernels that search it ----------------------
+# --- Places of the rows of a partition, for kernels that search it ----------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RowPlaces:
-    """Where the rows of a partition are, in its order. Checked once, here.
+    """Places of the rows of a partition, in its order; checked when created.
 
     Parameters
     ----------
@@ -37,13 +38,13 @@ class RowPlaces:
     key
         ``uint64``: row id.
     live
-        Which of them are there: not deleted, and in a fragment that the segment answers for;
-        None: all.
+        Flags of the rows to search: not deleted, and in a fragment that the segment covers.
+        None: all rows.
 
     Raises
     ------
     ValueError
-        They are of different lengths or types.
+        The arrays have different lengths or types.
     """
 
     fragment: Int64s
@@ -63,7 +64,7 @@ class RowPlaces:
 
     @kept_address
     def located(self) -> bytes:
-        """How many rows there are, and where its arrays are, for the kernel."""
+        """Pack the number of rows, and the addresses of its arrays, for the kernel."""
         arrays = self.live, self.fragment, self.row, self.key
         return pack(
             "5q", len(self.key), *[0 if array is None else address(array) for array in arrays]
@@ -86,16 +87,17 @@ _MOST_LEVELS: Final = 255
 
 @dataclass(frozen=True, eq=False)
 class GraphLevel:
-    """Neighbours of the nodes of a level. What they are is checked once, here.
+    """Neighbours of the nodes of a level; checked when created.
 
     Parameters
     ----------
     offsets
-        ``int64``: where the neighbours of each row begin, and the end of the last.
+        ``int64``: the first neighbour of each row, and the end of the last row.
     neighbors
-        ``uint32``: nodes; those that do not exist are passed over.
+        ``uint32``: nodes; searches skip numbers without a node.
     row_of
-        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for none; None: its number.
+        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for a node without one. None:
+        the row is the number of the node.
 
     Raises
     ------
@@ -121,7 +123,7 @@ class GraphLevel:
 
     @kept_address
     def located(self) -> bytes:
-        """Where its arrays are, for the kernel."""
+        """Pack the addresses of its arrays for the kernel."""
         row_of = 0 if self.row_of is None else address(self.row_of)
         rows = len(self.offsets) - 1
         return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
@@ -135,17 +137,17 @@ class GraphLevel:
 
 @dataclass(frozen=True, eq=False)
 class GraphLevels:
-    """Levels of a graph. Checked once, here. Threads may share one.
+    """Levels of a graph; checked when created. Threads may share an instance.
 
     Parameters
     ----------
     levels
-        The lowest first.
+        All levels, the lowest first.
 
     Raises
     ------
     ValueError
-        There are none, or too many.
+        ``levels`` is empty, or too long.
     """
 
     levels: Sequence[GraphLevel]
@@ -161,33 +163,34 @@ class GraphLevels:
 
     @kept_address
     def located(self) -> bytes:
-        """Where their arrays are, for the kernel: the highest first."""
+        """Join the addresses of all levels for the kernel: the highest level first."""
         return b"".join([level.located for level in reversed(self.levels)])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, with those that searches leave to the next one."""
+        """Bytes of memory, with the bytes that each search leaves for the next."""
         lowest = len(self.levels[0].offsets)
         return sum(level.nbytes for level in self.levels) + lowest
 
     def fits(self, nodes: int) -> bool:
-        """Whether they are levels of so many nodes."""
+        """Return whether the levels are for ``nodes`` nodes."""
         return not self._sizes or self._sizes == {nodes}
 
     def visited(self, nodes: int) -> tuple[UInt8s, int]:
-        """A byte for each node, and a number: no byte is that or greater.
+        """Return a byte for each node, and a number greater than all of these bytes.
 
-        For one search, which may store this number and, for each further level, the next one.
+        Both are for one search. It may store this number and, for each further level, the next
+        number.
         """
-        # Bytes that a search before left, unless another thread has them: clearing them may take
-        # longer than a search.
+        # Take the bytes that an earlier search left, unless another thread has them: clearing
+        # them may take longer than a search.
         flags, stamp = self._visited.pop() if self._visited else (np.zeros(nodes, np.uint8), 1)
         if len(flags) != nodes or stamp + len(self.levels) > _MOST_LEVELS + 1:
             return np.zeros(nodes, np.uint8), 1
         return flags, stamp
 
     def leave(self, flags: UInt8s, stamp: int) -> None:
-        """Leave what :meth:`visited` returned to the next search."""
+        """Leave the result of :meth:`visited` to the next search."""
         if not self._visited:
             self._visited.append((flags, stamp + len(self.levels)))
 
@@ -204,25 +207,25 @@ _TYPES: Final = {
     "bytes": (_BYTE, _FLOAT),
     "tables": (_BYTE, _FLOAT),
 }
-"""Types of codes and of the query."""
+"""Types of the codes and of the query."""
 
 _ENTRIES: Final = 256
 
 MAX_CAPACITY: Final = 1 << 16
-"""Nodes that a search keeps, at most."""
+"""Largest number of nodes that a search keeps."""
 
 _MAX_NODES: Final = 1 << 30
 _FRESH: Final = 64
 
 
 class NodeCodes(NamedTuple):
-    """What nodes are, and how they are compared with a query.
+    """Codes of nodes, and the way to compare them with a query.
 
     Parameters
     ----------
     comparison
-        ``squared`` or ``product`` of vectors, ``gap`` (squared) or ``bytes`` (product) of rows of
-        bytes, ``tables`` for bytes that select entries.
+        ``squared`` or ``product`` for vectors, ``gap`` (squared) or ``bytes`` (product) for rows
+        of bytes, ``tables`` for bytes that select entries.
     codes
         ``float32`` or ``uint8`` of shape ``(nodes, width)``.
     query
@@ -238,7 +241,10 @@ class NodeCodes(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What is compared becomes a distance: ``offset + (compared - shift) * factor``."""
+    """Numbers that turn the result of a comparison into a distance.
+
+    The distance is ``offset + (compared - shift) * factor``.
+    """
 
     offset: float = 0
     shift: float = 0
@@ -246,14 +252,14 @@ class Scale(NamedTuple):
 
 
 class ReachedNodes(NamedTuple):
-    """The nearest nodes that are reached, nearest first.
+    """The nearest nodes that a search reached, nearest first.
 
     Parameters
     ----------
     numbers
-        Of the nodes.
+        Numbers of the nodes.
     distances
-        ``float32``: what comparing each gives, with its term where there are terms, scaled.
+        ``float32``: the result of each comparison, with its term if codes have terms, scaled.
     """
 
     numbers: NDArray[np.signedinteger]
@@ -266,16 +272,16 @@ _AS_COMPARED: Final = Scale()
 def search_graph(
     levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
 ) -> ReachedNodes:
-    """The nearest nodes that are found; none that is at no distance (NaN) from the query.
+    """Return the nearest nodes found, without nodes whose distance is NaN.
 
     Parameters
     ----------
     entry
-        Node to begin with, on the highest level.
+        Node where the search starts, on the highest level.
     capacity
-        Nodes to keep on the lowest level, at most :data:`MAX_CAPACITY`.
+        Nodes kept on the lowest level, at most :data:`MAX_CAPACITY`.
     scale
-        What is compared is scaled by.
+        Scale of the results of comparisons.
     """
     count = _check(nodes)
     right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
@@ -286,7 +292,7 @@ def search_graph(
     comparison, codes, query, terms = nodes
     width = codes.shape[1]
     visited, stamp = levels.visited(count)
-    # Distances, nodes, and neighbours of one.
+    # Distances, nodes, and the neighbours of one node.
     room = np.empty(2 * capacity + _FRESH, np.int32)
     table, numbers, first = levels.located, pack("3d", *scale), address(room)
     size = graph_loops.search_graph(
@@ -301,7 +307,7 @@ def search_graph(
 
 
 def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
-    """Compare each code with a query, in NumPy: the reference of the kernels that do."""
+    """Compare each code with a query, in NumPy: the reference for the kernels."""
     compared: NDArray[Any]
     with np.errstate(all="ignore"):
         if comparison == "squared":
@@ -330,18 +336,17 @@ def _check(nodes: NodeCodes) -> int:
     return len(codes)
 
 
-# --- Compare a query with the codes of vectors: by tables of distances, or by the bytes -
-# themselves
+# --- Compare a query with the codes of vectors ------------------------------------------
 #
-# Codes are rows of bytes. With tables, each byte of a row selects an entry of a table of its own,
-# and the entries add up to the distance; without, bytes are numbers.
+# Codes are rows of bytes. With tables, each byte of a row selects an entry of its own table, and
+# the distance is the sum of the entries. Without tables, bytes are numbers.
 
 MAX_WIDTH: Final = 1 << 15
-"""Bytes of a row, up to which squared distances fit 31 bits."""
+"""Largest number of bytes in a row: squared distances fit 31 bits."""
 
 
 def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
-    """For each row the sum of what its bytes select.
+    """Return for each row the sum of the entries that its bytes select.
 
     Parameters
     ----------
@@ -350,7 +355,7 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     tables
         ``float32`` of shape ``(width, 256)``, contiguous.
     start
-        ``float32`` of shape ``(rows,)``: added to the sums.
+        ``float32`` of shape ``(rows,)``, added to the sums.
     """
     rows, width = _check_codes(codes)
     if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
@@ -363,17 +368,17 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
 def part_products(
     entries: Float32s, vector: Float32s, factor: float = 1, center: Float32s | None = None
 ) -> Float32s:
-    """Products of the parts of a vector with the entries of a codebook, times a factor.
+    """Multiply the parts of a vector with the entries of a codebook, and with a factor.
 
     Parameters
     ----------
     entries
-        ``float32`` of shape ``(parts, width, entries)``, contiguous: those of a part number by
-        number.
+        ``float32`` of shape ``(parts, width, entries)``, contiguous: for each part, dimension
+        by dimension.
     vector
         ``float32`` of shape ``(parts * width,)``.
     center
-        Of the same shape: taken off the vector.
+        A vector of the same shape, subtracted first.
 
     Returns
     -------
@@ -395,7 +400,7 @@ def part_products(
 
 
 def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
-    """Product of each row with a query of ``float32``."""
+    """Return the product of each row with a query of ``float32``."""
     rows, width = _check_codes(codes)
     if query.shape != (width,) or not _is_plain(query):
         raise ValueError(f"a query {query.shape} for codes {codes.shape}")
@@ -405,7 +410,7 @@ def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
 
 
 def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
-    """Squared distance of each row from a query of bytes."""
+    """Return the squared distance of each row from a query of bytes."""
     rows, width = _check_codes(codes)
     if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
         raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
@@ -415,9 +420,9 @@ def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
 
 
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
-    """The byte of each number, and the sum of all: how many steps it is above a start.
+    """Return the number of steps from a start to each number, as bytes, and their sum.
 
-    Of lower numbers, and of NaN, 0; of greater ones 255. The step is not 0.
+    Lower numbers and NaN become 0, numbers too great for a byte 255. The step is not 0.
     """
     if numbers.ndim != 1 or not _is_plain(numbers) or not step:
         raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
@@ -439,33 +444,34 @@ def _check_codes(codes: UInt8s) -> tuple[int, int]:
 
 
 # --- Compare a query with the codes of several partitions at once, and keep the nearest rows
-# The distance of a row is ``offset + weight * term + (compared - shift) * scale``: offset and
-# weight belong to the partition, term and scale to the row (else there is no term, and the scale
-# is that of the query), and ``compared`` is what :class:`CodeQuery` says. Rows that are not live
-# or not allowed are passed over; of equal distances the lower key comes first.
+#
+# The distance of a row is ``offset + weight * term + (compared - shift) * scale``. Offset and
+# weight belong to the partition, term and scale to the row. A row without its own has no term, and
+# takes the scale of the query. :class:`CodeQuery` describes ``compared``. Kernels skip rows that
+# are not live or not allowed. Among equal distances the lower key comes first.
 
 _RECORD: Final = 72
-"""Bytes of a partition for the kernel."""
+"""Bytes of a partition's record for the kernel."""
 
 _BLOCK: Final = 64
 _MOST_PARTS: Final = 256
-"""Codes of a block; and parts of a code up to which sums of bytes have 16 bits."""
+"""Codes of a block, and the largest number of parts whose sums of bytes have 16 bits."""
 
 
 class CodeQuery(NamedTuple):
-    """What codes are compared with.
+    """A query, and the way to compare codes with it.
 
     Parameters
     ----------
     comparison
-        As for graphs: ``squared`` or ``product`` of vectors, ``gap`` (squared) or ``bytes``
-        (product) of rows of bytes, ``tables`` for bytes that select entries.
+        As for graphs: ``squared`` or ``product`` for vectors, ``gap`` (squared) or ``bytes``
+        (product) for rows of bytes, ``tables`` for bytes that select entries.
     query
         ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
     factor
-        Scale of rows that have none.
+        Scale of rows without their own.
     shift
-        Taken off what is compared.
+        Subtracted from the result of a comparison.
     """
 
     comparison: Comparison
@@ -476,7 +482,7 @@ class CodeQuery(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CodeRows:
-    """Codes of a partition. What they are is checked once, here.
+    """Codes of a partition; checked when created.
 
     Parameters
     ----------
@@ -485,13 +491,13 @@ class CodeRows:
     terms, scales
         ``float32`` of shape ``(rows,)``, or None.
     blocks
-        The same codes as :func:`code_blocks` makes them, for comparisons by tables of rows with
-        terms and without scales; or None.
+        The same codes as :func:`code_blocks` arranges them, or None. They serve comparisons by
+        tables, of rows with terms and without scales.
 
     Raises
     ------
     ValueError
-        They do not fit each other.
+        The arrays do not fit each other.
     """
 
     codes: NDArray[Any]
@@ -499,7 +505,7 @@ class CodeRows:
     scales: Float32s | None = None
     blocks: UInt8s | None = None
     shape: tuple[Any, int, int] = field(init=False)
-    """Type and width of the codes, and how many there are."""
+    """Type, width and number of the codes."""
 
     def __post_init__(self) -> None:
         codes = self.codes
@@ -518,19 +524,19 @@ class CodeRows:
 
     @kept_address
     def located(self) -> bytes:
-        """Where its arrays are, for the kernel."""
+        """Pack the addresses of its arrays for the kernel."""
         return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
 
 
 class ScannedPartition(NamedTuple):
-    """A partition that is compared.
+    """A partition to compare with a query.
 
     Parameters
     ----------
     rows, places
-        Its codes, and where they are.
+        Its codes, and the places of its rows.
     offset, weight
-        As in the description of this module.
+        As in the comment at the head of this section.
     """
 
     rows: CodeRows
@@ -541,20 +547,20 @@ class ScannedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllowedBits:
-    """A bit for each row of some fragments. Checked once, here.
+    """A bit for each row of some fragments; checked when created.
 
     Parameters
     ----------
     starts, sizes
-        ``int64``: number of the first bit of each fragment, and how many it has. Rows
-        behind, and fragments behind, are not allowed.
+        ``int64``: number of the first bit of each fragment, and the number of its bits. Later
+        rows and later fragments are not allowed.
     bits
         ``uint8``, the lowest bit of a byte first.
 
     Raises
     ------
     ValueError
-        There are fewer bits.
+        ``bits`` is too short.
     """
 
     starts: Int64s
@@ -571,7 +577,7 @@ class AllowedBits:
             raise ValueError(f"{end} bits of {len(starts)} fragments")
 
     def contains(self, fragment: Int64s, row: Int64s) -> Flags:
-        """Which rows are allowed, one flag each."""
+        """Return which rows are allowed, one flag each."""
         known = (fragment >= 0) & (fragment < len(self.starts))
         known[known] = (row[known] >= 0) & (row[known] < self.sizes[fragment[known]])
         at = self.starts[fragment[known]] + row[known]
@@ -580,10 +586,10 @@ class AllowedBits:
 
 
 def code_blocks(codes: UInt8s) -> UInt8s | None:
-    """Codes that select entries of tables, 64 rows at a time and part by part.
+    """Arrange codes that select entries of tables, 64 rows at a time and part by part.
 
-    The rows 0, 32, 1, 33 and so on lie side by side; the last rows, fewer than 64, are left out.
-    None where the processor cannot compare blocks, or codes are too wide.
+    The rows 0, 32, 1, 33 and so on are adjacent; the last rows, fewer than 64, are left out.
+    Return None if the processor cannot compare blocks, or if codes are too wide.
     """
     count, width = codes.shape
     few = width > _MOST_PARTS or count < _BLOCK
@@ -594,7 +600,7 @@ def code_blocks(codes: UInt8s) -> UInt8s | None:
 
 
 class Nearest(NamedTuple):
-    """The nearest rows, nearest first, and how many were compared."""
+    """The nearest rows, nearest first, and the number of rows compared."""
 
     distance: Float32s
     key: UInt64s
@@ -612,23 +618,23 @@ def scan_codes(
     high: float = np.inf,
     allowed: AllowedBits | None = None,
 ) -> Nearest:
-    """The nearest rows of some partitions.
+    """Return the nearest rows of some partitions.
 
     Parameters
     ----------
     count
-        Rows wanted, at least 1.
+        Largest number of rows to return, at least 1.
     low, high
-        Least and greatest distance of rows that are wanted.
+        Least and greatest distance of rows to return.
     allowed
-        The only rows that are compared; None: all.
+        The only rows to compare; None: all.
     """
     width = _check_scan(partitions, query, count)
     total = sum([part[1].count for part in partitions])
     room = min(count, total)
     if not room:
         return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
-    # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
+    # First the addresses of codes and rows, then offsets, weights and limits, in one array.
     parts = [record for part in partitions for record in (part[0].located, part[1].located)]
     offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
     numbers = _singles(*offsets, *weights, low, high, *query[2:])
@@ -663,7 +669,7 @@ def _place(array: NDArray[Any] | None) -> int:
 
 
 def _singles(*numbers: float) -> bytes:
-    """``float32`` of these; those beyond the largest are infinite."""
+    """Pack numbers as ``float32``; numbers that are too large become infinite."""
     try:
         return struct.pack(f"{len(numbers)}f", *numbers)
     except OverflowError:
@@ -679,7 +685,7 @@ def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: in
 
 
 def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:
-    """The width of the codes."""
+    """Check a query and the codes it is compared with; return the width of the codes."""
     vectors = query.comparison in ("squared", "product")
     tables = query.comparison == "tables"
     width = int(query.query.shape[0]) if query.query.ndim == 1 + tables else -1

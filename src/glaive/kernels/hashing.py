@@ -1,7 +1,7 @@
 """Number distinct values: the items of a dictionary, and an index for every value.
 
-Items are numbered in the order of their first appearance. Counting stops as soon as there
-are more items, or more bytes in them, than the caller accepts.
+Items are numbered in the order of their first appearance. Counting stops when the items, or
+their bytes, are more than the caller accepts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from glaive.process import hash_secret
 from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s, allocate, as_array, as_buffer
 
 # --- XXH64 of many byte strings at once, as filters of inserted keys and signatures hash them
-# The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged;
-# strings below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4
+#
+# The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged. Strings
+# below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4
 # and single bytes, and a final mix.
 
 _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
@@ -38,7 +39,7 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
 
 
 def hash_strings(strings: Strings, count: int) -> UInt64s:
-    """The hash of each of ``count`` byte strings, with seed 0.
+    """Return the hash of each of ``count`` byte strings, with seed 0.
 
     Raises
     ------
@@ -52,14 +53,14 @@ def hash_strings(strings: Strings, count: int) -> UInt64s:
 
 
 def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UInt64s:
-    """The hash of each range of bytes; ranges may overlap.
+    """Return the hash of each range of bytes; ranges may overlap.
 
     Parameters
     ----------
     data
         Memory of all ranges.
     starts, sizes
-        ``int64`` of shape ``(ranges,)``: first byte and number of bytes of each.
+        ``int64`` of shape ``(ranges,)``: first byte and number of bytes of each range.
     seed
         From 0 to 2^63 - 1.
 
@@ -84,7 +85,7 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
 
 
 def hash_words(words: UInt64s) -> UInt64s:
-    """The hash of the eight bytes of each word."""
+    """Return the hash of the eight bytes of each word."""
     return _finished(_word(np.full(len(words), _PRIME_5 + np.uint64(8)), words))
 
 
@@ -107,11 +108,11 @@ def _finished(state: UInt64s) -> UInt64s:
 
 
 _LEAST_SLOTS = 8192
-"""Slots that few items may take: ``SPARSE_SLOTS`` of the kernels."""
+"""Slots for few items: ``SPARSE_SLOTS`` of the kernels."""
 
 
 class NumberedStrings(NamedTuple):
-    """32-bit indices, the distinct strings, and how many there are."""
+    """32-bit indices, the distinct strings, and their number."""
 
     indices: pa.Buffer
     items: Strings
@@ -119,7 +120,7 @@ class NumberedStrings(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """32-bit indices, the distinct values back to back, and how many there are."""
+    """32-bit indices, the distinct values back to back, and their number."""
 
     indices: pa.Buffer
     items: pa.Buffer
@@ -129,14 +130,14 @@ class Numbered(NamedTuple):
 def number_strings(
     strings: Strings, count: int, max_items: int, max_bytes: int
 ) -> NumberedStrings | None:
-    """Number ``count`` strings; one hash and one comparison per value.
+    """Number ``count`` strings with one hash and one comparison per value.
 
     Parameters
     ----------
     strings, count
-        Offsets and bytes, and how many strings to number.
+        Offsets and bytes, and the number of strings to number.
     max_items, max_bytes
-        Distinct strings, and bytes in them, beyond which None is returned.
+        Largest number of distinct strings, and of their bytes; with more the result is None.
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
@@ -163,9 +164,9 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     bits
         64 or 128.
     count
-        How many values to number.
+        Number of values.
     max_items
-        Distinct values beyond which None is returned.
+        Largest number of distinct values; with more the result is None.
     """
     if bits not in (64, 128) or values.size < count * bits // 8:
         raise SchemaError(
@@ -189,7 +190,7 @@ def select_strings(strings: Strings, rows: Int64s) -> Strings:
     Raises
     ------
     SchemaError
-        The offsets of one of them descend or leave the data.
+        The offsets of a string descend or leave the data.
     """
     ends = as_offsets(strings.offsets, strings.offset_bits)
     starts = ends[rows].astype(np.int64)
@@ -204,7 +205,7 @@ def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int
     data
         Memory of all ranges.
     starts, sizes
-        ``int64`` of shape ``(strings,)``: first byte and number of bytes of each.
+        ``int64`` of shape ``(strings,)``: first byte and number of bytes of each string.
     offset_bits
         Width of the offsets; 64 is used where 32 is too little.
 
@@ -224,15 +225,16 @@ def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int
 
 
 def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
-    """Slots, hashes and first rows for the worst case; only used pages take memory."""
+    """Allocate slots, hashes and first rows for the worst case; only used pages take memory."""
     items = min(max_items, count)
     slots = max(_LEAST_SLOTS, 1 << max(2 * items - 1, 1).bit_length())
     return np.empty(slots, np.uint32), np.empty(items + 1, np.uint64), np.empty(items + 1, np.int64)
 
 
-# --- Hash tables of 64-bit words and of strings: the number of a key, if it is there ----
-# Of equal keys the first is found. The tables of compiled kernels use open addressing with at
-# least two slots per key, so that a search reads little more than one slot.
+# --- Hash tables of 64-bit words and of strings: the number of a key, if a table has it --
+#
+# If several keys are equal, the first is found. The tables of compiled kernels use open addressing
+# with at least two slots per key, so that a search reads little more than one slot.
 
 _MAX_KEYS: Final = 2**31 - 1
 """Slots hold numbers of 32 bits."""
@@ -255,11 +257,11 @@ class WordTable:
 
     @property
     def firsts(self) -> Int64s:
-        """The number of the first word equal to each."""
+        """The number of the first word equal to each word of the table."""
         return self._entered[1]
 
     def find(self, words: UInt64s) -> Int64s:
-        """The number of the first word equal to each of these, -1 for none."""
+        """Return the number of the first word equal to each given word, or -1."""
         words = np.ascontiguousarray(words, np.uint64)
         if not len(self.words):
             return np.full(len(words), -1, np.int64)
@@ -275,14 +277,14 @@ class WordTable:
 
     @property
     def slots(self) -> UInt32s:
-        """The slots of the compiled table, a power of two of them."""
+        """The slots of the compiled table; their number is a power of two."""
         return self._entered[0]
 
     @property
     def _entered(self) -> tuple[UInt32s, Int64s]:
         if not self._built:
-            # Several threads may build a table at once. All of these stay alive, because running
-            # kernels read them by address; the first one is used from now on.
+            # Several threads may build a table at once. All of these tables stay alive, because
+            # running kernels read them by address; from now on the first is used.
             self._built.append(self._enter())
         return self._built[0]
 
@@ -307,7 +309,7 @@ class StringTable:
     Raises
     ------
     SchemaError
-        There are 2^31 of them or more, or their offsets descend or leave the data.
+        There are 2^31 strings or more, or their offsets descend or leave the data.
     """
 
     def __init__(self, strings: Strings, count: int) -> None:
@@ -317,11 +319,11 @@ class StringTable:
 
     @property
     def firsts(self) -> Int64s:
-        """The number of the first string equal to each."""
+        """The number of the first string equal to each string of the table."""
         return self._entered[2]
 
     def find(self, queries: Strings, count: int) -> Int64s:
-        """The number of the first string equal to each of these, -1 for none.
+        """Return the number of the first string equal to each query, or -1.
 
         Raises
         ------
@@ -362,7 +364,7 @@ def _check_count(count: int) -> None:
 
 
 def _slots(count: int) -> tuple[UInt32s, int]:
-    """Free slots for so many keys, and the binary logarithm of their number."""
+    """Return free slots for ``count`` keys, and the binary logarithm of their number."""
     bits = max(3, (2 * count - 1).bit_length()) if count else 3
     return np.zeros(1 << bits, np.uint32), bits
 
@@ -379,7 +381,7 @@ _MAX_ITEMS: Final = 1 << 31
 
 
 class Vocabulary:
-    """Distinct byte strings, numbered from 0 on. Not safe to share between threads."""
+    """Distinct byte strings, numbered from 0. Threads must not share an instance."""
 
     def __init__(self) -> None:
         self._slots: UInt32s = np.zeros(2 * _FIRST_ITEMS, np.uint32)
@@ -389,9 +391,9 @@ class Vocabulary:
         self._items = np.zeros(1, np.int64)
         self._secret = hash_secret()
         self._hashed = 0
-        """Items that the slots have: none while they are numbered without the compiled kernel."""
+        """Items in the slots: 0 while items are numbered without the compiled kernel."""
         self._by_bytes: dict[bytes, int] = {}
-        """Items by their bytes, while they are numbered without it."""
+        """Items by their bytes, while they are numbered without the compiled kernel."""
 
     def __len__(self) -> int:
         return int(self._items[0])
@@ -403,21 +405,21 @@ class Vocabulary:
         return sum(array.nbytes for array in arrays)
 
     def strings(self, first: int = 0) -> pa.Array:
-        """The items from ``first`` on, as ``large_binary``; a copy."""
+        """Return a copy of the items from ``first`` on, as ``large_binary``."""
         ends = self._ends[first : len(self) + 1]
         data = self._pool[int(ends[0]) : int(ends[-1])].copy()
         buffers = [None, as_buffer(ends - ends[0]), as_buffer(data)]
         return pa.Array.from_buffers(pa.large_binary(), len(ends) - 1, buffers)
 
     def number(self, data: pa.Buffer, starts: Int64s, sizes: UInt32s) -> UInt32s:
-        """The numbers of byte strings, ``uint32``; those not seen before get the next ones.
+        """Return the numbers of byte strings, ``uint32``; new strings get the next numbers.
 
         Parameters
         ----------
         data
             Memory of all strings.
         starts, sizes
-            First byte of each, ``int64``, and how many it has, ``uint32``.
+            First byte of each string, ``int64``, and its number of bytes, ``uint32``.
 
         Raises
         ------
@@ -452,7 +454,7 @@ class Vocabulary:
         return numbers
 
     def _number_python(self, data: UInt8s, starts: Int64s, sizes: UInt32s) -> UInt32s:
-        """One string at a time, with a dictionary."""
+        """Number strings one at a time, with a dictionary."""
         if len(self._by_bytes) < len(self):
             items: list[Any] = self.strings().to_pylist()
             self._by_bytes = {item: number for number, item in enumerate(items)}
@@ -481,7 +483,7 @@ class Vocabulary:
         self._number_hashed(as_buffer(data), ends[:-1], np.diff(ends).astype(np.uint32))
 
     def _make_room(self, items: int, size: int) -> None:
-        """Make room for so many more items, of so many bytes."""
+        """Make room for ``items`` more items with ``size`` bytes in total."""
         known = len(self)
         used = int(self._ends[known])
         if size > len(self._pool) - used:
@@ -504,7 +506,7 @@ class Vocabulary:
             hashing_loops.enter_items(address(self._slots), len(self._slots), hashes, self._hashed)
 
 
-# --- Sort the tokens of documents by token: from the tokens of each document to its opposite
+# --- Sort the tokens of documents by token: from the tokens of each document to the reverse
 
 
 class Inversion(NamedTuple):
@@ -513,11 +515,11 @@ class Inversion(NamedTuple):
     Parameters
     ----------
     starts
-        Where the documents of each token begin; and the end of the last. ``int64``
+        ``int64``: the start of each token's documents, and the end of the last.
     documents, frequencies
-        Documents, ascending for each token, and how often each has it. ``uint32``
+        ``uint32``: documents, ascending for each token, and the token's frequency in each.
     positions
-        For each token, document and occurrence: its position. None if there are none. ``uint32``
+        ``uint32``: position for each token, document and occurrence; None without positions.
     """
 
     starts: Int64s
@@ -526,7 +528,7 @@ class Inversion(NamedTuple):
     positions: UInt32s | None
 
     def position_starts(self) -> Int64s:
-        """Where the positions of each token begin; and the end of the last."""
+        """Return the start of each token's positions, and the end of the last."""
         before = np.concatenate(([0], np.cumsum(self.frequencies, dtype=np.int64)))
         starts: Int64s = before[self.starts]
         return starts
@@ -535,16 +537,16 @@ class Inversion(NamedTuple):
 def invert_tokens(
     numbers: UInt32s, counts: Int64s, distinct: int, positions: UInt32s | None = None
 ) -> Inversion:
-    """Sort tokens by their number, stably; a few steps of a kernel for each.
+    """Sort tokens by their number, stably; a kernel takes a few steps for each.
 
     Parameters
     ----------
     numbers
-        Number of each token, below ``distinct``, one document after the other.
+        Number of each token, below ``distinct``, document by document.
     counts
-        Tokens of each document.
+        Number of tokens in each document.
     distinct
-        Distinct tokens.
+        Number of distinct tokens.
     positions
         Position of each token in its document, or None.
 
@@ -555,9 +557,9 @@ def invert_tokens(
     """
     known = counts.min(initial=0) >= 0 and int(counts.sum()) == len(numbers)
     if not known or int(numbers.max(initial=0)) >= max(distinct, 1) or len(counts) >= 1 << 32:
-        raise SchemaError(f"{len(numbers)} tokens that are not those of {len(counts)} documents")
+        raise SchemaError(f"{len(numbers)} tokens do not fit the counts of {len(counts)} documents")
     if len(numbers) and not distinct:
-        raise SchemaError(f"{len(numbers)} tokens, of which none is known")
+        raise SchemaError(f"{len(numbers)} tokens of a vocabulary without tokens")
     if positions is not None and len(positions) != len(numbers):
         raise SchemaError(f"{len(positions)} positions of {len(numbers)} tokens")
     numbers, counts = np.ascontiguousarray(numbers), np.ascontiguousarray(counts)
@@ -587,20 +589,20 @@ def invert_tokens(
 
 
 # --- MinHash signatures of texts by the hashes of their shingles ------------------------
-# A value of a signature is the least of the hashes after a permutation, mixed and cut to 16 bits:
-# two texts have the same value with a probability that is the share of shingles that they have in
-# common.
+#
+# A value of a signature is the least hash after a permutation, mixed and cut to 16 bits. The
+# probability that two texts have the same value is the share of shingles that they have in common.
 
 
 class Permutations(NamedTuple):
-    """Numbers of as many permutations as a signature has values, all modulo 2^64.
+    """Numbers of permutations, one for each value of a signature, all modulo 2^64.
 
     Parameters
     ----------
     factors, terms
-        A hash is multiplied by the first, which is odd, and the second added.
+        A hash is multiplied by its factor, which is odd, and then its term is added.
     mixers
-        What the least one is multiplied by, before its upper 16 bits are taken.
+        Factors for the least result, before its upper 16 bits are taken.
     """
 
     factors: UInt64s
@@ -609,15 +611,15 @@ class Permutations(NamedTuple):
 
 
 def sign(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s:
-    """The signature of each text.
+    """Return the signature of each text.
 
     Parameters
     ----------
     hashes
-        Of the shingles, one text after the other.
+        Hashes of the shingles, text by text.
     bounds
-        ``int64`` of shape ``(texts + 1,)``: where those of each text begin, and the end of the
-        last. Each has at least one.
+        ``int64`` of shape ``(texts + 1,)``: the first hash of each text, and the end of the
+        last text. Each text has at least one hash.
 
     Returns
     -------
@@ -627,7 +629,7 @@ def sign(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s
     Raises
     ------
     SchemaError
-        The bounds do not ascend, or leave the hashes; permutations differ in number.
+        The bounds do not ascend or leave the hashes, or permutations differ in length.
     """
     values = len(permutations.factors)
     if any(len(numbers) != values for numbers in permutations):

@@ -186,9 +186,9 @@ def invert_tokens(
     """Sort tokens by their number, stably; a few steps of a kernel for each."""
     known = counts.min(initial=0) >= 0 and int(counts.sum()) == len(numbers)
     if not known or int(numbers.max(initial=0)) >= max(distinct, 1) or len(counts) >= 1 << 32:
-        raise SchemaError(f"{len(numbers)} tokens that are not those of {len(counts)} documents")
+        raise SchemaError(f"{len(numbers)} tokens do not fit the counts of {len(counts)} documents")
     if len(numbers) and not distinct:
-        raise SchemaError(f"{len(numbers)} tokens, of which none is known")
+        raise SchemaError(f"{len(numbers)} tokens of a vocabulary without tokens")
     if positions is not None and len(positions) != len(numbers):
         raise SchemaError(f"{len(positions)} positions of {len(numbers)} tokens")
     return _invert_numpy(numbers, counts, distinct, positions)
