@@ -31,7 +31,7 @@ Offsets = NDArray[np.uint32]
 """Physical rows of a fragment, ascending and unique."""
 
 HiddenLineage = tuple[NDArray[np.uint64], NDArray[np.uint64]]
-"""Row id of each physical row, and the version in which it was created."""
+"""Row id of each physical row, and the version that created the row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,18 @@ class CommitOptions:
     Parameters
     ----------
     max_retries
-        Attempts after the first one. An overwrite with 0 only replaces the version it was made
-        for.
+        Attempts after the first one. An overwrite with 0 replaces only the version that it read.
     storage_version
-        Format version of a new or overwritten dataset; default: that of the data files, else
-        the previous one.
+        Format version of a new or overwritten dataset. The default is the version of the data
+        files, or else of the previous version of the dataset.
     enable_stable_row_ids
-        Whether a new dataset has them; no effect on an existing one.
+        Whether a new dataset has stable row ids; no effect on an existing dataset.
     enable_v2_manifest_paths
-        Naming scheme of the manifests of a new dataset; no effect on an existing one.
+        Naming scheme of the manifests of a new dataset; no effect on an existing dataset.
     detached
-        Create the version outside the history, with a random number.
+        Whether to create the version outside the history, with a random number.
     timeout
-        Seconds after which no attempt is started; ``None`` for no limit.
+        Seconds until the last attempt may start; ``None`` for no limit.
     """
 
     max_retries: int = 20
@@ -71,16 +70,16 @@ class CommitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why an operation cannot be committed after another one.
+    """Reason why an operation cannot be committed after another operation.
 
     Parameters
     ----------
     reason
         What the other writer did.
     retryable
-        Whether the change may succeed if it is repeated for the newest version.
+        Whether the change may succeed when it is repeated with the newest version.
     fragments
-        Ids of the fragments that both change.
+        Ids of the fragments that both writers change.
     """
 
     reason: str
@@ -90,7 +89,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The number of the version to build, and inputs that few operations need.
+    """Number of the version to build, and inputs that few operations need.
 
     ``older`` is the version that :attr:`TableOperation.restored` refers to.
     """
@@ -102,14 +101,14 @@ class BuildContext:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The next version, without time, flags and names, which the commit sets.
+    """The next version, without the time, flags and names that the commit sets.
 
     Parameters
     ----------
     wire
         The manifest message.
     index_section
-        The index section in wire format, if there is one.
+        The index section in wire format; ``None`` for no indices.
     kept
         Number of leading fragments that are unchanged from the previous version.
     """
@@ -120,7 +119,7 @@ class Draft:
 
 
 class TableOperation:
-    """Base of operations, which are frozen values."""
+    """Base of table operations, which are immutable."""
 
     __slots__ = ()
 
@@ -128,10 +127,10 @@ class TableOperation:
     """Name in the transaction message."""
 
     strict_without_retries: ClassVar[bool] = False
-    """Whether, without retries, it conflicts with every concurrent commit."""
+    """Whether, without retries, the operation conflicts with every concurrent commit."""
 
     compatible: ClassVar[frozenset[str]] = frozenset()
-    """Operations with which it never conflicts."""
+    """Operations that never conflict with this operation."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields that have another name in the message, or are not part of it."""
@@ -147,7 +146,9 @@ class TableOperation:
         return parse(message, b"".join(self.encode()), self.wire_name, "the transaction")
 
     def encode(self) -> list[bytes]:
-        """Parts of the operation's message in wire format, in the order of its fields."""
+        """Return the parts of the operation's message in wire format, in the order of its
+        fields.
+        """
         kind = _kind_of(self.wire_name)
         parts = []
         for name, at in _stored_fields(type(self)):
@@ -172,19 +173,19 @@ class TableOperation:
 
     @property
     def deletions(self) -> Sequence[tuple[int, DeletionFile, bytes]]:
-        """Fragments whose deletion files must be written before the version, and the contents."""
+        """Fragments, deletion files and contents to write before the version."""
         return ()
 
     def hidden(self, base: Manifest) -> frozenset[int]:
-        """Fragments of ``base`` whose row lineage :meth:`apply` needs from their files."""
+        """Return the ids of the fragments of ``base`` whose row lineage :meth:`apply` reads."""
         return frozenset()
 
     def with_hidden(self, lineage: Mapping[int, HiddenLineage]) -> Self:
-        """The operation with the lineage of the fragments in :meth:`hidden`."""
+        """Return the operation with the lineage of the fragments in :meth:`hidden`."""
         return self
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Why this operation cannot be committed after ``theirs``; ``None`` if it can.
+        """Return why the operation cannot be committed after ``theirs``, or ``None`` if it can.
 
         The ``wire_name`` of ``theirs`` is ``None`` if this version of glaive does not know the
         operation, which is always a conflict.
@@ -193,31 +194,31 @@ class TableOperation:
         return None if name in self.compatible else self.conflict_with(theirs, name)
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """As :meth:`conflict`, for an operation that is not ``compatible``."""
+        """Return what :meth:`conflict` returns, for an operation that is not ``compatible``."""
         raise NotImplementedError
 
     def shared(self, theirs: Operation) -> frozenset[int]:
-        """Fragments that both change, and whose deleted rows :meth:`rebase` needs."""
+        """Return the fragments that both change and whose deleted rows :meth:`rebase` needs."""
         return frozenset()
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """The operation to commit on top of ``base``.
+        """Adapt the operation so that it can be committed on top of ``base``.
 
         Parameters
         ----------
         theirs
-            Operations committed since this one was made, oldest first; none conflicts.
+            Operations committed after this operation was made, oldest first, all without conflict.
         base
-            The version of the last of them.
+            The version that the last of them made.
         deleted
-            Rows deleted in ``base``, of the fragments in :meth:`shared`.
+            Rows deleted in ``base``, by id of the fragments in :meth:`shared`.
         """
         return self
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The version after ``base``; the first one if that is ``None``."""
+        """Build the version after ``base``, or the first version if ``base`` is ``None``."""
         raise NotImplementedError
 
 
@@ -225,12 +226,12 @@ OperationT = TypeVar("OperationT", bound=TableOperation)
 
 
 def _kind_of(wire_name: str) -> Any:
-    """The class of an operation's message."""
+    """Return the class of an operation's message."""
     return type(getattr(table_pb2.Transaction(), wire_name))
 
 
 def _stored_fields(cls: Any) -> list[tuple[str, FieldDescriptor]]:
-    """Fields of an operation that its message has, in its order."""
+    """Return the fields of an operation that its message has, in the order of the message."""
     known = _kind_of(cls.wire_name).DESCRIPTOR.fields_by_name
     own = {entry.name: cls.renamed.get(entry.name, entry.name) for entry in fields(cls)}
     found = [(name, known[stored]) for name, stored in own.items() if stored in known]
@@ -238,7 +239,7 @@ def _stored_fields(cls: Any) -> list[tuple[str, FieldDescriptor]]:
 
 
 def read_fields(cls: type[OperationT], message: Any) -> OperationT:
-    """Make an operation of the fields of its message."""
+    """Make an operation from the fields of its message."""
     return cls(**{name: _read(message, at) for name, at in _stored_fields(cls)})
 
 
@@ -261,12 +262,12 @@ def _read(message: Any, at: FieldDescriptor) -> Any:
 
 
 def needs_dataset(base: Manifest | None, action: str) -> Manifest:
-    """The version to change.
+    """Return ``base``, the version to change.
 
     Raises
     ------
     DatasetNotFoundError
-        There is none.
+        ``base`` is ``None``: the dataset does not exist.
     """
     if base is None:
         raise DatasetNotFoundError(
@@ -275,7 +276,7 @@ def needs_dataset(base: Manifest | None, action: str) -> Manifest:
     return base
 
 
-# --- What an operation of another writer changed, to detect conflicts -------------------
+# --- Find what an operation of another writer changed, to detect conflicts --------------
 # Specification: "Conflicts" in ``docs/format``.
 
 INCREMENTAL: Final = frozenset(
@@ -293,11 +294,11 @@ INCREMENTAL: Final = frozenset(
         "update_config",
     ]
 )
-"""Operations that change parts of a dataset, of which many pairs are compatible."""
+"""Operations that change parts of a dataset; many pairs of them are compatible."""
 
 
 def changed_fragments(theirs: Operation) -> frozenset[int]:
-    """Ids of the fragments that were changed, replaced or removed; not of new ones."""
+    """Return the ids of the fragments that an operation changed, replaced or removed."""
     message = theirs.to_wire()
     match theirs.wire_name:
         case "delete":
@@ -315,7 +316,7 @@ def changed_fragments(theirs: Operation) -> frozenset[int]:
 
 
 def removed_fragments(theirs: Operation) -> frozenset[int]:
-    """Ids of the fragments that were removed or replaced."""
+    """Return the ids of the fragments that an operation removed or replaced."""
     message = theirs.to_wire()
     match theirs.wire_name:
         case "delete":
@@ -329,13 +330,13 @@ def removed_fragments(theirs: Operation) -> frozenset[int]:
 
 
 def _old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
-    """Ids of the fragments that a rewrite replaced."""
+    """Return the ids of the fragments that a rewrite replaced."""
     groups = (_ids(group.old_fragments) for group in message.groups)
     return _ids(message.old_fragments).union(*groups)
 
 
 def changes_columns(theirs: Operation) -> bool:
-    """Whether the operation is an update that replaced columns in place."""
+    """Return whether the operation is an update that replaced columns in place."""
     message = theirs.to_wire()
     update = table_pb2.Transaction.Update
     return theirs.wire_name == "update" and (
@@ -344,9 +345,9 @@ def changes_columns(theirs: Operation) -> bool:
 
 
 def replaced_fields(theirs: Operation) -> frozenset[int]:
-    """Ids of the fields whose values were replaced in place.
+    """Return the ids of the fields whose values an operation replaced in place.
 
-    Of an update that does not say which, all that the changed fragments have.
+    If an update does not list its fields, these are all fields of the changed fragments.
     """
     message = theirs.to_wire()
     if theirs.wire_name == "update":
@@ -363,7 +364,7 @@ def replaced_fields(theirs: Operation) -> frozenset[int]:
 
 
 def sets_metadata(theirs: Operation) -> bool:
-    """Whether metadata of the schema or of a field was set."""
+    """Return whether the operation set metadata of the schema or of a field."""
     if theirs.wire_name != "update_config":
         return False
     message = theirs.to_wire()
@@ -376,14 +377,14 @@ def sets_metadata(theirs: Operation) -> bool:
 
 
 def makes_non_nullable(theirs: Operation) -> bool:
-    """Whether the operation may have made a column non-nullable."""
+    """Return whether the operation may have made a column non-nullable."""
     if theirs.wire_name not in ("merge", "project"):
         return False
     return not theirs.to_wire().preserves_nullability
 
 
 def overlap(mine: Iterable[int], theirs: Operation, change: str) -> Conflict | None:
-    """A retryable conflict if ``theirs`` changed one of these fragments."""
+    """Return a retryable conflict if ``theirs`` changed one of these fragments."""
     both = frozenset(mine) & changed_fragments(theirs)
     if not both:
         return None
@@ -393,12 +394,12 @@ def overlap(mine: Iterable[int], theirs: Operation, change: str) -> Conflict | N
 
 
 def conflict_on(theirs: Operation, reason: str) -> Conflict:
-    """A conflict that a retry cannot resolve."""
+    """Make a conflict that a retry cannot resolve."""
     return Conflict(f"{theirs.wire_name} {reason}", retryable=False)
 
 
 def incompatible(theirs: Operation, replaced: str = "") -> Conflict:
-    """The conflict with an operation that fits no other case.
+    """Make the conflict with an operation that fits no other case.
 
     ``replaced`` says what no longer exists after an overwrite or a restore.
     """
@@ -415,8 +416,8 @@ def _ids(fragments: Iterable[Any]) -> frozenset[int]:
 
 
 # --- The registry of operations by their wire name --------------------------------------
-# Each module in ``glaive.table.operations`` defines one class decorated with ``@operation``;
-# importing the modules of the folder registers them.
+# Each module in ``glaive.table.operations`` defines a class decorated with ``@operation``.
+# Importing the modules of the folder registers the classes.
 
 _FOUND: dict[str, type[TableOperation]] = {}
 
@@ -424,7 +425,7 @@ T = TypeVar("T", bound=type[TableOperation])
 
 
 def operation(cls: T) -> T:
-    """Class decorator: register an operation by its ``wire_name``."""
+    """Register an operation by its ``wire_name``; a class decorator."""
     if _FOUND.setdefault(cls.wire_name, cls) is not cls:
         raise TypeError(f"two operations have the wire name {cls.wire_name!r}")
     return cls
@@ -441,12 +442,12 @@ def operations() -> dict[str, type[TableOperation]]:
 
 
 def read_operation(read: Operation) -> TableOperation:
-    """Convert an operation that was read to a table operation; those are returned unchanged.
+    """Convert an operation that was read to a table operation. Return table operations as is.
 
     Raises
     ------
     CorruptFileError
-        Its message cannot be right.
+        The operation's message is invalid.
     UnsupportedFeatureError
         This version of glaive does not support the operation.
     """

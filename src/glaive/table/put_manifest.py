@@ -1,12 +1,13 @@
 """Put a manifest if absent: the step that commits a version.
 
 All other files of the version are written before. The manifest appears atomically under its final
-name, and only if there is none; other writers get a conflict. The order of writers is decided by
+name, unless a manifest has this name: then another writer was first, and glaive reports a conflict.
+The order of writers is decided by
 
 - the store itself, with atomic put-if-absent;
-- the holder of the commit lock, if there is one: it looks first whether there is a manifest, as the
-  store may be one that puts an object over another, or that refuses conditions;
-- the register of manifests, if there is one (``glaive.table.manifest_store``).
+- the holder of the commit lock, if a lock was given. The holder first checks whether the manifest
+  exists, because the store may overwrite objects, or may not support conditions;
+- the register of manifests, if one was given (``glaive.table.manifest_store``).
 
 Specification: "Commit" in ``docs/format``.
 """
@@ -57,8 +58,8 @@ _SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
 def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """Finalise a draft, except for the name of its transaction.
 
-    ``carried`` are the flags, of both words, of the version whose leading fragments are kept: those
-    fragments are not read again.
+    ``carried`` has the feature flags, of both words, of the version whose leading fragments are
+    kept. These fragments are not read again.
 
     Returns
     -------
@@ -94,20 +95,22 @@ def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
 def put_manifest(
     store: ObjectStore, version: int, scheme: NamingScheme, data: Sequence[bytes], uuid: str
 ) -> bool:
-    """Commit a version; ``False`` if another writer was first. One request; two with a lock.
+    """Commit a version; return ``False`` if another writer was first. One request; two with a lock.
 
-    A lost response is no failure: if the request fails but the version exists with transaction
-    ``uuid``, it was committed. A failed request aborts the commit, whatever the lock makes of it.
+    If the request fails but the version exists with transaction ``uuid``, it was committed, and
+    only the response was lost. If it failed and the version is missing, its error is raised, even
+    if the lock suppresses it.
 
     Raises
     ------
     StoreError
         The store failed, and the version was not committed.
     CommitConflictError
-        The commit lock raised it to say that another writer was first.
+        The commit lock raised it because another writer was first.
     CommitError
-        The commit lock raised another exception. Or the store failed, and whether the version was
-        or will be committed is unknown; or, with ``fsync``, it was, but may not be on disk.
+        The commit lock raised another exception. Or the store failed, and it is unknown whether
+        the version was or will be committed. Or, with ``fsync``, the version was committed, but
+        may not be on disk.
     """
     lock = lock_of(store)
     failure: BaseException | None = None
@@ -122,7 +125,7 @@ def put_manifest(
     except Exception as error:
         if failure is None:
             raise _lock_failed(store, version, error, made=made) from error
-    if failure is not None:  # whatever the lock made of it
+    if failure is not None:  # the lock may have suppressed it
         raise failure
     if made:
         emit(FILES, mode="create", type="manifest", path=manifest_path(version, scheme))
@@ -130,7 +133,7 @@ def put_manifest(
 
 
 def _lock_failed(store: ObjectStore, version: int, error: Exception, *, made: bool) -> CommitError:
-    """The error for an exception of the commit lock itself."""
+    """Return the error for an exception of the commit lock itself."""
     remedy = (
         "The version was made, and others see it: do not repeat the change."
         if made
@@ -182,7 +185,7 @@ def _put(
 
 
 def _create(store: ObjectStore, path: str, data: Sequence[bytes], *, locked: bool) -> None:
-    """Put a manifest if there is none; the holder of a lock knows, so the store need not."""
+    """Put a manifest if absent. With a lock, the holder has checked, so any put will do."""
     try:
         store.put(path, data, mode="create")
     except StoreError as error:
@@ -201,15 +204,15 @@ def _unknown(store: ObjectStore, version: int, why: object) -> CommitError:
 
 @contextmanager
 def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
-    """Look whose a version is that was there when it was to be made.
+    """Convert errors of reading a version that existed before this commit could make it.
 
-    It may be our own: a client or a proxy may have repeated the request, and got the answer to
-    the second one.
+    The commit itself may have made it: a client or a proxy may have repeated the request, and
+    received the response to the second request.
 
     Raises
     ------
     CommitError
-        The store failed, or the version was cleaned up meanwhile. What the commit wrote must stay.
+        The store failed, or the version was cleaned up meanwhile. Keep the files of the commit.
     """
     try:
         yield
@@ -226,7 +229,7 @@ def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
 
 
 def emit_committed(store: ObjectStore, transaction: Transaction, manifest: Manifest) -> None:
-    """Call the listeners of events with a version that a transaction has made."""
+    """Notify listeners of events that a transaction has made a version."""
     emit(
         DATASETS,
         event="committed",
@@ -239,7 +242,7 @@ def emit_committed(store: ObjectStore, transaction: Transaction, manifest: Manif
 
 
 def made_by(store: ObjectStore, manifest: Manifest, uuid: str) -> bool:
-    """Whether a version has the transaction with this uuid."""
+    """Return whether a version has the transaction with this uuid."""
     transaction = read_transaction(store, manifest)
     return transaction is not None and transaction.uuid == uuid
 
@@ -252,15 +255,14 @@ def forget_dataset(store: ObjectStore) -> None:
 
 
 # --- Dictionaries of datasets in format 0.1: one per column, shared by all fragments ----
-# Data files contain the dictionary values, from where they are read. Manifests start with them,
-# too,
-# for readers that only look there.
+# glaive reads the dictionary values from the data files. Manifests start with these values, too,
+# for readers that look only there.
 #
 # Specification: "Dictionaries" in ``docs/format/legacy.md``.
 
 
 def load_dictionaries(store: ObjectStore, manifest: Manifest) -> dict[int, pa.Array]:
-    """Dictionary values of a dataset in format 0.1, by field id; empty for other formats."""
+    """Return the dictionary values of a dataset in format 0.1, by field id; else empty."""
     if manifest.data_format != LEGACY:
         return {}
     return _items(store, manifest, manifest.schema, manifest.fragments())
@@ -269,7 +271,7 @@ def load_dictionaries(store: ObjectStore, manifest: Manifest) -> dict[int, pa.Ar
 def _items(
     store: ObjectStore, manifest: Manifest, schema: LanceSchema, fragments: Iterable[Fragment]
 ) -> dict[int, pa.Array]:
-    """Dictionary values in the files, by field id.
+    """Return the dictionary values in the files, by field id.
 
     Raises
     ------
@@ -310,12 +312,12 @@ def _items(
 def embed_dictionaries(
     store: ObjectStore, wire: table_pb2.ManifestOutline, kept: int, base: Manifest | None
 ) -> list[bytes]:
-    """The leading bytes of a manifest; sets the offsets of the dictionaries in its fields.
+    """Return the leading bytes of a manifest, and set the offsets of dictionaries in its fields.
 
     Parameters
     ----------
     kept
-        Number of leading fragments that are those of ``base``: only one of them is read.
+        Number of leading fragments that ``base`` has, too. Only the first of them is read.
 
     Raises
     ------

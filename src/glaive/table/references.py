@@ -45,14 +45,14 @@ FOLDERS: dict[str, FileKind] = {
 
 
 class VersionFile(NamedTuple):
-    """A file of a version, or a folder of which all files belong to the version.
+    """A file of a version, or a folder whose files all belong to the version.
 
     Parameters
     ----------
     path
-        Path below the root of the dataset that wrote it.
+        Path below the root of the dataset that wrote the file.
     base_id
-        Its base path; ``None`` for the root of the version's own branch.
+        Id of the file's base path; ``None`` for the root of the version's own branch.
     """
 
     kind: FileKind
@@ -62,7 +62,7 @@ class VersionFile(NamedTuple):
 
 
 def files_of(manifest: Manifest) -> Iterator[VersionFile]:
-    """The files of a version, except its manifest; blobs and indices are folders.
+    """Yield the files of a version, except its manifest; blobs and indices are folders.
 
     A file that several fragments share is repeated.
     """
@@ -74,7 +74,7 @@ def files_of(manifest: Manifest) -> Iterator[VersionFile]:
 
 
 def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[VersionFile]:
-    """The files of some fragments, by their positions; folders of blobs are folders."""
+    """Yield the files of the fragments at some positions. Folders of blobs are yielded as one."""
     for fragment in map(manifest.fragment_wire, positions):
         for file in fragment.files:
             base = file.base_id if file.HasField("base_id") else None
@@ -90,7 +90,7 @@ def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[Ver
 
 
 def index_folders(manifest: Manifest) -> Iterator[VersionFile]:
-    """The folders of the segments of indices, in the order of the manifest."""
+    """Yield the folders of index segments, in the order of the manifest."""
     for index in manifest.indices:
         base = index.base_id if index.HasField("base_id") else None
         folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
@@ -101,8 +101,8 @@ def index_folders(manifest: Manifest) -> Iterator[VersionFile]:
 class FileSet:
     """The files of some versions, by their names below the root of their branch.
 
-    Those below base paths have no other name here: a base path may be this root, by whatever name.
-    Memory: some 220 bytes for each file.
+    Files below base paths have only the names there as well, because a base path may be this root
+    under any name. Memory: about 220 bytes for each file.
 
     Parameters
     ----------
@@ -114,14 +114,14 @@ class FileSet:
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> FileSet:
-        """The files of all of these versions, also those below base paths."""
+        """Collect the files of all these versions, also the files below base paths."""
         files = cls()
         for manifest in manifests:
             files.add(files_of(manifest))
         return files
 
     def add(self, files: Iterable[VersionFile], *, bases: bool = True) -> None:
-        """Add files; without ``bases`` only those below the own root of their version."""
+        """Add files; without ``bases`` only files below the root of their version's branch."""
         for reference in files:
             if reference.base_id is not None and not bases:
                 continue
@@ -136,14 +136,14 @@ class FileSet:
         return len(parts) > 2 and self.has_folder("/".join(parts[:2]))
 
     def has_folder(self, path: str) -> bool:
-        """Whether it is a folder of blobs or of an index, with all files in it."""
+        """Return whether a folder belongs to these versions: blobs or an index, with all files."""
         if f"{path}.lance" in self.paths:  # see blob_folder
             return True
         return path in self.paths and not path.endswith(".lance")
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether a folder has a name like those of blobs or index segments."""
+    """Return whether a folder has a name that blobs or index segments may have."""
     folder, _, name = path.partition("/")
     if folder == DATA:
         return names.is_generated_data_file_name(f"{name}.lance")
@@ -151,11 +151,12 @@ def is_own_folder(path: str) -> bool:
 
 
 def kind_of(path: str, *, named: bool = False) -> FileKind | None:
-    """The kind of a file by its name; ``None`` if it is not a dataset file.
+    """Return the kind of a file by its name; ``None`` if it is not a dataset file.
 
-    Temporary files of interrupted writers have the kind of their final name, and those of pylance,
-    which do not tell it, the kind of their folder. A file that a version
-    uses (``named``) may have any valid name; otherwise only names that writers generate count.
+    Temporary files of interrupted writers have the kind of their final name. Names of temporary
+    files of pylance do not contain the final name, so these have the kind of their folder. A file
+    that a version uses (``named``) may have any valid name. Otherwise only names that writers
+    generate count.
     """
     folder, _, rest = path.partition("/")
     kind = FOLDERS.get(folder)
@@ -181,13 +182,14 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
             known = segment and (names.is_index_file_name(name) or others)
         case "manifest":
             # Manifests with their final name are versions, which are not judged by name alone.
-            # Others write the hint under their temporary names, and stage manifests.
+            # Other files are the hint under its temporary names, and staged manifests.
             temporary = final is not None and (
                 parse_manifest_name(name) is not None or f"{folder}/{name}" == HINT
             )
             known = not above and (temporary or others or names.is_staged_manifest_name(name))
         case "ref":
-            # Tags and branches are never files to be cleaned up, only what is left of writing them.
+            # Tags and branches are never cleaned up, only files that interrupted writers of them
+            # left.
             temporary = final is not None and names.is_ref_name(name)
             unfinished = names.is_unfinished_ref_name(name)
             known = above in (["tags"], ["branches"]) and (temporary or others or unfinished)
@@ -196,7 +198,7 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
     return kind if known else None
 
 
-# --- Files that a clean-up found, as a table of Arrow, and as values --------------------
+# --- The files that a clean-up found, as an Arrow table and as values -------------------
 
 _COLUMNS: Final[dict[str, pa.DataType]] = {
     "path": pa.string(),
@@ -212,8 +214,8 @@ _FILES: Final = pa.schema(_COLUMNS)
 class CleanupFile(NamedTuple):
     """A file to delete; ``unverified`` if no known version has used it.
 
-    ``unfinished`` is an empty manifest, deleted only if it is still empty then. The name of one
-    that is ``drawn`` is random, so that nobody uses it again.
+    ``unfinished`` is an empty manifest, which is deleted only if it is still empty at that time.
+    The name of a ``drawn`` file is random, so no other file will have this name.
     """
 
     path: str
@@ -225,7 +227,7 @@ class CleanupFile(NamedTuple):
 
 
 class FoundFiles(Sequence[CleanupFile]):
-    """Files, a sequence of values that are made when one is asked for.
+    """A sequence of files, stored as a table; each value is made on access.
 
     Parameters
     ----------
@@ -240,14 +242,14 @@ class FoundFiles(Sequence[CleanupFile]):
 
     @classmethod
     def of(cls, files: Iterable[CleanupFile]) -> Self:
-        """These files."""
+        """Collect these files."""
         columns = list(zip(*files, strict=True)) or [()] * len(_FILES)
         arrays: Any = [pa.array(one, kind) for one, kind in zip(columns, _FILES.types, strict=True)]
         return cls(pa.Table.from_arrays(arrays, schema=_FILES))
 
     @classmethod
     def joined(cls, parts: Iterable[FoundFiles]) -> Self:
-        """The files of several parts."""
+        """Concatenate the files of several parts."""
         return cls(pa.concat_tables([_FILES.empty_table(), *(part.table for part in parts)]))
 
     @property
@@ -256,11 +258,11 @@ class FoundFiles(Sequence[CleanupFile]):
         return int(self.table["size_in_bytes"].to_numpy().sum())
 
     def count_of(self, kind: FileKind) -> int:
-        """Files of a kind."""
+        """Count the files of a kind."""
         return self.table["kind"].to_pylist().count(kind)
 
     def without(self, paths: FileSet | Container[str]) -> FoundFiles:
-        """The files that are not among these paths."""
+        """Return the files that are not among these paths."""
         kept: Any = pa.array([file.path not in paths for file in self], pa.bool_())
         return FoundFiles(self.table.filter(kept))
 
@@ -286,14 +288,17 @@ class FoundFiles(Sequence[CleanupFile]):
         return f"FoundFiles(<{len(self)} files>)"
 
 
-# --- Files that no version has: until when a clean-up keeps them, and others may go on with them
-# They may belong to a writer that has not committed yet. A job that is run again takes those that
-# an earlier run has finished.
+# --- Files without a version: how long clean-ups keep them, and others may use them -----
+# They may belong to a writer that has not committed yet. When a job runs again, it uses the files
+# that an earlier run finished.
 
 UNVERIFIED_AGE: Final = timedelta(days=7)
-"""Younger ones may belong to an active writer."""
+"""Age until which a file without a version may belong to an active writer."""
 
 
 def can_be_committed(meta: ObjectMeta) -> bool:
-    """Whether there is time to commit a file before a clean-up may delete it: half of that age."""
+    """Return whether a file can still be committed before a clean-up may delete it.
+
+    This is the case for half of :data:`UNVERIFIED_AGE`.
+    """
     return meta.modified is None or now() - meta.modified < UNVERIFIED_AGE / 2

@@ -264,7 +264,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
 
 
 def _no_ref(kind: str, expected: str, data: bytes, where: str) -> CorruptFileError:
-    """The error for another file; without its bytes, as it may be a link to one with secrets."""
+    """Return the error for another file, without its bytes: a symlink may lead to secrets."""
     found = f"{len(data)} bytes of something else"
     return CorruptFileError(f"file of a {kind}", expected=expected, found=found, where=where)
 
@@ -533,9 +533,9 @@ def list_branches(
     """Return all branches by name, except the main branch.
 
     Cost: one listing and one request per branch. A branch that is deleted meanwhile is left out.
-    ``complete`` raises an error instead, for callers that then delete unneeded files: a deletion
-    puts a branch back if a tag or a branch was made of it. The branch ``without`` is skipped,
-    because listings may still show a branch that the caller has just deleted.
+    ``complete`` raises an error instead. Use it before you delete unneeded files: deleting a branch
+    puts it back if a tag or a branch was made from it meanwhile. The branch ``without``
+    is skipped, because listings may still show a branch that the caller has just deleted.
 
     Raises
     ------

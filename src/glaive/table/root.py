@@ -265,7 +265,7 @@ def locate_data_file(
 ) -> tuple[ObjectStore, str]:
     """Return store and path of a data file inside the dataset; errors as for :func:`base_of`."""
     name = check_file_name(file.path, "path of a data file", manifest.where)
-    # Base paths, and links in the place of folders, may lead anywhere on this machine.
+    # Base paths, and symlinks in the place of folders, may lead anywhere on this machine.
     check_ending(name, ".lance", "path of a data file", manifest.where)
     if file.base_id is None:
         return store, f"{DATA}/{name}"
@@ -285,7 +285,7 @@ def locate_in_base(
 def full_path(
     store: ObjectStore, manifest: Manifest, path: str, base_id: int | None, *, data: bool = False
 ) -> str:
-    """Path or URI of a file for display, from its path within a dataset; opens nothing.
+    """Return the path or URI of a file for display, from its path in a dataset. Open nothing.
 
     With ``data``, ``path`` is the name of a data file.
     """
@@ -322,7 +322,7 @@ def open_base(store: ObjectStore, base: table_pb2.BasePath, where: str) -> Objec
 
 
 def place_opened(location: Location, opened: ObjectStore) -> Location:
-    """Where a base path was opened: a relative one, perhaps, in another working directory."""
+    """Return where a base path was opened: a relative path may depend on the working directory."""
     moved = location.is_local and location.path != opened.uri
     return Location.parse(opened.uri) if moved else location
 
@@ -348,9 +348,9 @@ def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
     )
 
 
-# --- The locations of a dataset and of its base paths: which of them contains an object -
-# A manifest can have as many base paths as it has bytes, and rows as many values below them: each
-# location is parsed once, and found by its path instead of among all.
+# --- The locations of a dataset and its base paths: find the location of an object ------
+# A manifest may have millions of base paths, and rows may refer to millions of objects below them.
+# So each location is parsed once, and found by its path in a dictionary.
 
 
 class BaseLocations:
@@ -385,7 +385,10 @@ class BaseLocations:
         return self._by_id[base_id]
 
     def above(self, location: Location) -> tuple[int | None, Location] | None:
-        """Return id and location of the first base path or root around a location, or ``None``."""
+        """Return id and location of the base path or root that contains a location, or ``None``.
+
+        If several contain it, the root or else the first base path in the manifest is returned.
+        """
         store = location.store_key
         found = [
             self._by_place[store, path]

@@ -1,10 +1,11 @@
 """Find rows by stable row id: their fragments and offsets.
 
-Ids are looked up in the segments of the fragments' sequences. Ranges, the most common segments,
-are stored as bounds in arrays; other segments are only decoded if an id is within their bounds. So
-there is no work per row, and none per fragment if all are ranges.
+Ids are looked up in the segments of the fragments' sequences. Ranges, the most common segments, are
+stored as bounds in arrays. Other segments are decoded only if an id is within their bounds. So the
+work does not grow with the number of rows. If all segments are ranges, it does not grow with the
+number of fragments either.
 
-The old, deleted copy of an updated row has the same id as the new one.
+The old, deleted copy of an updated row has the same id as the new copy.
 
 Specification: "Row ids" in ``docs/format``.
 """
@@ -39,7 +40,8 @@ class RowIdIndex:
     manifest
         A version with stable row ids.
     column
-        Reads the row ids of the fragment at a position from the hidden column of its files.
+        Function that reads the row ids of the fragment at a position from the hidden column of its
+        files.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class RowIdIndex:
         return read_segments(self._manifest.columns, self._manifest.where, self._column)
 
     def candidates(self, ids: NDArray[np.uint64]) -> tuple[Int64s, Int64s, Int64s]:
-        """All physical rows with these ids, deleted ones included.
+        """Find all physical rows with these ids, including deleted rows.
 
         Parameters
         ----------
@@ -64,13 +66,13 @@ class RowIdIndex:
         Returns
         -------
         tuple
-            Position in ``ids``, position of the fragment in the list, and physical row in it,
-            unordered. Ids without a row are omitted.
+            Positions in ``ids``, positions of the fragments in the list, and physical rows in the
+            fragments, unordered. Ids without a row are omitted.
         """
         return self.segments.find(ids)
 
     def candidate_parts(self, ids: NDArray[np.uint64]) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
-        """The same some at a time: there can be far more of them than there are ids."""
+        """Yield :meth:`candidates` in parts, because an id may have many of them."""
         return self.segments.find_parts(ids)
 
     def locate(
@@ -80,23 +82,24 @@ class RowIdIndex:
         *,
         keep_deleted: bool = False,
     ) -> tuple[Int64s, Int64s]:
-        """The live row of each id; repeats allowed.
+        """Find the live row of each id. Ids may repeat.
 
         Parameters
         ----------
         ids
             In any order. Shape ``(n,)``.
         is_deleted
-            Says which rows of the fragment at a position are deleted; called only for fragments
-            that have a deletion file and one of the ids.
+            Function that says which rows of the fragment at a position are deleted. It is called
+            only for fragments that have a deletion file and one of the ids.
         keep_deleted
-            Return a deleted row if no live one has the id.
+            Whether to return a deleted row if no live row has the id.
 
         Returns
         -------
         tuple
-            Position of the fragment in the list, -1 if no row has the id, and physical row in
-            it. Shape ``(n,)`` each.
+            Position of the fragment in the list, or -1 if no row has the id; and physical row in
+            the
+            fragment. Shape ``(n,)`` each.
         """
         wanted, back = np.unique(ids, return_inverse=True)
         fragments = np.full(len(wanted), -1, np.int64)
@@ -114,7 +117,7 @@ class RowIdIndex:
     def _are_live(
         self, fragment: Int64s, row: Int64s, is_deleted: Callable[[int, Int64s], Flags | None]
     ) -> Flags:
-        """Which of some physical rows are not deleted."""
+        """Return which of some physical rows are not deleted."""
         live = np.ones(len(row), np.bool_)
         with_file = np.flatnonzero(self._manifest.deleted_rows[fragment] != 0)
         for position, at in _by_fragment(fragment[with_file]):
@@ -130,7 +133,7 @@ def created_at(
     lineage: Mapping[int, tuple[NDArray[np.uint64], NDArray[np.uint64]]],
     ids: NDArray[np.uint64],
 ) -> NDArray[np.uint64]:
-    """Versions in which the rows with these ids were created.
+    """Return the versions that created the rows with these ids.
 
     Parameters
     ----------
@@ -170,7 +173,7 @@ def created_at(
 
 
 def _by_fragment(fragment: Int64s) -> Iterator[tuple[int, Int64s]]:
-    """Each fragment that there is, ascending, and where it is; one sort, however many there are."""
+    """Yield each fragment, ascending, with the indices of its entries. Cost: one sort."""
     order = np.argsort(fragment, kind="stable")
     edges = np.flatnonzero(np.diff(fragment[order])) + 1
     for at in np.split(order, edges):
@@ -179,7 +182,7 @@ def _by_fragment(fragment: Int64s) -> Iterator[tuple[int, Int64s]]:
 
 
 def _created(manifest: Manifest, position: int) -> RowValues | None:
-    """Creation versions in the manifest; ``None`` if they are in the files and not needed."""
+    """Return creation versions; ``None`` if they are in the files and not needed."""
     fragment = manifest.fragment_wire(position)
     if fragment.HasField("column_created_at_versions"):
         return None
@@ -214,7 +217,7 @@ _FIRST_VERSION: Final = 1
 def load_lineage(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, kind: Lineage
 ) -> RowValues:
-    """One value per physical row. No request if they are in the manifest.
+    """Load one value per physical row. No request if the manifest has the values.
 
     Raises
     ------
@@ -259,9 +262,7 @@ def _from_column(
 
 
 class _HiddenColumn:
-    """The numbers of a hidden column, decoded when they are asked for: a few bytes can stand for
-    all of them.
-    """
+    """Numbers of a hidden column, decoded on access, because a few bytes may encode all of them."""
 
     __slots__ = ("_column", "_where")
 
@@ -269,11 +270,11 @@ class _HiddenColumn:
         self._column, self._where = column, where
 
     def at(self, positions: Int64s) -> UInt64s:
-        """Those at some positions."""
+        """Return the numbers at some positions."""
         return self._checked(self._column.take(positions))
 
     def between(self, first: int, stop: int) -> UInt64s:
-        """Those from one position up to before another."""
+        """Return the numbers from position ``first`` to before ``stop``."""
         return self._checked(self._column.read(first, stop))
 
     def _checked(self, values: pa.Array) -> UInt64s:

@@ -1,7 +1,7 @@
 """Find the versions of a dataset by listing.
 
-With V2 names the newest manifest is the first one in the listing, so finding it costs one request
-for any number of versions; with V1 names all are read.
+With V2 names the newest manifest is the first file in the listing. Finding it costs one request for
+any number of versions. With V1 names all manifests are listed.
 
 Specification: "Finding the latest version" in ``docs/format``.
 """
@@ -36,8 +36,8 @@ from glaive.process import now_ns
 from glaive.table.root import register_of
 
 # --- The version hint of a dataset: a number, at or before the newest version -----------
-# It is not needed to open a dataset. A commit reads it to find versions newer than its read
-# version, and updates it at the end; so does a clean-up before it deletes versions.
+# It is not needed to open a dataset. A commit reads it to find versions newer than the version that
+# it has read, and updates it at the end. A clean-up updates it before it deletes versions.
 #
 # Specification: "Finding the latest version" in ``docs/format``.
 
@@ -116,13 +116,13 @@ def advance_hint(store: ObjectStore, version: int) -> None:
 
 
 MOST_UNLISTED: Final = 10_000
-"""Versions, or files of a folder, that may be made while a listing is stale: some seconds."""
+"""Most versions, or files of a folder, made while a listing is stale: some seconds."""
 
 _PAGE: Final = 990
-"""Manifests that the first page of a listing has, which may have other names, too."""
+"""Manifests in the first page of a listing; other files fill the rest of the page."""
 
 _LATE_SECONDS: Final = 60
-"""Age of a version from which on others may have been made and cleaned up since."""
+"""Age of a version. If it is older, later versions may have been made and cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     if found is not None:
         return found
     last: dict[NamingScheme, ManifestLocation] = {}
-    # Renaming begins with the newest; others begin elsewhere.
+    # Renaming to V2 begins with the newest manifest; other renamings begin elsewhere.
     page_will_do = store.lists_in_order and not store.is_local
     for number, (location, _) in enumerate(list_manifests(store), 1):
         if not location.is_detached:
@@ -251,7 +251,7 @@ def was_made(
     """
     if _exists(store, hint, scheme):
         return True
-    # The newest version is never deleted: if the one before was, this one was made.
+    # The newest version is never deleted: if the version before was, this version was made.
     return last is not None and (last > version or not _exists(store, last, scheme))
 
 
@@ -428,7 +428,8 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
         hint = read_hint(store) or 0
         if hint < number or hint == before:
             return locations
-        # One that is missing was cleaned up just now, so the hint has changed; or it was wrong.
+        # If the version is missing, it was cleaned up just now, so the hint has changed, or was
+        # wrong.
         before, known = hint, hint if _exists(store, hint, scheme) else 0
 
 

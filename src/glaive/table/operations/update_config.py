@@ -67,7 +67,7 @@ class UpdateConfig(TableOperation):
     ) -> Self:
         """Build the operation; ``None`` removes a key, ``replace`` removes unlisted keys.
 
-        Those of ``replaced_fields`` are removed as well.
+        Unlisted keys of ``replaced_fields`` are removed as well.
         """
         message = table_pb2.Transaction.UpdateConfig()
         for given, updates in (
@@ -87,11 +87,11 @@ class UpdateConfig(TableOperation):
         return self.message
 
     def encode(self) -> list[bytes]:
-        """The wire message."""
+        """Return the wire message."""
         return [self.message.SerializeToString()]
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts on the same entries, and on metadata of a replaced schema."""
+        """Return the conflict: both change the same entries, or metadata of a replaced schema."""
         if name == "update_config":
             both = same_keys(self.message, theirs.to_wire())
             return Conflict(f"both change the {both}", retryable=False) if both else None
@@ -106,7 +106,7 @@ class UpdateConfig(TableOperation):
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """``base`` with the entries set and removed.
+        """Set and remove the entries in ``base``.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class UpdateConfig(TableOperation):
         for key, text in message.upsert_values.items():
             wire.config[key] = text
         set_entries(wire.config, message.config_updates, raw=False)
-        # Who replaces all entries means those of users: without marks, a commit is made twice.
+        # "All entries" means entries of users: without the marks, a commit could be made twice.
         set_entries(wire.table_metadata, message.table_metadata_updates, raw=False, spared=is_mark)
         if message.schema_metadata:
             wire.schema_metadata.clear()
@@ -154,7 +154,7 @@ _INCOMPATIBLE = frozenset({None, "clone", "data_overlay", "update_bases", "updat
 @operation
 @dataclass(frozen=True, slots=True)
 class UpdateBases(TableOperation):
-    """Add base paths, in wire format; the commit assigns ids to those with id 0."""
+    """Add base paths, in wire format; the commit assigns ids to base paths with id 0."""
 
     wire_name: ClassVar[str] = "update_bases"
     renamed = MappingProxyType({"new": "new_bases"})
@@ -162,7 +162,7 @@ class UpdateBases(TableOperation):
     new: tuple[table_pb2.BasePath, ...]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts only on the same base path."""
+        """Return the conflict: both add the same base path."""
         name = theirs.wire_name
         if name not in _INCOMPATIBLE:
             return None
@@ -175,7 +175,7 @@ class UpdateBases(TableOperation):
         return None
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """``base`` with additional base paths.
+        """Add the base paths to ``base``.
 
         Raises
         ------
@@ -216,7 +216,7 @@ def _same(bases: Any, new: table_pb2.BasePath) -> str | None:
 @operation
 @dataclass(frozen=True, slots=True)
 class ReserveFragments(TableOperation):
-    """Raise the highest fragment id by ``count``; the caller may use the ids in between."""
+    """Raise the highest fragment id by ``count``; the caller may use the skipped ids."""
 
     wire_name: ClassVar[str] = "reserve_fragments"
     compatible = INCREMENTAL
@@ -225,11 +225,11 @@ class ReserveFragments(TableOperation):
     count: int
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
-        """Conflicts only with replacing the whole dataset."""
+        """Return the conflict: another operation replaced the whole dataset."""
         return incompatible(theirs, replaced="the dataset the ids are for")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The same version with a higher counter."""
+        """Return the same version with a higher counter."""
         base = needs_dataset(base, "reserve fragment ids")
         wire = copy_of(base)
         highest = base.max_fragment_id + self.count
