@@ -139,8 +139,8 @@ def test_the_demo_does_the_main_job(tmp_path: Path) -> None:
     done = run("demo", "--directory", str(tmp_path / "demo"), "--master", "local[2]")
 
     assert done.returncode == 0, done.stderr
-    assert "336,776" in done.stdout
-    assert "1: 308,641, 2: 336,776, 3: 336,776" in done.stdout
+    for expected in ("308,641", "336,776", "10 random flights", "The five airlines"):
+        assert expected in done.stdout
     flights = glaive.dataset(tmp_path / "demo" / "flights.lance")
     assert flights.schema.field("features").type == pa.list_(pa.float32(), 32)
     assert flights.schema.field("time_hour").type == pa.timestamp("us", "UTC")

