@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from glaive.dataset.writing.source import model_to_dict
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import MissingDependencyError
 
 __all__ = ["datasets", "model_to_dict", "numpy", "pandas", "polars", "torch"]
 
@@ -69,27 +69,3 @@ _check_for_polars = partial(_is_of, "polars")
 _check_for_torch = partial(_is_of, "torch")
 _check_for_hugging_face = partial(_is_of, "datasets")
 _check_for_pydantic = partial(_is_of, "pydantic")
-
-
-def _is_pydantic_base_model(obj: Any) -> bool:
-    return _check_for_pydantic(obj) and hasattr(type(obj), "model_fields")
-
-
-def _is_pydantic_base_model_class(obj: Any) -> bool:
-    return (
-        isinstance(obj, type)
-        and _check_for_pydantic(obj, check_type=False)
-        and hasattr(obj, "model_fields")
-    )
-
-
-def _validate_pydantic_list(data: Any, model_class: type) -> None:
-    """Raise unless ``data`` is a list of objects of exactly this class."""
-    if not isinstance(data, list):
-        raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
-    for position, item in enumerate(data):
-        if type(item) is not model_class:
-            raise OptionError(
-                f"data[{position}] must be an instance of {model_class!r} exactly (subclasses are "
-                f"not accepted), got {type(item)!r}"
-            )

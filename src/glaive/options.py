@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import TypedDict as TypedDict  # noqa: PLC0414  # for others to import
 else:
 
-    class TypedDict:
+    class TypedDict(dict):
         """``TypedDict`` as in the standard library, which compiles no annotation."""
 
         def __init_subclass__(cls, **_total: bool) -> None:
@@ -425,7 +425,7 @@ def _documented(doc: str | None, entries: Sequence[str]) -> str | None:
     text = cleandoc(doc)
     if "\n**" in text:
         text = re.sub(r"\n\*\*\w+(?:\n    .*)+", "", text)
-    before, mark, after = text.partition("\n\nRaises\n------\n")
+    before, *after = re.split(r"(?=\n\n(?:Returns|Raises|Notes)\n---)", text, maxsplit=1)
     if "Parameters\n---" not in before:
         before += "\n\nParameters\n----------"
-    return "\n".join([before.rstrip(), *dict.fromkeys(entries)]) + mark + after
+    return "".join(["\n".join([before.rstrip(), *dict.fromkeys(entries)]), *after])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from glaive.dataclass import dataclass
 from glaive.dataset.compaction_tasks import (
     CONFIG_PREFIX,
+    CompactionKeywords,
     CompactionMetrics,
     CompactionOptions,
     CompactionPlan,
@@ -34,6 +35,7 @@ from glaive.index.remap import (
     remap_segments,
     segments_to_remap,
 )
+from glaive.options import shows
 from glaive.process import DATASETS, emit
 from glaive.table.index_coverage import (
     REUSE_INDEX,
@@ -493,9 +495,6 @@ class Compaction:
         return metrics
 
 
-_NO_OPTIONS: Final = ("self", "progress")
-
-
 class DatasetOptimizer:
     """Maintenance of a dataset; returned by ``dataset.optimize``."""
 
@@ -507,25 +506,9 @@ class DatasetOptimizer:
     def __repr__(self) -> str:
         return f"DatasetOptimizer({self._dataset!r})"
 
+    @shows(CompactionKeywords, CompactionOptions)
     def compact_files(
-        self,
-        *,
-        target_rows_per_fragment: int | None = None,
-        max_rows_per_group: int | None = None,
-        max_bytes_per_file: int | None = None,
-        materialize_deletions: bool | None = None,
-        materialize_deletions_threshold: float | None = None,
-        defer_index_remap: bool | None = None,
-        num_threads: int | None = None,
-        batch_size: int | None = None,
-        compaction_mode: Literal["reencode", "try_binary_copy"] | None = None,
-        binary_copy_read_batch_bytes: int | None = None,
-        max_source_fragments: int | None = None,
-        max_source_rows: int | None = None,
-        max_source_bytes: int | None = None,
-        excluded_fragment_ids: Sequence[int] | None = None,
-        data_storage_version: str | None = None,
-        progress: bool | None = None,
+        self, *, progress: bool | None = None, **options: Unpack[CompactionKeywords]
     ) -> CompactionMetrics:
         """Merge small adjacent fragments and remove deleted rows.
 
@@ -560,9 +543,8 @@ class DatasetOptimizer:
         or another writer commits meanwhile. Each pass makes two versions. A second pass runs if the
         files of the first pass can be merged again.
         """
-        given = {name: value for name, value in locals().items() if name not in _NO_OPTIONS}
         with showing(progress, "compact"):
-            return Compaction.execute(self._dataset, given)
+            return Compaction.execute(self._dataset, options)
 
     def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int]) -> None:
         """Clean up old versions automatically.

@@ -34,6 +34,7 @@ from glaive.options import (
     SWITCH,
     TEXT,
     Kind,
+    TypedDict,
     check_fields,
     integer,
     kinds_of,
@@ -179,6 +180,30 @@ class CompactionOptions:
             if value is not None:
                 kept[name] = known[name].check(name, value)
         return cls(**kept)
+
+
+class CompactionKeywords(TypedDict, total=False):
+    """Options of :class:`Compaction`: a dictionary with any of these keys.
+
+    :class:`CompactionOptions` describes them.
+    """
+
+    target_rows_per_fragment: int | None
+    max_rows_per_group: int | None
+    max_bytes_per_file: int | None
+    materialize_deletions: bool | None
+    materialize_deletions_threshold: float | None
+    num_threads: int | None
+    batch_size: int | None
+    io_buffer_size: int | None
+    compaction_mode: str | None
+    binary_copy_read_batch_bytes: int | None
+    defer_index_remap: bool | None
+    max_source_fragments: int | None
+    max_source_rows: int | None
+    max_source_bytes: int | None
+    excluded_fragment_ids: Sequence[int] | None
+    data_storage_version: str | None
 
 
 # --- The uncommitted result of a compaction task ----------------------------------------
