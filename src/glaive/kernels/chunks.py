@@ -1,6 +1,7 @@
 """Mini-block chunks: parse headers, assemble chunks, count levels, find rows.
 
 A chunk is a header and some *buffers*: repetition levels, definition levels, value buffers.
+Here are its parts, in order.
 
 ====================== =========== ======================================================
 part                   bytes       meaning
@@ -35,11 +36,12 @@ FILL = 0xFE
 
 
 LEVELS_PER_BYTE = 255
-"""Repetition levels other than 0 per byte at most: the length of a run."""
+"""Largest number of repetition levels other than 0 per byte: the length of a run."""
 
 
 class ChunkHeaders(NamedTuple):
-    """Headers of chunks: buffer b of chunk i lies at ``starts[b, i]``, has ``sizes[b, i]`` bytes.
+    """Headers of chunks: buffer b of chunk i starts at ``starts[b, i]``, with ``sizes[b, i]``
+    bytes.
 
     ``levels[i]`` is the number of entries of chunk i.
     """
@@ -50,7 +52,7 @@ class ChunkHeaders(NamedTuple):
 
 
 def header_size(level_buffers: int, value_buffers: int, value_width: int) -> int:
-    """Bytes of a chunk header without its fill."""
+    """Return the bytes of a chunk header without its fill."""
     return 2 + 2 * level_buffers + value_width * value_buffers
 
 
@@ -64,7 +66,7 @@ def parse_headers(
     value_width: int,
     where: Where,
 ) -> ChunkHeaders:
-    """Find the buffers of each chunk; all of them lie within their chunk.
+    """Find the buffers of each chunk, and check that they lie within it.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ def parse_headers(
     starts, sizes
         ``int64`` of shape ``(chunks,)``: first byte and bytes of each chunk.
     level_buffers, value_buffers
-        Buffers per chunk: 0 to 2 of levels, and those of values.
+        Buffers per chunk: 0 to 2 for levels, and the number of buffers for values.
     value_width
         Bytes of a value buffer's size: 2, or 4 in pages with large chunks.
     where
@@ -148,17 +150,17 @@ def count_levels(
         raise CorruptFileError(
             f"{name} levels",
             expected=f"levels of at most {highest}",
-            found=f"{bad_rep or bad_def} higher ones",
+            found=f"{bad_rep or bad_def} higher levels",
             where=where,
         )
     return rows, entries - hidden
 
 
 def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: int) -> int:
-    """The largest possible total number of levels in chunks of a page with lists.
+    """Return the largest possible total number of levels in chunks of a page with lists.
 
     An entry without a value begins a row. With lists in lists it may begin an inner list
-    instead: then its repetition level is not 0, and takes bytes.
+    instead. Then its repetition level is not 0, and takes bytes.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: in
 
 
 def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
-    """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
+    """Return the entry where row number ``row`` (from 0) begins; ``len(rep)`` if no row does."""
     starts = np.flatnonzero(rep == max_rep)
     return int(starts[row]) if row < len(starts) else len(rep)
 
@@ -215,7 +217,7 @@ def assemble_chunks(
     chunk_sizes = ((head + 7) & ~7) + ((sizes + 7) & ~7).sum(0, dtype=np.int64)
     starts = np.cumsum(chunk_sizes) - chunk_sizes
     out = allocate(int(chunk_sizes.sum()))
-    # No byte past the last level or value is copied.
+    # No byte after the last level or value is copied.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
     addresses = np.array([address(source) for source in sources], np.int64)
     levels = np.ascontiguousarray(levels, np.int64)
@@ -227,17 +229,18 @@ def assemble_chunks(
 
 
 # --- Mini-block chunks of bit-packed values in one pass: header, width, block, fill -----
+#
 # The chunks of pages without levels, as :func:`glaive.kernels.chunks.assemble_chunks` makes them
-# of inline blocks: values are read once, and packed ones written once.
+# from inline blocks. Values are read once, and packed values are written once.
 #
 # Specification: "Chunks" in ``docs/format/pages.md``.
 
 _FRAME = 16
-"""Bytes of a chunk besides the packed block: header, width and fill."""
+"""Bytes of a chunk without the packed block: header, width and fill."""
 
 
 class FramedChunks(NamedTuple):
-    """Chunks of up to 1,024 values back to back, and the bytes of each."""
+    """Chunks of up to 1,024 values back to back, and the size of each in bytes."""
 
     data: pa.Buffer
     sizes: Int64s
@@ -249,7 +252,7 @@ class FramedChunks(NamedTuple):
 
 
 def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int) -> FramedChunks:
-    """Pack every 1,024 values into a chunk, with the bits that the largest of them needs.
+    """Pack every 1,024 values into a chunk, with the bits that the largest value needs.
 
     Parameters
     ----------

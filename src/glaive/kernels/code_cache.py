@@ -1,8 +1,8 @@
-"""Machine code of kernels on disk, which later processes find there.
+"""A cache of kernels' machine code on disk, which later processes read.
 
-Code is kept per kernel, processor and source: a file has the hash of all kernels' sources, of the
-versions of the compiler and of what the processor can do in its name, and that of its contents
-at its head. Processes may race: a file is complete before it gets its name.
+Each file has the code of one kernel for one processor. Its name has a hash of all kernels'
+sources, of the compiler's versions and of the processor's features. Its first bytes are the hash
+of its contents. Processes may race: a file is complete before it gets its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIGEST: Final = 32
 
 @cache
 def _key() -> str:
-    """What machine code depends on: sources, compiler and its settings, processor."""
+    """Return a hash of all that code depends on: sources, compiler, settings, processor."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -53,9 +53,10 @@ def _key() -> str:
 
 @cache
 def _folders() -> tuple[Path, ...]:
-    """Where code is kept, in the order in which they are tried.
+    """Return the folders for code, in the order of use.
 
-    Nowhere for a package in an archive: without its sources nobody knows what code is of.
+    The result is empty for a package in an archive: without its sources the key of its code is
+    unknown.
     """
     if not _LOOPS.is_dir():
         return ()
@@ -65,7 +66,7 @@ def _folders() -> tuple[Path, ...]:
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME", ""))
         home = home if home.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # there is no home
+    except RuntimeError:  # the user has no home folder
         return (beside,)
     return (beside, home / "glaive" / "kernels")
 
@@ -75,7 +76,7 @@ def _file(folder: Path, module: str, name: str) -> Path:
 
 
 def read_code(module: str, name: str) -> bytes | None:
-    """Code of a kernel; None where there is none to rely on."""
+    """Return the code of a kernel; None if no file has trusted code."""
     for folder in _folders():
         path = _file(folder, module, name)
         try:
@@ -94,13 +95,13 @@ def read_code(module: str, name: str) -> bytes | None:
 
 
 def has_code(module: str = "*", name: str = "*") -> bool:
-    """Whether there is code of a kernel, or of any kernel, to rely on or not."""
+    """Return whether a file has code of a kernel, or of any kernel, trusted or not."""
     file = _file(Path(), module, name).name
     return any(next(folder.glob(file), None) is not None for folder in _folders())
 
 
 def shared_folder() -> Path | None:
-    """The folder in which this process would keep code; None where it cannot."""
+    """Return the folder where this process can store code; None if it cannot."""
     for folder in _folders():
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -112,28 +113,28 @@ def shared_folder() -> Path | None:
 
 
 def _digest(path: Path, code: bytes) -> bytes:
-    """The head of a file: of its code, and of its name, which says what the code is for."""
+    """Return the head of a file: a hash of its code and of its name."""
     return sha256(path.name.encode() + b"\0" + code).digest()
 
 
 def _is_ours(status: os.stat_result, others: int = 0o022) -> bool:
-    """Whether nobody else can have written to something: code is run."""
+    """Return whether only this user or root can write to a file, as its code will run."""
     if not hasattr(os, "geteuid"):
         return True
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & others
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else can put files into a folder in place of ours.
+    """Return whether other users cannot replace our files in a folder.
 
-    A group may: many users have one of their own.
+    A group may write to it: many users have a group of their own.
     """
     status = folder.stat()
     return _is_ours(status, 0 if status.st_mode & stat.S_ISVTX else 0o002)
 
 
 def keep_code(module: str, name: str, code: bytes) -> None:
-    """Write code for later processes, where that is allowed."""
+    """Write code for later processes, if a folder permits it."""
     for folder in _folders():
         path = _file(folder, module, name)
         unfinished = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
@@ -162,7 +163,7 @@ def _warn_once() -> None:
 
 
 def without_a_place() -> str:
-    """Say why no kernel can be kept, and what to do."""
+    """Say why code cannot be stored, and what to do."""
     places = " or ".join(map(str, _folders())) or "an archive"
     return (
         f"machine code of kernels cannot be kept in {places}: every process compiles for seconds. "

@@ -1,7 +1,7 @@
 """Drop deleted rows from values.
 
-This costs little more than a copy, or than unpacking: live words are compacted 64 at a time, and
-of other values, the rows between two deleted ones are copied at once.
+This costs little more than copying or unpacking the values. Live words are compacted 64 at a time;
+other values between two deleted rows are copied at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from glaive.types import Flags, Int64s, UInt8s, allocate, as_array
 _WORDS = (1, 2, 4, 8)
 
 _SLACK = 64
-"""Bytes that kernels may write beyond the last value."""
+"""Bytes that kernels may write after the last value."""
 
 _BITS_SLACK = 16
-"""Bytes that kernels may read beyond the last bit."""
+"""Bytes that kernels may read after the last bit."""
 
 
 class DeletionMask:
-    """Which of ``rows`` rows are deleted, as numbers and as bits; ``live`` rows are not.
+    """The deleted rows among ``rows`` rows, as numbers and as bits; ``live`` rows are not deleted.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class DeletionMask:
     base, rows
         The number of the first row, and the number of rows.
     bits
-        Bit ``base + i`` is set if row i is live; with 16 bytes more than that. Made from the
-        numbers when omitted.
+        Bit ``base + i`` is set if row i is live; the array has 16 bytes more than needed. Made
+        from the numbers when omitted.
     """
 
     __slots__ = ("_begin", "_bits", "_numbers", "base", "live", "rows")
@@ -53,9 +53,9 @@ class DeletionMask:
 
     @classmethod
     def of_live(cls, bits: pa.Buffer, rows: int, live: int) -> DeletionMask:
-        """The mask of rows 0 to ``rows`` of which ``live`` have their bit set.
+        """Return a mask of rows 0 to ``rows``; ``live`` rows have their bit set in ``bits``.
 
-        Numbers of the others are made when a kernel asks for them.
+        Numbers of deleted rows are made when a kernel asks for them.
         """
         padded = np.zeros((rows + 7) // 8 + _BITS_SLACK, np.uint8)
         padded[:-_BITS_SLACK] = as_array(bits)[: (rows + 7) // 8]
@@ -65,7 +65,7 @@ class DeletionMask:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the numbers are known, by which bits and strings are copied run by run."""
+        """Whether the numbers are known, with which kernels copy bits and strings run by run."""
         return self._numbers is not None
 
     @property
@@ -76,14 +76,14 @@ class DeletionMask:
         return self._numbers
 
     def bits(self) -> tuple[UInt8s, int]:
-        """Bits of live rows, with 16 bytes behind them, and the number of the first bit."""
+        """Return bits of live rows, followed by 16 bytes, and the number of the first bit."""
         if self._bits is None:
             packed = np.packbits(self.mask(), bitorder="little")
             self._bits, self._begin = np.append(packed, np.zeros(_BITS_SLACK, np.uint8)), 0
         return self._bits, self._begin
 
     def mask(self) -> Flags:
-        """Which rows are live."""
+        """Return flags of the live rows."""
         if self._numbers is None:
             bits, first = self.bits()
             flags = np.unpackbits(bits, count=first + self.rows, bitorder="little")
@@ -96,7 +96,7 @@ class DeletionMask:
         return live
 
     def not_ascending(self) -> ValueError:
-        """The error for numbers that do not ascend or leave the rows."""
+        """Return the error for numbers that do not ascend or leave the rows."""
         return ValueError(
             f"{len(self.numbers)} row numbers: expected ascending ones from {self.base} to below "
             f"{self.base + self.rows}"
@@ -109,7 +109,7 @@ class DeletionMask:
 
 
 def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Buffer:
-    """The live values, each of ``width`` bytes.
+    """Return the live values, each of ``width`` bytes.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def compact_inline(
     deleted: DeletionMask,
     where: object,
 ) -> pa.Buffer:
-    """The live values of inline bit-packed chunks.
+    """Return the live values of inline bit-packed chunks.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def compact_inline(
     low
         The value of the chunks that is the first row.
     deleted
-        Deleted rows among the rows from ``low`` on.
+        Deleted rows, counted from the row of value ``low``.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def compact_inline(
 
 
 def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffer:
-    """The live bits, where the first row is bit ``begin``.
+    """Return the live bits; the first row is bit ``begin``.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
 
 
 def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
-    """The live strings, of at least as many as there are rows.
+    """Return the live strings; strings after the last row are ignored.
 
     Raises
     ------

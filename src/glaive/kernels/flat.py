@@ -14,7 +14,7 @@ from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
     """Join the bits of chunks.
 
-    Bits are numbered from the least significant on; bits behind the last are 0.
+    Bits are numbered from the least significant; bits after the last are 0.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def take_flat(
     wanted = len(chunk)
     longest = 8 * int(sizes.max(initial=0))
     if wanted and bits > longest:
-        # Nothing is allocated for values that no chunk can hold.
+        # Allocate nothing for values that no chunk can contain.
         raise CorruptFileError(
             "plain values of a chunk",
             expected=f"values of at most {longest} bits, the longest chunk",
@@ -146,6 +146,7 @@ def _take_numpy(
 
 
 # --- Byte streams: the first bytes of all values of a chunk, then their second bytes, … -
+#
 # Specification: "Byte stream split" in ``docs/format/encodings.md``.
 
 WORD_BITS = (32, 64)
@@ -226,7 +227,7 @@ def take_bytes(
     Raises
     ------
     CorruptFileError
-        A chunk does not lie within ``data``, or a value not within its chunk.
+        A chunk does not lie within ``data``, or a value does not lie within its chunk.
     """
     starts, counts = _checked(data, starts, counts, word_bits, where)
     chunk = np.ascontiguousarray(chunk, np.int64)
@@ -275,13 +276,14 @@ def _checked(
 
 
 # --- Copy many ranges of bytes to aligned positions, with padding between them ----------
+#
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 
 def space_ranges(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, alignment: int, padding: int, where: object
 ) -> pa.Buffer:
-    """Copy ranges in their order, each to a multiple of ``alignment``; the last ends the result.
+    """Copy ranges in order, each to a multiple of ``alignment``; the last ends the result.
 
     Parameters
     ----------
@@ -318,17 +320,18 @@ def space_ranges(
     return out
 
 
-# --- Measure blocks of LZ4: Arrow does not say how many bytes it made of one ------------
-# It takes some blocks for longer than they are; the bytes behind theirs have what was in this
-# memory before.
+# --- Measure blocks of LZ4: Arrow does not say how many bytes it decompressed -----------
+#
+# It decompresses some blocks to more bytes than they have. The bytes after the end come from the
+# earlier contents of the memory.
 
 
 def lz4_sizes(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, limits: Int64s, where: object
 ) -> Int64s:
-    """What ``data[starts[i] : starts[i] + sizes[i]]`` decompresses to, for every i, in bytes.
+    """Return the decompressed size of ``data[starts[i] : starts[i] + sizes[i]]``, for every i.
 
-    -1 for what is no block, and for blocks of more than ``limits[i]`` bytes.
+    The size is -1 for other data than a block, and for blocks of more than ``limits[i]`` bytes.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Machine code at run time: the processor that it is for, and linking it into this process.
+"""Machine code at run time: its processor, and linking it into this process.
 
-llvmlite alone does it: importing that takes 30 ms, a tenth of what numba takes.
+This module uses llvmlite alone: importing it takes 30 ms, a tenth of the time for numba.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sys import intern
 from typing import Any, Final
 
 _FAST_CALL: Final = 0x82
-"""``METH_FASTCALL | METH_KEYWORDS``: arguments come as an array, then the names of the last."""
+"""``METH_FASTCALL | METH_KEYWORDS``: an array of arguments, and the names of the last ones."""
 
 CALLED_BY_KERNELS: Final = (
     "PyBool_FromLong",
@@ -49,14 +49,14 @@ class _MethodDef(ctypes.Structure):
 
 
 def link(code: bytes, symbol: str, name: str) -> Any:
-    """Make a builtin function of an object file.
+    """Make a builtin function from an object file.
 
     Parameters
     ----------
     code
-        As ``glaive.kernels.loops.entry`` makes it.
+        Object file made by ``glaive.kernels.loops.entry``.
     symbol, name
-        Name of the entry in it, and of the function.
+        Name of the entry in it, and name of the function.
     """
     engine, llvm = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -68,7 +68,7 @@ def link(code: bytes, symbol: str, name: str) -> Any:
 
 
 def builtin(name: str, entry: int, names: int) -> Any:
-    """Make a builtin function of machine code.
+    """Make a builtin function from machine code.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def builtin(name: str, entry: int, names: int) -> Any:
 
 
 def _method(name: bytes, address: int) -> _MethodDef:
-    """The description of a builtin function, in memory that is never given back.
+    """Return the description of a builtin function, in memory that is never freed.
 
-    The interpreter reads it until the function is deleted, which may be the last that it does:
-    after all modules, and with them everything that could own this memory, are deleted.
+    The interpreter reads it until it deletes the function. This may be its last action, after it
+    has deleted all modules and everything that could own this memory.
     """
     size = ctypes.sizeof(_MethodDef)
     place = _allocate()(size + len(name) + 1)
@@ -100,14 +100,14 @@ def _method(name: bytes, address: int) -> _MethodDef:
 
 @cache
 def _allocate() -> Any:
-    """``PyMem_RawMalloc``: memory of no object."""
+    """Return ``PyMem_RawMalloc``, which allocates memory without an object."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
     return kind(("PyMem_RawMalloc", ctypes.pythonapi))
 
 
 @cache
 def _new_function() -> Any:
-    """``PyCFunction_NewEx``, with types that nobody else's use of it sees."""
+    """Return ``PyCFunction_NewEx`` with types of its own, which no other caller sees."""
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p
     )
@@ -115,7 +115,7 @@ def _new_function() -> Any:
 
 
 def processor() -> tuple[str, str]:
-    """Name and features of the processor that code is for."""
+    """Return name and features of the processor that code is for."""
     import llvmlite.binding as llvm
 
     name, features = map(os.environ.get, ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"))
@@ -124,14 +124,14 @@ def processor() -> tuple[str, str]:
     if features is None:
         try:
             features = llvm.get_host_cpu_features().flatten()
-        except RuntimeError:  # LLVM cannot list those of some processors
+        except RuntimeError:  # LLVM cannot list the features of some processors
             features = ""
     return llvm.get_host_cpu_name() if name is None else name, features
 
 
 @cache
 def _engine() -> tuple[Any, Any]:
-    """The linker, and the module it is from."""
+    """Return the linker, and its module."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -146,20 +146,18 @@ def _engine() -> tuple[Any, Any]:
 
 
 # --- The compiler of kernels, imported without the settings of the working directory ----
-# numba reads the file ``.numba_config.yaml`` there whenever it is imported and whenever it
-# compiles,
-# where PyYAML is installed. Its settings name files that are written over, such as ``dump_html``;
-# and
-# the working directory may be that of a stranger's dataset. Variables of the environment
-# (``NUMBA_…``) have the same settings.
+#
+# With PyYAML, numba reads ``.numba_config.yaml`` in the working directory at its import and at each
+# compilation. The settings name files to overwrite, such as ``dump_html``, and the working
+# directory may be a stranger's dataset. Environment variables (``NUMBA_…``) have the same settings.
 
 _FILE: Final = ".numba_config.yaml"
 
 
 def import_numba() -> None:
-    """Import numba, which then never reads the file.
+    """Import numba, and stop it from reading the file.
 
-    In a program that imported it before, it did so for that program: nothing is changed there.
+    A program that imported numba earlier may rely on the file: then nothing changes.
     """
     if "numba" in sys.modules:
         return
@@ -168,19 +166,19 @@ def import_numba() -> None:
     def exists_elsewhere(path: Any) -> bool:
         return path != _FILE and exists(path)
 
-    # Looked for by its relative name, so that a thread which asks for another one sees no change.
+    # Hide only this relative name, so that other threads see no change for other names.
     os.path.exists = exists_elsewhere
     try:
         from numba.core import config
     finally:
         os.path.exists = exists
-    config._config_fname = ""  # noqa: SLF001  # it is looked for before each compilation, too
+    config._config_fname = ""  # noqa: SLF001  # numba reads it before each compilation, too
 
 
 def has_settings_of_a_file() -> bool:
-    """Whether numba compiles by the file: in a program that imported it, and has such a file here.
+    """Return whether numba compiles with the file: the program imported it, and the file exists.
 
-    The names of kept code have the variables of the environment, and nothing of the file.
+    The names of cached code depend on environment variables, not on the file.
     """
     from numba.core import config
 

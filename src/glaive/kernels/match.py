@@ -1,8 +1,8 @@
 """Test words without an array of them; the result is a bitmap, or row numbers.
 
-A test of words of 8 to 64 bits is a set of ranges. Tests of signed numbers, floats, dates and
-single values all become a few ranges (``glaive.encodings.predicate``), and so do tests of
-dictionary-encoded values: the indices of the entries that pass.
+A test of words of 8 to 64 bits is a set of ranges. ``glaive.encodings.predicate`` turns tests of
+signed numbers, floats, dates and single values into a few ranges. Tests of dictionary-encoded
+values become ranges too: the indices of the entries that pass.
 
 Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md``.
 """
@@ -27,28 +27,29 @@ from glaive.kernels.records import WordRanges, packed
 from glaive.types import Flags, Int64s, UInt8s, UInt64s
 
 # --- Sets of many words, for testing 64 words at once -----------------------------------
-# Words that are close together are bits of a bitset, from the first one on. Otherwise their hashes
-# are bits of a prefilter that few other words pass; those are looked up in a hash table.
+#
+# Words that are close together are bits of a bitset, from the first word on. Otherwise their hashes
+# are bits of a prefilter. Few other words pass it, and kernels find these in a hash table.
 
 _HASH: Final = np.uint64(0x9E3779B97F4A7C15)
 
 _SMALL_BITSET: Final = 1 << 23
-"""Bits of a bitset that is as quick as a prefilter whatever the words: 1 MB."""
+"""Bits of a bitset that is as fast as a prefilter for all words: 1 MB."""
 
 _BITS_PER_WORD: Final = 64
-"""Bits of a larger bitset per word, at most."""
+"""Largest number of bits per word in a larger bitset."""
 
 _MAX_BITS: Final = 1 << 31
-"""Bits of a bitset at most: positions are numbers of 32 bits."""
+"""Largest number of bits in a bitset: positions are numbers of 32 bits."""
 
 _PREFILTER_BITS: Final = 16, 24
-"""Bits of a prefilter, as powers of two: at least and at most."""
+"""Least and largest number of bits in a prefilter, as powers of two."""
 
 _PREFILTER_BITS_PER_WORD: Final = 16
 """Bits of a prefilter per word: one in sixteen other words passes."""
 
 _ALWAYS_LISTED: Final = 1 << 20
-"""Words of ranges that are listed, however few ranges there are."""
+"""Number of words in ranges that are always listed, even for few ranges."""
 
 
 class Bitset(NamedTuple):
@@ -75,7 +76,7 @@ class HashedWords:
 
 
 def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
-    """List the words of some ranges; None where there are many more words than ranges."""
+    """List the words of some ranges; return None if they are many more than the ranges."""
     sizes = spans + np.uint64(1)
     # The size of a range of all words wraps to 0: compare the spans first.
     if not len(lows) or int(spans.max()) >= _ALWAYS_LISTED:
@@ -91,10 +92,10 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
 
 
 def bitset_of(bits: int, lows: UInt64s, spans: UInt64s) -> Bitset | None:
-    """The bitset of two or more ranges of words of ``bits`` bits; None where they are far apart.
+    """Return a bitset of two or more ranges of words; None if they are far apart.
 
-    The ranges ascend modulo ``2 ** bits``: 0 follows the largest word. They do not touch, and
-    the bitset omits the widest gap between them.
+    The words have ``bits`` bits. Ranges ascend modulo ``2 ** bits``: 0 follows the largest word.
+    They do not touch, and the bitset omits the widest gap between them.
     """
     full = np.uint64((1 << bits) - 1)
     gaps = (np.roll(lows, -1) - lows - spans - np.uint64(1)) & full
@@ -122,10 +123,10 @@ def bitset_of(bits: int, lows: UInt64s, spans: UInt64s) -> Bitset | None:
 
 
 _MAX_COMPARED_RANGES = 16
-"""Up to so many ranges, words are compared with each of them."""
+"""Largest number of ranges for which kernels compare words with each range."""
 
 _TABLE_BITS = 16
-"""Words up to this width have a table: 64 KiB."""
+"""Largest width of words with a table: 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,10 @@ class IntegerRanges:
     """The words ``lows[i]`` to ``lows[i] + spans[i]`` of ``bits`` bits pass.
 
     Ranges ascend and do not touch; the last may wrap around from the largest word to 0. With a
-    ``limit`` (≥ 0) words above it are damage. The other members represent the same set:
-    ``table`` has a 0 or 1 for each word up to the limit; ``bitset`` or ``hashed`` hold many
-    words, ``bitset`` where they are close together.
+    ``limit`` (≥ 0) words above it are damage. The other members represent the same set. ``table``
+    has a 0 or 1 for each word up to the limit. ``bitset`` and ``hashed`` hold many words,
+    ``bitset``
+    if they are close together.
     """
 
     bits: int
@@ -148,7 +150,7 @@ class IntegerRanges:
 
     @classmethod
     def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> IntegerRanges:
-        """A test without a limit; with a table, a bitset or hashes for many ranges."""
+        """Return a test without a limit; for many ranges with a table, a bitset or hashes."""
         lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
         test = cls(bits, lows, spans)
         if len(lows) <= _MAX_COMPARED_RANGES:
@@ -163,11 +165,11 @@ class IntegerRanges:
         return test if listed is None else replace(test, hashed=HashedWords(listed))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> Flags:
-        """Which of some words pass."""
+        """Return which of some words pass."""
         if not len(self.lows):
             return np.zeros(len(words), np.bool_)
         words = words.astype(np.uint64)
-        # Words before all ranges can only be in the last one, which may wrap around to 0.
+        # Words before all ranges can only be in the last range, which may wrap around to 0.
         at = np.searchsorted(self.lows, words, side="right") - 1
         moved = (words - self.lows[at]) & np.uint64((1 << self.bits) - 1)
         passing: Flags = moved <= self.spans[at]
@@ -175,7 +177,7 @@ class IntegerRanges:
 
 
 def test_of_flags(bits: int, flags: Flags) -> IntegerRanges:
-    """The test that the numbers of the set flags pass; higher numbers are damage."""
+    """Return the test that passes the numbers of the set flags; higher numbers are damage."""
     padded = np.zeros(len(flags) + 2, np.int8)
     padded[1:-1] = flags
     edges = np.flatnonzero(np.diff(padded))
@@ -194,7 +196,7 @@ def match_inline(
     test: IntegerRanges,
     where: object,
 ) -> pa.Buffer:
-    """Which of the first ``counts[i]`` ≤ 1,024 values of every inline chunk pass.
+    """Test the first ``counts[i]`` ≤ 1,024 values of every inline chunk.
 
     Parameters
     ----------
@@ -211,8 +213,8 @@ def match_inline(
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above that of the words, its size does not
-        match its width, or a word is above the limit of the test.
+        A chunk lies outside ``data``, its width is above the width of words, or its size does not
+        match its width. Or a word is above the limit of the test.
     """
     bits = test.bits
     starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
@@ -235,14 +237,14 @@ def match_inline(
 def match_plain(
     data: pa.Buffer, starts: Int64s, counts: Int64s, test: IntegerRanges, where: object
 ) -> pa.Buffer:
-    """Which plain words pass: one bit per word, chunk after chunk without gaps.
+    """Test plain words; return one bit per word, chunk after chunk without gaps.
 
     Parameters
     ----------
     data
         Memory of all chunks; words need no alignment.
     starts, counts
-        ``int64`` of shape ``(chunks,)``: first byte and words of each chunk.
+        ``int64`` of shape ``(chunks,)``: first byte and number of words of each chunk.
     test
         The ranges of words that pass.
     where
@@ -278,13 +280,13 @@ def match_plain(
 
 
 def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
-    """How many of ``count`` bits from bit ``begin`` on are set."""
+    """Return the number of set bits among ``count`` bits from bit ``begin`` on."""
     _check_bits(bits, begin, count)
     return int(match_loops.count_set(address(bits), begin, begin + count))
 
 
 def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
-    """Row numbers of the set bits, ascending.
+    """Return the row numbers of the set bits, ascending.
 
     Parameters
     ----------
@@ -303,7 +305,7 @@ def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
 
 
 def _ranges(test: IntegerRanges) -> WordRanges:
-    """The record of a test, for kernels."""
+    """Return the record of a test, for kernels."""
     lows, spans = test.lows, test.spans
     record = WordRanges(test.bits)
     if len(lows):
@@ -332,7 +334,7 @@ def _ranges(test: IntegerRanges) -> WordRanges:
 
 
 def _signed(word: int) -> int:
-    """The bits of an ``uint64`` as an ``int64``."""
+    """Return the bits of an ``uint64`` as an ``int64``."""
     return int(word) - ((int(word) >> 63) << 64)
 
 
@@ -345,6 +347,6 @@ def _beyond(test: IntegerRanges, where: object) -> CorruptFileError:
     return CorruptFileError(
         "dictionary indices",
         expected=f"unsigned numbers up to {test.limit}",
-        found="a larger one",
+        found="a larger number",
         where=where,
     )

@@ -1,8 +1,8 @@
 """Byte strings with offsets: join chunks and blocks, take single values.
 
 Strings have Arrow's layout: ``n + 1`` ascending offsets of 32 or 64 bits, and the bytes they
-point into. On disk, the offsets of a chunk count from the start of the chunk and come before its
-bytes; those of a block count from the start of the bytes.
+point into. On disk, the offsets of a chunk come before its bytes and count from the start of the
+chunk. The offsets of a block count from the start of the bytes.
 
 Every input is checked: offsets that descend or leave their chunk raise ``CorruptFileError``.
 Results have 64-bit offsets if the input has, or if they are too large for 32.
@@ -52,7 +52,7 @@ def unpack_variable(
     data
         Memory of all chunks.
     starts, sizes, counts
-        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk, which has
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk. It has
         ``counts[i] + 1`` offsets from its start, then the bytes of the values.
     offset_bits
         Width of the stored offsets: 32 or 64.
@@ -62,7 +62,8 @@ def unpack_variable(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, is shorter than its offsets, or they descend or leave it.
+        A chunk leaves ``data``, is shorter than its offsets, or has offsets that descend or
+        leave it.
     """
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
@@ -87,8 +88,8 @@ def unpack_blocks(
     data
         Memory of all blocks.
     starts, sizes, counts
-        ``int64`` of shape ``(blocks,)``: first byte, bytes and values of each block: the width
-        of its offsets in bits, the position of the bytes, the offsets, the bytes.
+        ``int64`` of shape ``(blocks,)``: first byte, bytes and values of each block. A block is
+        the width of its offsets in bits, the position of the bytes, the offsets, the bytes.
     offset_bits
         Width of the stored offsets: 32 or 64.
     where
@@ -97,7 +98,8 @@ def unpack_blocks(
     Raises
     ------
     CorruptFileError
-        A block leaves ``data``, contradicts ``offset_bits``, or its offsets descend or leave it.
+        A block leaves ``data`` or contradicts ``offset_bits``. Or its offsets descend or
+        leave it.
     """
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where, numbers=3)
@@ -129,9 +131,10 @@ def unpack_blocks(
 
 
 def _without_counts(data: pa.Buffer, starts: Int64s, sizes: Int64s, width: int) -> pa.Buffer:
-    """Blocks as Lance wrote them before 2.1 was stable, as they are today.
+    """Convert blocks as Lance wrote them before 2.1 was stable to the stable layout.
 
-    The width of the offsets was a byte, before the number of values and the position of the bytes.
+    They had the width of the offsets in one byte, before the number of values and the position
+    of the bytes.
     """
     parts = []
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
@@ -191,7 +194,7 @@ def read_one(
     Raises
     ------
     CorruptFileError
-        The value does not lie behind the offsets and within the chunk.
+        The value does not lie after the offsets and within the chunk.
     """
     width = bits // 8
     head = (count + 1) * width
@@ -226,10 +229,10 @@ def take_variable(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, the offsets of a wanted value descend or leave the chunk, or
+        A chunk leaves ``data``, or the offsets of a wanted value descend or leave the chunk. Or
         wanted values overlap and have more bytes than ``data``.
     IndexError
-        There is no such chunk or value.
+        The chunk or the value does not exist.
     """
     width = offset_bits // 8
     n = len(chunk)
@@ -265,11 +268,10 @@ def _corrupt(chunk: int, part: str, expected: str, found: str, where: Where) -> 
     return CorruptFileError(f"{part} of chunk {chunk}", expected=expected, found=found, where=where)
 
 
-# --- Decode the end offsets of lists and strings of format 2.0 to offsets and validity; encode
-# them
+# --- Decode and encode the end offsets of lists and strings of format 2.0 ---------------
 #
-# For every value its end is stored; it starts at the end of the value before. For a null, the
-# *adjustment*, which is larger than any end, is added to the end of the value before it.
+# Each stored number is the end of a value; the value starts at the end of the value before. For
+# a null, the *adjustment*, which is larger than any end, is added to the end of the value before.
 #
 # Specification: "Ends" in ``docs/format/arrays.md``.
 
@@ -279,8 +281,8 @@ _MAX_ADJUSTMENT: Final = 2**62
 class NullableOffsets(NamedTuple):
     """Offsets of ``bits`` bits that count from ``start``, and the validity of the values.
 
-    The values span ``start`` to ``stop``; ``offsets`` has one entry more than there are values,
-    from 0 to ``stop - start``.
+    The values span ``start`` to ``stop``. ``offsets`` has one entry more than the values, from 0 to
+    ``stop - start``.
     """
 
     offsets: pa.Buffer
@@ -292,7 +294,7 @@ class NullableOffsets(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Start and size of single values, and which of them are valid (None: all)."""
+    """Start and size of single values, and flags of the valid values (None: all)."""
 
     starts: Int64s
     sizes: Int64s
@@ -309,7 +311,7 @@ def decode_end_offsets(
     stored
         ``uint64``: end offsets of consecutive values.
     skip
-        1 if the first one belongs to the value before them, 0 if the first value starts at 0.
+        1 if the first end belongs to the value before them, 0 if the first value starts at 0.
     adjustment
         The number added to the end of null values; larger than any end.
     bits
@@ -357,7 +359,7 @@ def pair_end_offsets(
     before, stored
         ``uint64`` of shape ``(values,)``: ends of the preceding values, and of the values.
     follows
-        ``bool`` of shape ``(values,)``: false for values that have none before them and start
+        ``bool`` of shape ``(values,)``: false for values without a value before them; they start
         at 0.
     adjustment, where
         As for :func:`decode_end_offsets`.
@@ -379,7 +381,7 @@ def pair_end_offsets(
 
 
 def encode_end_offsets(ends: NullableOffsets) -> tuple[pa.Buffer, int]:
-    """Turn offsets and validity into stored ends, as ``uint64``, and the adjustment.
+    """Turn offsets and validity into stored ends, as ``uint64``; return the adjustment too.
 
     Null values must be empty.
     """
@@ -415,9 +417,9 @@ def _corrupt_ends(adjustment: int, where: Where) -> CorruptFileError:
 
 
 def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
-    """Which of ``count`` strings contain the bytes of ``pattern``, one bit each.
+    """Test which of ``count`` strings contain the bytes of ``pattern``, one bit each.
 
-    Searches at about the speed of memory, several times faster than one string at a time.
+    Search at about the speed of memory, several times faster than one string at a time.
 
     Raises
     ------
@@ -439,9 +441,10 @@ def contains(strings: Strings, count: int, pattern: bytes) -> pa.Buffer:
 
 
 # --- Members of JSONB objects by their name ---------------------------------------------
-# An object is a header word with the number of its members, an entry word for each key, one for
-# each value, then the keys and the values. Words are big-endian; the lower 28 bits of an entry are
-# the size of its key or value in bytes.
+#
+# An object begins with a header word, which has the number of its members. Then come an entry word
+# for each key, an entry word for each value, the keys, and the values. Words are big-endian; the
+# lower 28 bits of an entry are the size of its key or value in bytes.
 #
 # Specification: "JSON" in ``docs/format/jsonb.md``.
 
@@ -452,14 +455,14 @@ _WHERE = "a JSON column"
 
 
 def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[Int64s, Int64s]:
-    """Entries of the members called ``key``, and where their values begin.
+    """Return the entries of the members called ``key``, and the start of their values.
 
     Parameters
     ----------
     raw
         ``uint8``: memory of all objects.
     begin, end
-        ``int64`` of shape ``(objects,)``: where each object begins and ends.
+        ``int64`` of shape ``(objects,)``: start and end of each object.
     key
         UTF-8 name of the member.
 
@@ -493,15 +496,15 @@ def _corrupt_member(expected: str, found: str) -> CorruptFileError:
     return CorruptFileError("JSONB", expected=expected, found=found, where=_WHERE)
 
 
-# --- Dictionary-encoded strings: replace indices by the items they refer to -------------
+# --- Dictionary-encoded strings: replace indices by their items -------------------------
 
 _MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
 
 _ROOM: Final = 32
-"""Bytes of an item for which there is room at first."""
+"""Bytes for which memory is allocated first, for each item."""
 
 SHORT: Final = 16
-"""Items up to this many bytes are copied with one load and one store of this size."""
+"""Longest item in bytes that is copied with one load and one store of this size."""
 
 
 def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings:
@@ -523,7 +526,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     Raises
     ------
     CapacityError
-        Several values take more than ``MOST_IMPLIED``; nothing was allocated for them.
+        Two or more values take more than ``MOST_IMPLIED``; nothing was allocated for them.
     RowIndexError
         An index is not below the number of items.
     """
@@ -539,13 +542,12 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
 
 
 def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
-    """As :func:`expand_dictionary` for few values: only the items that they refer to are looked at.
+    """Do the same as :func:`expand_dictionary` for few values, and read only their items.
 
     Returns
     -------
     Strings or None
-        None where an item is not there, where items take more than ``MOST_IMPLIED``, or when
-        compiled kernels are not to be used.
+        None if an item does not exist, or if the values take more than ``MOST_IMPLIED``.
     """
     offsets, width, word = items.offsets, items.offset_bits // 8, bits // 8
     if indices.size < count * word:
@@ -570,17 +572,17 @@ def _beyond(index: int, number: int) -> RowIndexError:
 
 
 def check_total(total: int, count: int) -> None:
-    """Check what values of a dictionary take in one array, before memory is taken for them.
+    """Check the size of dictionary values in one array, before memory is allocated.
 
     Raises
     ------
     CapacityError
-        Several values take more than ``MOST_IMPLIED``.
+        Two or more values take more than ``MOST_IMPLIED``.
     """
     if total > _MOST_USED and count > 1:
         raise CapacityError(
-            f"{total} bytes of {count} values of a dictionary in one array, at most {_MOST_USED} "
-            "are made at once; read or take fewer rows at a time",
+            f"{total} bytes of {count} dictionary values in one array exceed the limit of "
+            f"{_MOST_USED}; read or take fewer rows at a time",
             parts=-(-total // _MOST_USED),
         )
 

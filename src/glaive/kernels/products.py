@@ -1,4 +1,4 @@
-"""Pairs of a query and a row that may be near, by products of single precision."""
+"""Find pairs of a query and a row that may be near, by products of single precision."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Int32s = NDArray[np.int32]
 LANES: Final = 16
 ROWS: Final = 6
 CHUNK: Final = 48
-"""Rows whose pairs fit, or none of them is begun: few enough to stay in the cache."""
+"""Rows between checks of the capacity: few enough to stay in the cache."""
 
 
 class QueryTable:
-    """Queries in the order in which the kernel reads them. Immutable.
+    """Queries in the kernel's order. Immutable.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class QueryTable:
 
     @property
     def dimension(self) -> int:
-        """Numbers of a query."""
+        """Number of elements in a query."""
         return int(self.rows.shape[1])
 
     @cached_property
@@ -54,7 +54,7 @@ class QueryTable:
 
 
 class NearPairs(NamedTuple):
-    """Query and row of each pair, in no order, and the row to go on with."""
+    """Query and row of each pair, in no order, and the row where the next call starts."""
 
     query: Int32s
     row: Int32s
@@ -72,7 +72,7 @@ def select_near(
 ) -> NearPairs:
     """List pairs for which ``offset + factor * product`` is within the limit of the query.
 
-    NaN counts as within. On one core, so that several threads may do this.
+    NaN counts as within. The kernel runs on one core, so that several threads may call it.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def select_near(
     limits
         ``float32``, one per query.
     start
-        Row to begin with.
+        Row where the search starts.
     capacity
-        Pairs at most; at least those of :data:`CHUNK` rows with all queries.
+        Largest number of pairs; at least the pairs of :data:`CHUNK` rows with all queries.
     """
     count = len(rows)
     check_products(rows, queries.rows.shape, offsets, factors, limits)
@@ -110,7 +110,7 @@ def select_near(
 def check_products(
     rows: Float32s, shape: tuple[int, int], offsets: Float32s, factors: Float32s, limits: Float32s
 ) -> None:
-    """Check what the kernels of products read; ``shape`` is that of the queries.
+    """Check the arrays for kernels of products; ``shape`` is the shape of the queries.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def check_products(
 def padded_to_step(
     rows: Float32s, offsets: Float32s, factors: Float32s
 ) -> tuple[Float32s, Float32s, Float32s]:
-    """Rows and their numbers, with zeros behind if they are fewer than one step of the kernels."""
+    """Append zeros to rows and their numbers if they are fewer than one step of the kernels."""
     missing = ROWS - len(rows)
     if missing <= 0:
         return rows, offsets, factors
@@ -140,7 +140,8 @@ def padded_to_step(
     )
 
 
-# --- Rotate vectors as RaBitQ does, and encode the numbers of rotated ones --------------
+# --- Rotate vectors as RaBitQ does, and encode the elements of rotated vectors ----------
+#
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 ROUNDS: Final = 4
@@ -148,18 +149,18 @@ _LANES: Final = 8
 
 
 def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
-    """Rotated copies of vectors: sign changes and Walsh-Hadamard transforms in four rounds.
+    """Return rotated vectors: sign changes and Walsh-Hadamard transforms in four rounds.
 
     Parameters
     ----------
     rows
         ``float32`` of shape ``(n, dimension)``; the dimension is a multiple of 8.
     signs
-        ``4 * dimension / 8`` bytes: a bit for each number in each round, set to change its sign.
+        ``4 * dimension / 8`` bytes: a bit for each element in each round, 1 to change its sign.
     """
     dimension = rows.shape[1]
     if rows.dtype != np.float32 or dimension % _LANES or not dimension:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: the dimension is no multiple of 8")
+        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
     if len(signs) != ROUNDS * dimension // 8 or signs.dtype != np.uint8:
         raise ValueError(f"{len(signs)} bytes of signs for dimension {dimension}")
     bits = np.unpackbits(signs, bitorder="little").reshape(ROUNDS, dimension)
@@ -172,10 +173,10 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
 
 
 def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
-    """Codes of numbers from 0 on: ``floor(number * factor)``, at most ``most``.
+    """Return codes of numbers from 0 on: ``floor(number * factor)``, at most ``most``.
 
-    Of the factors each row takes the one with the largest cosine between the row and its
-    codes plus 1/2; of equal ones the first.
+    For each row this takes the factor with the largest cosine between the row and its codes plus
+    1/2; among equal cosines the first.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         ``uint8`` of the shape of the rows.
     """
     if rows.dtype != np.float32 or not rows.flags.c_contiguous or rows.shape[1] % _LANES:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: the dimension is no multiple of 8")
+        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
     if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
         raise ValueError(f"{len(factors)} factors for codes up to {most}")
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):

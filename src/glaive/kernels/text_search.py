@@ -1,4 +1,4 @@
-"""Find the best documents of posting lists: those with any or all of some terms, or with a phrase.
+"""Find the best documents of posting lists: documents with any or all terms, or with a phrase.
 
 Specification: "Scores" in ``docs/format/text-indices.md``.
 """
@@ -19,6 +19,7 @@ from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.types import Float32s, Int64s, UInt8s, UInt32s
 
 # --- Decode one posting list of a full-text index: documents, frequencies, positions ----
+#
 # Specification: "Postings" and "Positions" in ``docs/format/text-indices.md``.
 
 _GROUP: Final = 128
@@ -27,7 +28,7 @@ _BLOCKS = (128, 256)
 
 
 def block_sizes(starts: Int64s, block: int) -> Int64s:
-    """Documents of each block of lists: all are full but the last of a list."""
+    """Return the number of documents in each block of lists: all but a list's last are full."""
     lengths = np.diff(starts)
     counts = -(-lengths // block)
     sizes = np.full(int(counts.sum()), block, np.int64)
@@ -46,26 +47,26 @@ def decode_lists(
     limit: int,
     where: object,
 ) -> tuple[UInt32s, UInt32s]:
-    """Documents of posting lists, ascending in each, and how often each has the token.
+    """Decode posting lists: documents, ascending in each list, and the frequency in each.
 
     Parameters
     ----------
     data, offsets
-        The blocks one after the other: ``uint8``, and ``int64`` of shape ``(blocks + 1,)``.
+        The blocks in order: ``uint8``, and ``int64`` of shape ``(blocks + 1,)``.
     starts
-        Where the documents of each list begin; and the end of the last.
+        The first document of each list, and the end of the last list.
     block
-        Documents of all blocks of a list but the last: 128 or 256.
+        Documents in all blocks of a list except the last: 128 or 256.
     fixed_tail
-        Whether the last block, if it is shorter, has 32 bits for each number.
+        Whether a shorter last block has 32 bits for each number.
     limit
-        Documents of the partition, which no number of one reaches.
+        Number of documents in the partition; numbers of documents are lower.
 
     Raises
     ------
     CorruptFileError
-        There are other blocks than the lengths need, or one has a wrong size or impossible
-        numbers.
+        The number of blocks does not match the lengths, or a block has a wrong size or
+        impossible numbers.
     """
     if block not in _BLOCKS:
         raise ValueError(f"blocks of {block} documents")
@@ -97,7 +98,7 @@ def decode_positions(
     block: int,
     where: object,
 ) -> tuple[Int64s, UInt32s]:
-    """Positions of the token of each list in each of its documents, ascending.
+    """Decode the positions of each list's token in each of its documents, ascending.
 
     Parameters
     ----------
@@ -105,16 +106,16 @@ def decode_positions(
         Positions of the documents of each block: ``uint8``, and ``int64`` of shape
         ``(blocks + 1,)``.
     frequencies
-        As :func:`decode_lists` returns them; ``starts`` and ``block`` as it takes them.
+        The result of :func:`decode_lists`; ``starts`` and ``block`` are its arguments.
 
     Returns
     -------
-    Where those of each document begin, with the end of the last; and the positions.
+    The first position of each document with the end of the last, and the positions.
 
     Raises
     ------
     CorruptFileError
-        A block has another number of positions.
+        A block has a different number of positions.
     """
     if block not in _BLOCKS:
         raise ValueError(f"blocks of {block} documents")
@@ -153,24 +154,24 @@ def _corrupt(found: str, where: object) -> CorruptFileError:
 
 
 MAX_TERMS: Final = 1024
-"""Terms of which documents need any; they are sorted for each window."""
+"""Largest number of terms in a search for any of them; they are sorted for each window."""
 
 _BLOCK: Final = 64
 _WINDOW: Final = 1024
 
 
 class WeightedList(NamedTuple):
-    """A posting list that is ready to be searched; made by :func:`weighted`.
+    """A posting list ready for a search; made by :func:`weighted`.
 
     Parameters
     ----------
     documents
         ``uint32`` of shape ``(documents,)``, ascending.
     weights
-        ``float32``: how much a document counts for the term, above 0; times the term's factor
-        that is its score.
+        ``float32``, above 0: the weight of each document for the term. With the term's factor it
+        is a score.
     lasts, bests
-        Last document and best weight of each 64 documents.
+        Last document and best weight of every 64 documents.
     """
 
     documents: UInt32s
@@ -185,18 +186,18 @@ class WeightedList(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Which documents are wanted.
+    """The documents that a search wants.
 
     Parameters
     ----------
     limit
-        Documents of the partition; higher numbers are not found.
+        Number of documents in the partition; higher numbers are not found.
     most
-        The best so many.
+        Largest number of documents to find: the best are kept.
     allowed
-        ``uint8`` of shape ``(limit,)``: not 0 for documents that may be found; None: all.
+        ``uint8`` of shape ``(limit,)``: 0 for documents that must not be found; None: all may be.
     floor
-        Score that has to be exceeded.
+        Scores must exceed this one.
     """
 
     limit: int
@@ -211,15 +212,15 @@ class PhraseTerm(NamedTuple):
     Parameters
     ----------
     of
-        Number of its list.
+        Number of the term's list.
     starts
-        ``int64`` of shape ``(documents + 1,)``: where the positions in each document begin.
+        ``int64`` of shape ``(documents + 1,)``: the first position in each document.
     positions
         ``uint32``: ascending in each document.
     offset
-        Position in the phrase.
+        Position of the term in the phrase.
     most
-        Positions in one document, at most; documents with more are not found.
+        Largest number of positions in one document; documents with more are not found.
     """
 
     of: int
@@ -230,7 +231,7 @@ class PhraseTerm(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Documents, the best first, of equal ones the lower number; and their scores."""
+    """Documents and their scores: best first, among equal scores the lower number first."""
 
     documents: Int64s
     scores: Float32s
@@ -248,16 +249,17 @@ def weighted(documents: UInt32s, weights: Float32s) -> WeightedList:
 
 
 def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) -> Found:
-    """The best documents that have any of the terms.
+    """Return the best documents that have any of the terms.
 
     Parameters
     ----------
     lists, factors
-        One for each term, at most :data:`MAX_TERMS`; factors are at least 0.
+        One list and factor for each term, at most :data:`MAX_TERMS`; factors are at least 0.
 
     Notes
     -----
-    Time is that of the documents that can be among the best, by the bounds of their blocks.
+    The time depends on the number of documents that can be among the best, by the bounds of
+    their blocks.
     """
     _check(lists, factors, search)
     if len(lists) > MAX_TERMS:
@@ -291,21 +293,22 @@ def top_all(
     phrase: Sequence[PhraseTerm] = (),
     slop: int = 0,
 ) -> Found:
-    """The best documents that have all of the terms, and the phrase if one is given.
+    """Return the best documents that have all of the terms, and the phrase if one is given.
 
     Parameters
     ----------
     lists, factors
-        One for each different term; factors are at least 0.
+        One list and factor for each different term; factors are at least 0.
     phrase
-        In the order of the phrase; a term may be there twice.
+        Terms in the order of the phrase; a term may occur twice.
     slop
-        How much further from the one before a term may be than in the phrase.
+        Additional distance allowed between two terms of the phrase.
 
     Notes
     -----
-    Time is that of looking up the documents of the shortest list in the others, except blocks
-    that cannot have one of the best. A phrase is only looked for in documents that can.
+    The time is for looking up the documents of the shortest list in the others. Blocks without
+    one of the best are skipped. A phrase is only searched in documents that can be among the
+    best.
     """
     _check(lists, factors, search)
     _check_phrase(lists, phrase)
@@ -342,7 +345,7 @@ def top_all(
 
 
 def _table(lists: Sequence[WeightedList]) -> tuple[Int64s, list[WeightedList]]:
-    """Addresses and lengths of lists; and what has to be kept alive with them."""
+    """Return addresses and lengths of lists, and the arrays to keep alive with them."""
     rows = [
         TermEntry(
             documents=address(one.documents), weights=address(one.weights),
@@ -383,24 +386,24 @@ def _found(documents: UInt32s, scores: Float32s) -> Found:
     return Found(documents[order].astype(np.int64), scores[order])
 
 
-# --- Find tokens in texts: the longest runs of characters of some set -------------------
+# --- Find tokens in texts: the longest runs of characters from a set --------------------
 
 CHARACTERS: Final = 0x110000
 """Code points of Unicode."""
 
 _MAX_TEXT: Final = 1 << 32
-"""Bytes of a text, less than this: sizes of tokens have 32 bits."""
+"""A text has fewer bytes than this, because sizes of tokens have 32 bits."""
 
 
 class TokenBounds(NamedTuple):
-    """Where tokens are.
+    """Positions and sizes of tokens.
 
     Parameters
     ----------
     starts, sizes
-        First byte of each token, ``int64``, and how many it has, ``uint32``.
+        First byte of each token, ``int64``, and its number of bytes, ``uint32``.
     counts
-        Tokens of each text, ``int64``.
+        Number of tokens in each text, ``int64``.
     """
 
     starts: Int64s
@@ -409,12 +412,13 @@ class TokenBounds(NamedTuple):
 
 
 def character_set(ranges: Int64s) -> UInt8s:
-    """A set of characters as a bitmap.
+    """Return a set of characters as a bitmap.
 
     Parameters
     ----------
     ranges
-        ``int64`` of shape ``(ranges, 2)``: first code point of each, and that after the last.
+        ``int64`` of shape ``(ranges, 2)``: first code point of each range, and the one after
+        its last.
     """
     change = np.zeros(CHARACTERS + 1, np.int8)
     change[ranges[:, 0]] += 1
@@ -423,16 +427,16 @@ def character_set(ranges: Int64s) -> UInt8s:
 
 
 def find_tokens(strings: Strings, count: int, characters: UInt8s) -> TokenBounds:
-    """Find the longest runs of characters of a set in each of ``count`` texts of UTF-8.
+    """Find the longest runs of characters from a set in each of ``count`` UTF-8 texts.
 
-    Bytes that are not UTF-8 are no part of any token, or of one as other characters.
+    Bytes that are not UTF-8 may end a token, or belong to it like other characters.
 
     Parameters
     ----------
     strings, count
-        Offsets and bytes, and how many texts there are.
+        Offsets and bytes, and the number of texts.
     characters
-        As :func:`character_set` returns it.
+        The result of :func:`character_set`.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Search a text by its Burrows-Wheeler transform, which is kept as a wavelet tree.
+"""Search a text by its Burrows-Wheeler transform, stored as a wavelet tree.
 
 The rows of a transform are the suffixes of the text, in their order; the transform has the byte
-before each. A node of the tree has a bit for each of some bytes of the transform: whether it
-is below the right child. So the number of a byte before a row is found by counting bits, level by
-level, and with it the row of the suffix that begins one byte earlier.
+before each suffix. A node of the tree has a bit for each of some bytes of the transform: 1 if the
+byte is below the right child. By counting bits, level by level, kernels number the byte before a
+row. From it follows the row of the suffix that begins one byte earlier.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from glaive.types import Int64s, UInt8s, UInt64s
 # --- Sort the suffixes of a text: its suffix array --------------------------------------
 
 MOST_BYTES: Final = (1 << 31) - 1
-"""Bytes of a text whose suffixes can be sorted."""
+"""Longest text in bytes whose suffixes can be sorted."""
 
 _BYTES: Final = 256
 
 
 def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
-    """Where the suffixes of a text begin, in their order: a suffix comes before longer ones
-    that begin with it.
+    """Return the start of each suffix of a text, in the order of the suffixes.
 
-    Some steps of a kernel for each byte, and nine bytes of memory.
+    A suffix comes before longer ones that begin with it. A kernel takes some steps for each byte,
+    and needs nine bytes of memory per byte.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
     Raises
     ------
     SchemaError
-        It is longer.
+        The text is longer.
     """
     if len(text) > MOST_BYTES:
         raise SchemaError(f"a text of {len(text)} bytes, of at most {MOST_BYTES}")
@@ -50,7 +50,7 @@ def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
 
 
 def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
-    """The order of the suffixes of numbers below ``symbols``: of bytes, or of ``int32``."""
+    """Return the order of the suffixes of numbers below ``symbols``: bytes or ``int32``."""
     size = len(text)
     order = np.full(size, -1, np.int32)
     if not size:
@@ -67,7 +67,7 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
     distinct = wavelet_loops.sort_substrings(**common, names=address(names))
     found = int(count[0])
     numbers = names[:found]
-    if distinct < found:  # Some are equal: what follows them decides.
+    if distinct < found:  # Some are equal: the numbers after them decide.
         by_suffix = _sorted(np.ascontiguousarray(numbers), distinct)
     else:
         by_suffix = np.empty(found, np.int32)
@@ -79,47 +79,48 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
 
 
 _BLOCK_WORDS: Final = 8
-"""Words of bits that are counted one by one; those before are counted once."""
+"""Words of bits counted one by one; the counts of earlier words are stored."""
 
 _MOST_STEPS: Final = 256
-"""Steps back for each row that is located, on average: with one sample in 32 rows, about 32 are
-made. Texts that repeat themselves may take any number."""
+"""Largest average number of steps back for each row to locate. With one sample in 32 rows, about
+32 are taken. Repetitive texts may take any number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaveletTree:
-    """A wavelet tree of bytes. What it is made of is checked once, here.
+    """A wavelet tree of bytes; checked when created.
 
     Parameters
     ----------
     words
-        ``uint64``: the bits of one node after the other, each from a word of its own on, lowest
-        bit first.
+        ``uint64``: the bits of one node after the other, lowest bit first. Each node starts with
+        a new word.
     children
         ``int64`` of shape ``(nodes, 2)``: node below a bit 0 and below a bit 1, or ``~symbol``.
         Node 0 is the root; children come after their parents.
     counts
-        ``int64`` of 257: bytes of the transform that are less than each; then all.
+        ``int64`` of shape ``(257,)``: number of smaller bytes in the transform, for each byte;
+        then the number of all bytes.
 
     Raises
     ------
     ValueError
-        They do not fit each other.
+        The arrays do not fit each other.
     """
 
     words: UInt64s
     children: Int64s
     counts: Int64s
     nodes: Int64s = field(init=False, repr=False)
-    """Of each node: first word, first of ``ranks``, and its children."""
+    """For each node: its first word, its first entry of ``ranks``, and its children."""
     ranks: Int64s = field(init=False, repr=False)
-    """Of each eight words of a node: set bits before them."""
+    """For every eight words of a node: number of set bits before them."""
     path_starts: Int64s = field(init=False, repr=False)
-    """Of each byte: first of ``paths``; then all."""
+    """For each byte: its first entry of ``paths``; then the number of entries."""
     paths: Int64s = field(init=False, repr=False)
     """Steps from the root to each byte: twice the node, plus the bit."""
     sizes: Int64s = field(init=False, repr=False)
-    """Bits of each node."""
+    """Number of bits of each node."""
 
     def __post_init__(self) -> None:
         counts, words = self.counts, self.words
@@ -157,7 +158,7 @@ class WaveletTree:
         for symbol, path in enumerate(paths):
             above = np.array([step >> 1 for step in path if step & 1], np.int64)
             np.add.at(right, above, present[symbol])
-        stored = ones[starts + used] - ones[starts] - self._behind(used, starts)
+        stored = ones[starts + used] - ones[starts] - self._ones_after_end(used, starts)
         if bool((stored != right).any()):
             at = int(np.flatnonzero(stored != right)[0])
             raise ValueError(f"{stored[at]} bits that are 1 in node {at}, not {right[at]}")
@@ -165,8 +166,8 @@ class WaveletTree:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _behind(self, used: Int64s, starts: Int64s) -> Int64s:
-        """Bits of each node that are set behind its end, in its last word."""
+    def _ones_after_end(self, used: Int64s, starts: Int64s) -> Int64s:
+        """Return the number of set bits after the end of each node, in its last word."""
         if not len(used):
             return used
         kept = np.uint64(2**64 - 1) >> (used * 64 - self.sizes).astype(np.uint64)
@@ -174,14 +175,14 @@ class WaveletTree:
         return dropped
 
     def bits(self, node: int) -> UInt8s:
-        """The bits of a node, a byte each."""
+        """Return the bits of a node, one byte each."""
         size, start = int(self.sizes[node]), int(self.nodes[node, 0])
         words = self.words[start : start + ((size + 63) >> 6)].view(np.uint8)
         return np.unpackbits(words, count=size, bitorder="little")
 
     @property
     def size(self) -> int:
-        """Bytes of the text."""
+        """Number of bytes in the text."""
         return int(self.counts[256])
 
     @property
@@ -191,7 +192,7 @@ class WaveletTree:
         return int(self.words.nbytes + self.ranks.nbytes + self.counts.nbytes + small)
 
     def transform(self) -> UInt8s:
-        """The Burrows-Wheeler transform: a byte for each row."""
+        """Return the Burrows-Wheeler transform: a byte for each row."""
         made: dict[int, UInt8s] = {}
         for node in range(len(self.sizes) - 1, -1, -1):
             bits = self.bits(node).astype(np.bool_)
@@ -203,7 +204,7 @@ class WaveletTree:
 
 
 def _paths(children: Int64s) -> list[list[int]]:
-    """The steps from the root to each byte; none for those that are no leaf."""
+    """Return the steps from the root to each byte; the steps are empty for bytes without a leaf."""
     paths: list[list[int]] = [[] for _ in range(256)]
     reached: list[list[int] | None] = [[]] + [None] * (len(children) - 1)
     for node, pair in enumerate(children.tolist()):
@@ -224,21 +225,21 @@ def _paths(children: Int64s) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuffixSamples:
-    """Where the suffixes of some rows begin. Checked once, here.
+    """The starts of some rows' suffixes; checked when created.
 
     Parameters
     ----------
     positions
-        ``int64``: that of each ``2 ** shift`` rows' first one.
+        ``int64``: the start of every ``2 ** shift``-th row's suffix.
     shift
         From 0 to 20.
     rows
-        Rows, and bytes of the text.
+        Number of rows, and of bytes in the text.
 
     Raises
     ------
     ValueError
-        They do not fit each other.
+        The values do not fit each other.
     """
 
     positions: Int64s
@@ -256,9 +257,9 @@ class SuffixSamples:
 
 
 def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
-    """Rows of the suffixes that begin with a pattern, from the first to the one after the last.
+    """Return the rows of suffixes that begin with a pattern: the first, and one after the last.
 
-    Two counts of bits per byte of the pattern and level of the tree, whatever the text.
+    Kernels count bits twice per byte of the pattern and level of the tree, for any text.
     """
     symbols, found = np.frombuffer(pattern, np.uint8), np.zeros(2, np.int64)
     wavelet_loops.find_pattern(
@@ -272,14 +273,14 @@ def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
 
 
 def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int) -> Int64s | None:
-    """Where the suffixes of the rows from ``first`` to ``stop`` begin in the text.
+    """Return the start of the suffixes of the rows from ``first`` to ``stop``.
 
-    None where that takes too many steps, or the samples are of another text.
+    Return None if that takes too many steps, or if the samples belong to another text.
 
     Raises
     ------
     ValueError
-        There are no such rows, or the samples are of fewer.
+        The tree has fewer rows, or the samples have.
     """
     if not 0 <= first <= stop <= tree.size or samples.rows != tree.size:
         raise ValueError(f"rows {first} to {stop} of {tree.size}, samples of {samples.rows}")
@@ -295,9 +296,9 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
 
 
 def read_text(tree: WaveletTree) -> UInt8s:
-    """The text, without its last byte. A step of :func:`locate_rows` for each byte.
+    """Return the text, without its last byte; a step of :func:`locate_rows` for each byte.
 
-    The last byte must be smaller than all others; else it is some text.
+    The last byte must be smaller than all others; otherwise the result is arbitrary.
     """
     size = tree.size
     text = np.empty(max(0, size - 1), np.uint8)
