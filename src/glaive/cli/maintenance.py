@@ -147,7 +147,6 @@ def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool
     "glaive index images.lance --column vector --kind IVF_PQ --metric cosine",
     "glaive index flights.lance --update",
     "glaive index flights.lance --drop carrier_idx",
-    opens=False,
 )
 @options_of(_SCALAR, "column", "name")
 @options_of(_INDEX, "metric")
@@ -156,9 +155,8 @@ def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool
 @click.option("--update", is_flag=True, help="Bring all indices up to date with new rows.")
 @click.option("--drop", metavar="NAME", help="Drop an index.")
 def index(
-    dataset: str,
+    at: LanceDataset,
     *,
-    storage_options: tuple[str, ...],
     column: str | None,
     update: bool,
     drop: str | None,
@@ -168,7 +166,6 @@ def index(
     """List the indices of DATASET, with rows that they do not cover; or change one."""
     if sum([column is not None, update, drop is not None]) > 1:
         raise click.UsageError("give one of --column, --update and --drop")
-    at = opened(dataset, None, storage_options)
     if column is not None:
         at.create_index(column, **how)
     elif update:

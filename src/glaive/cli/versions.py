@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import (
-    command,
-    json_option,
-    opened,
-    pairs_of,
-    storage_option,
-    storage_pairs,
-    version_option,
-)
+from glaive.cli.options import command, json_option, opened, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import (
     examples,
     human_bytes,
@@ -119,14 +111,13 @@ def diff(
     print_facts(facts, as_json=as_json)
 
 
-@command("glaive restore flights.lance 3", "glaive restore flights.lance gold", opens=False)
+@command("glaive restore flights.lance 3", "glaive restore flights.lance gold")
 @click.argument("version")
-def restore(dataset: str, *, version: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def restore(at: LanceDataset, *, as_json: bool) -> None:
     """Commit a new version of DATASET with the content of VERSION, a number or tag.
 
     Versions in between stay. Nothing is copied.
     """
-    at = opened(dataset, version, storage_options)
     old = at.version
     at.restore()
     if as_json:
@@ -140,27 +131,15 @@ def restore(dataset: str, *, version: str, storage_options: tuple[str, ...], as_
     "glaive tag flights.lance gold --version 3",
     "glaive tag flights.lance gold --version 4 --move",
     "glaive tag flights.lance gold --delete",
-    opens=False,
+    versioned=True,
 )
 @click.argument("name", required=False)
-@version_option
 @click.option("--move", is_flag=True, help="Move an existing tag to the version.")
 @click.option("--delete", is_flag=True, help="Delete the tag; its version stays.")
-def tag(
-    dataset: str,
-    *,
-    name: str | None,
-    storage_options: tuple[str, ...],
-    version: str | None,
-    move: bool,
-    delete: bool,
-    as_json: bool,
-) -> None:
+def tag(at: LanceDataset, *, name: str | None, move: bool, delete: bool, as_json: bool) -> None:
     """List the tags of DATASET; or create, move or delete the tag NAME."""
-    if name is None and (version is not None or move or delete):
-        raise click.UsageError("NAME is missing: --version, --move and --delete are about one tag")
-    at = opened(dataset, version, storage_options)
     if name is None:
+        _refuse_options("--version, --move and --delete are about one tag")
         rows = [{"tag": one, **entry} for one, entry in at.tags.list_ordered()]
         print_records(rows, ["tag", "version", "branch"], as_json=as_json)
         return
@@ -179,25 +158,14 @@ def tag(
     "glaive branch flights.lance",
     "glaive branch flights.lance trial --version 3",
     "glaive branch flights.lance trial --delete",
-    opens=False,
+    versioned=True,
 )
 @click.argument("name", required=False)
-@version_option
 @click.option("--delete", is_flag=True, help="Delete the branch with its versions.")
-def branch(
-    dataset: str,
-    *,
-    name: str | None,
-    storage_options: tuple[str, ...],
-    version: str | None,
-    delete: bool,
-    as_json: bool,
-) -> None:
+def branch(at: LanceDataset, *, name: str | None, delete: bool, as_json: bool) -> None:
     """List the branches of DATASET; or create or delete the branch NAME."""
-    if name is None and (version is not None or delete):
-        raise click.UsageError("NAME is missing: --version and --delete are about one branch")
-    at = opened(dataset, version, storage_options)
     if name is None:
+        _refuse_options("--version and --delete are about one branch")
         rows = [{"branch": one, **entry} for one, entry in at.branches.list_ordered()]
         if not as_json:
             rows = [{**row, "parent_branch": row["parent_branch"] or "main"} for row in rows]
@@ -213,6 +181,13 @@ def branch(
         print_json({"branch": name, "done": done})
     else:
         say(f"branch {name} {done}" + ("" if delete else f" from version {at.version}"))
+
+
+def _refuse_options(about: str) -> None:
+    """Refuse options that need a name which was not given."""
+    given = click.get_current_context().params
+    if any(given.get(option) for option in ("version", "move", "delete")):
+        raise click.UsageError(f"NAME is missing: {about}")
 
 
 # --- ``show``: a dataset on one screen --------------------------------------------------

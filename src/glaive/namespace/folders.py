@@ -111,15 +111,19 @@ def text_of(path: Sequence[str]) -> str:
 
 
 def page_of(names: Sequence[str], request: object) -> tuple[list[str], str | None]:
-    """The page of sorted names that a request asks for, and the token of the next one.
+    """The page of names that a request asks for, and the token of the next one.
+
+    They are sorted, or the last name of the page before is among them.
 
     Raises
     ------
     InvalidInputError
         The limit is below 1.
     """
-    after, limit = value(request, "page_token"), value(request, "limit")
+    after, limit = str(value(request, "page_token", "")), value(request, "limit")
     rest = [name for name in names if name > after] if after else list(names)
+    if after in names:
+        rest = list(names[names.index(after) + 1 :])
     if limit is None:
         return rest, None
     if not isinstance(limit, int) or limit < 1:

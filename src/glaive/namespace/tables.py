@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import has_dictionary, one_array
+from glaive.dataset.keywords import ScalarKeywords, VectorKeywords
 from glaive.errors import (
     CorruptFileError,
     FormatError,
@@ -54,25 +55,16 @@ if TYPE_CHECKING:
     from glaive.namespace.manifest_table import Place
 
 
-_VECTOR_OPTIONS = (
-    "num_partitions",
-    "num_sub_vectors",
-    "num_bits",
-    "sample_rate",
-    "target_partition_size",
-    "m",
-    "ef_construction",
-)
-_TEXT_OPTIONS = (
-    "with_position",
-    "base_tokenizer",
-    "language",
-    "max_token_length",
-    "lower_case",
-    "stem",
-    "remove_stop_words",
-    "ascii_folding",
-)
+_OPTIONS: dict[bool, tuple[str, ...]] = {
+    True: (
+        "num_partitions",
+        "num_sub_vectors",
+        "target_partition_size",
+        *VectorKeywords.__annotations__,
+    ),
+    False: tuple(ScalarKeywords.__annotations__),
+}
+"""Options of indices of vectors, and of texts."""
 
 
 class TableOperations(ABC):
@@ -169,45 +161,35 @@ class TableOperations(ABC):
 
     def create_table_index(self, request: Any) -> interface.CreateTableIndexResponse:
         """Build an index of vectors, or any other that the type names."""
+        self._create_index(request)
+        return interface.CreateTableIndexResponse()
+
+    def create_table_scalar_index(self, request: Any) -> interface.CreateTableScalarIndexResponse:
+        """Build an index of values or texts."""
+        self._create_index(request)
+        return interface.CreateTableScalarIndexResponse()
+
+    def _create_index(self, request: object) -> None:
         kind = str(value(request, "index_type", "")).upper()
-        if not (kind.startswith("IVF") or kind == "VECTOR"):
-            self.create_table_scalar_index(request)
-            return interface.CreateTableIndexResponse()
-        options = _given(request, _VECTOR_OPTIONS)
-        metric = value(request, "distance_type", "l2")
+        of_vectors = kind.startswith("IVF") or kind == "VECTOR"
+        names = _OPTIONS[of_vectors] if of_vectors or kind in ("FTS", "INVERTED") else ()
+        options: Any = {
+            name: given for name in names if (given := value(request, name)) is not None
+        }
         with self._table(request) as opened:
             opened.create_index(
                 value(request, "column", ""),
                 "IVF_PQ" if kind == "VECTOR" else kind,
                 name=value(request, "name"),
-                metric=metric,
+                metric=value(request, "distance_type", "l2"),
                 replace=False,
                 **options,
             )
-        return interface.CreateTableIndexResponse()
-
-    def create_table_scalar_index(self, request: Any) -> interface.CreateTableScalarIndexResponse:
-        """Build an index of values or texts."""
-        kind = str(value(request, "index_type", "")).upper()
-        kind = "INVERTED" if kind == "FTS" else kind
-        options = _given(request, _TEXT_OPTIONS) if kind == "INVERTED" else {}
-        with self._table(request) as opened:
-            opened.create_scalar_index(
-                value(request, "column", ""),
-                kind,
-                name=value(request, "name"),
-                replace=False,
-                **options,
-            )
-        return interface.CreateTableScalarIndexResponse()
 
     def drop_table_index(self, request: Any) -> interface.DropTableIndexResponse:
         """Drop an index."""
-        name = value(request, "index_name")
-        if not name:
-            raise InvalidInputError("index_name: drop_table_index needs the name of an index")
         with self._table(request) as opened:
-            opened.drop_index(name)
+            opened.drop_index(_index_name(request))
         return interface.DropTableIndexResponse()
 
     # ------------------------------------------------------------ tags and branches
@@ -327,19 +309,11 @@ class TableOperations(ABC):
 
     def describe_table_index_stats(self, request: Any) -> interface.DescribeTableIndexStatsResponse:
         """Covered and uncovered rows of an index."""
-        name = value(request, "index_name")
-        if not name:
-            raise InvalidInputError(
-                "index_name: describe_table_index_stats needs the name of an index"
-            )
         with self._table(request) as opened:
-            stats = opened.stats.index_stats(name, 0)
-        return interface.DescribeTableIndexStatsResponse(
-            index_type=stats.get("index_type"),
-            num_indexed_rows=stats.get("num_indexed_rows"),
-            num_unindexed_rows=stats.get("num_unindexed_rows"),
-            num_indices=stats.get("num_indices"),
-        )
+            stats = opened.stats.index_stats(_index_name(request), 0)
+        names = ("index_type", "num_indexed_rows", "num_unindexed_rows", "num_indices")
+        facts: dict[str, Any] = {name: stats.get(name) for name in names}
+        return interface.DescribeTableIndexStatsResponse(**facts)
 
     # ------------------------------------------------------------ tags and branches
 
@@ -432,12 +406,9 @@ class TableOperations(ABC):
                     value(request, "when_not_matched_by_source_delete_filt")
                 )
             counts = merge.execute(reader)
-        return interface.MergeInsertIntoTableResponse(
-            num_updated_rows=counts["num_updated_rows"],
-            num_inserted_rows=counts["num_inserted_rows"],
-            num_deleted_rows=counts["num_deleted_rows"],
-            version=opened.version,
-        )
+        names = ("num_updated_rows", "num_inserted_rows", "num_deleted_rows")
+        facts: dict[str, Any] = {name: counts[name] for name in names}
+        return interface.MergeInsertIntoTableResponse(version=opened.version, **facts)
 
     def update_table(self, request: Any) -> interface.UpdateTableResponse:
         """Set columns to expressions over the old values, where a predicate is true."""
@@ -480,19 +451,12 @@ class TableOperations(ABC):
         found = _manifests(table)
         if value(request, "descending", False):
             found.reverse()
-        after, limit = value(request, "page_token"), value(request, "limit")
-        if after is not None:
-            places = {str(at.version): number for number, (at, _) in enumerate(found)}
-            if str(after) not in places:
-                raise InvalidInputError(f"page_token: no version {after!r:.40}")
-            found = found[places[str(after)] + 1 :]
-        token = None
-        if limit is not None:
-            if limit < 1:
-                raise InvalidInputError(f"limit: expected a number above 0, found {limit}")
-            token = str(found[limit - 1][0].version) if len(found) > limit else None
-            found = found[:limit]
-        versions: list[Any] = [_described(table, *one) for one in found]
+        by_number = {str(one[0].version): one for one in found}
+        after = value(request, "page_token")
+        if after is not None and str(after) not in by_number:
+            raise InvalidInputError(f"page_token: no version {after!r:.40}")
+        page, token = page_of(list(by_number), request)
+        versions: list[Any] = [_described(table, *by_number[number]) for number in page]
         return interface.ListTableVersionsResponse(versions=versions, page_token=token)
 
     def describe_table_version(self, request: Any) -> Any:
@@ -600,9 +564,11 @@ def _name(request: object) -> str:
     return f"table {text_of(id_of(request, of_table=True))}"
 
 
-def _given(request: object, names: tuple[str, ...]) -> dict[str, Any]:
-    found = {name: value(request, name) for name in names}
-    return {name: given for name, given in found.items() if given is not None}
+def _index_name(request: object) -> str:
+    name = value(request, "index_name")
+    if not name:
+        raise InvalidInputError("index_name: the request needs the name of an index")
+    return str(name)
 
 
 def _reference(request: object) -> Any:
@@ -641,15 +607,8 @@ _SMALL = 100_000
 
 # --- Rows of the tables of a directory namespace: counted, queried, inserted, merged, changed
 
-_SEARCH = {
-    "distance_type": "metric",
-    "refine_factor": "refine_factor",
-    "minimum_nprobes": "minimum_nprobes",
-    "maximum_nprobes": "maximum_nprobes",
-    "nprobes": "nprobes",
-    "ef": "ef",
-}
-"""Fields of a query, and what the options of a search call them."""
+_SEARCH = ("refine_factor", "minimum_nprobes", "maximum_nprobes", "nprobes", "ef")
+"""Fields of a query that are options of a search of the same names."""
 
 _MOST_ROWS = 1 << 32
 """Rows that are inserted by one request."""
@@ -699,11 +658,8 @@ def _scan_of(query: object) -> dict[str, Any]:
     vector = _vector_of(query)
     if vector is not None:
         nearest = {"q": vector, "k": value(query, "k", 10)}
-        nearest |= {
-            mine: value(query, theirs)
-            for theirs, mine in _SEARCH.items()
-            if value(query, theirs) is not None
-        }
+        nearest |= {name: value(query, name) for name in _SEARCH}
+        nearest["metric"] = value(query, "distance_type")
         column = value(query, "vector_column")
         if column is None:
             raise InvalidInputError("vector_column: a search for vectors needs their column")
