@@ -220,8 +220,11 @@ def test_clean_up_keeps_what_the_newest_version_and_tags_need(
     table.optimize().executeCompaction()
     table.update("id = 1", {"text": "'b'"})
     table.update("id = 2", {"text": "'c'"})
+    before = {path.relative_to(uri).as_posix() for path in Path(uri).rglob("*") if path.is_file()}
     planned = {row.path for row in table.vacuum(0, dryRun=True).collect()}
     stats = table.vacuum(0)
+    after = {path.relative_to(uri).as_posix() for path in Path(uri).rglob("*") if path.is_file()}
+    assert before - after == planned
     assert stats["old_versions"] >= 1
     assert planned
     assert not any((Path(uri) / path).exists() for path in planned)

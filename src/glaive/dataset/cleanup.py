@@ -58,7 +58,7 @@ from glaive.table.load import (
 )
 from glaive.table.manifest_steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
-from glaive.table.references import FoundFiles, files_of, index_folders, kind_of
+from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import (
     BRANCHES,
     branch_of,
@@ -522,9 +522,6 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
 
 R = TypeVar("R")
 
-FILES_DDL: Final = "path string, kind string, size_in_bytes bigint, unverified boolean"
-"""Columns of :class:`FileRows`, for Spark."""
-
 
 @dataclass(frozen=True, slots=True)
 class CleanupTask(Generic[R]):
@@ -560,14 +557,3 @@ class CleanupTasks:
         if len(parts) < 2:
             return [part.run(store) for part in parts]
         return self.runner.run(self.dataset, [CleanupTask(part) for part in parts])
-
-
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """Files of a plan as rows; can be pickled."""
-
-    files: FoundFiles
-
-    def rows(self, dataset: OpenDataset | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield batches of ``path``, ``kind``, ``size_in_bytes`` and ``unverified``."""
-        yield from self.files.table.select(range(4)).to_batches()

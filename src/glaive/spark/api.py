@@ -565,7 +565,7 @@ class TableHandle:
 
     def _described(self, table: pa.Table) -> DataFrame:
         """Return a frame with facts about the dataset."""
-        return self._spark.createDataFrame(table)
+        return self._spark.createDataFrame(table.combine_chunks())  # Spark reads one chunk alone
 
 
 def located(uri: str | os.PathLike[str]) -> str:

@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.cleanup import (
-    FILES_DDL,
-    CleanupTasks,
-    FileRows,
-    age_of,
-    clean_up,
-    planned_cleanup,
-)
+from glaive.dataset.cleanup import CleanupTasks, age_of, clean_up, planned_cleanup
 from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, rewrite_groups
 from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.indexing.create import build_segments, commit_segments, vector_task
@@ -589,10 +582,6 @@ def _matching(opened: OpenedVersion, condition: str, job: Job) -> Int64s:
 
 _LEFT: Final = "the files that it has deleted are those that no version needs"
 
-_MOST_HERE: Final = 1 << 12
-"""Maximum files of a dry run that become rows in this process; otherwise tasks convert them."""
-
-
 _NO_COUNTS: Final = ("failed_deletes", "warnings")
 
 
@@ -668,16 +657,11 @@ class TableMaintenance(TableHandle):
             age = age_of("retentionHours", retentionHours, timedelta(hours=1))
         policy = CleanupPolicy(age, delete_unverified=delete_unverified, error_if_tagged=False)
         dataset = self._latest().opened
-        runner = SparkRunner(self._spark)
-        work = CleanupTasks(dataset, runner)
+        work = CleanupTasks(dataset, SparkRunner(self._spark))
         with naming_job(str(uuid4()), dataset.uri, named=False, left=_LEFT):
             if dryRun:
                 files = planned_cleanup(dataset, policy, work).files
-                if len(files) <= _MOST_HERE:
-                    return self._described(files.table.select(range(4)))
-                cuts = range(0, len(files), _MOST_HERE)
-                rows = [FileRows(files[at : at + _MOST_HERE]) for at in cuts]
-                return runner.rows_of(dataset, rows, FILES_DDL)
+                return self._described(files.table.select(range(4)))
             stats = clean_up(dataset, policy, None, work=work)
         return {name: value for name, value in asdict(stats).items() if name not in _NO_COUNTS}
 
