@@ -73,24 +73,19 @@ def test_offsets_that_descend_are_refused(tier: Any) -> None:
         find_tokens(strings_of([b"a"]), 1, CHARACTERS[:-1])
 
 
-def numbered(words: Vocabulary, batches: list[list[bytes]], tiers: list[str]) -> list[int]:
+def numbered(words: Vocabulary, batches: list[list[bytes]]) -> list[int]:
     numbers: list[int] = []
-    for batch, tier in zip(batches, tiers, strict=True):
+    for batch in batches:
         ends = np.cumsum([0, *map(len, batch)]).astype(np.int64)
         data = pa.py_buffer(b"".join(batch))
-        with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = words.number(data, ends[:-1], np.diff(ends).astype(np.uint32))
-        numbers += found.tolist()
+        numbers += words.number(data, ends[:-1], np.diff(ends).astype(np.uint32)).tolist()
     return numbers
 
 
-@given(
-    batches=st.lists(st.lists(st.binary(max_size=20), max_size=30), min_size=1, max_size=4),
-    tiers=st.lists(st.sampled_from(TIERS), min_size=4, max_size=4),
-)
-def test_strings_are_numbered_as_they_appear(batches: list[list[bytes]], tiers: list[str]) -> None:
+@given(batches=st.lists(st.lists(st.binary(max_size=20), max_size=30), min_size=1, max_size=4))
+def test_strings_are_numbered_as_they_appear(batches: list[list[bytes]]) -> None:
     words = Vocabulary()
-    numbers = numbered(words, batches, tiers[: len(batches)])
+    numbers = numbered(words, batches)
     known: dict[bytes, int] = {}
     expected = [known.setdefault(item, len(known)) for batch in batches for item in batch]
     assert numbers == expected
@@ -98,12 +93,11 @@ def test_strings_are_numbered_as_they_appear(batches: list[list[bytes]], tiers: 
     assert words.strings(len(known) // 2).to_pylist() == list(known)[len(known) // 2 :]
 
 
-@pytest.mark.parametrize("tiers", [["numba"] * 3, ["numpy"] * 3, ["numpy", "numba", "numpy"]])
-def test_many_and_long_strings(tiers: list[str]) -> None:
+def test_many_and_long_strings() -> None:
     words = Vocabulary()
     batch = [b"%d" % number for number in range(3000)] + [b"x" * 70_000, b""]
     batches = [batch, [b"new", *batch[::-1]], [b"%d" % -number for number in range(3000)]]
-    numbers = numbered(words, batches, tiers)
+    numbers = numbered(words, batches)
     known: dict[bytes, int] = {}
     assert numbers == [known.setdefault(item, len(known)) for some in batches for item in some]
     assert len(words) == len(known)

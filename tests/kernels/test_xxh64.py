@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
-from glaive.kernels.hashing import hash_ranges, hash_strings, hash_words
+from glaive.kernels.hashing import hash_ranges, hash_strings
 from glaive.kernels.strings import Strings
 from glaive.types import as_buffer
 
@@ -58,12 +58,6 @@ def test_both_tiers_agree(texts: list[bytes]) -> None:
 def test_as_many_strings_are_hashed_as_is_asked_for(tier: Any) -> None:
     with force_tier(tier):
         assert hash_strings(strings_of([*KNOWN]), 3).tolist() == [*KNOWN.values()][:3]
-
-
-def test_a_word_has_the_hash_of_its_bytes() -> None:
-    words = np.array([0, 1, 2**63, 0x0123456789ABCDEF], np.uint64)
-    texts = [word.to_bytes(8, "little") for word in words.tolist()]
-    assert hash_words(words).tolist() == hash_strings(strings_of(texts), 4).tolist()
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -7,7 +7,7 @@ their bytes, are more than the caller accepts.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +25,6 @@ from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s, allocate, as
 # The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged. Strings
 # below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4
 # and single bytes, and a final mix.
-
-_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
-    np.uint64(prime)
-    for prime in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-)
 
 
 def hash_strings(strings: Strings, count: int) -> UInt64s:
@@ -82,29 +71,6 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
         places = address(data), address(starts), address(sizes)
         hashing_loops.hash_ranges(*places, count, seed, address(hashes))
     return hashes
-
-
-def hash_words(words: UInt64s) -> UInt64s:
-    """Return the hash of the eight bytes of each word."""
-    return _finished(_word(np.full(len(words), _PRIME_5 + np.uint64(8)), words))
-
-
-def _word(state: UInt64s, word: UInt64s) -> UInt64s:
-    return _rotated(state ^ _mixed(np.zeros_like(state), word), 27) * _PRIME_1 + _PRIME_4
-
-
-def _mixed(lane: UInt64s, word: UInt64s) -> UInt64s:
-    return _rotated(lane + word * _PRIME_2, 31) * _PRIME_1
-
-
-def _rotated(words: UInt64s, bits: int) -> UInt64s:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
-
-
-def _finished(state: UInt64s) -> UInt64s:
-    state = (state ^ (state >> np.uint64(33))) * _PRIME_2
-    state = (state ^ (state >> np.uint64(29))) * _PRIME_3
-    return state ^ (state >> np.uint64(32))
 
 
 _LEAST_SLOTS = 8192
@@ -298,10 +264,6 @@ class WordTable:
             )
         return slots, firsts
 
-    @cached_property
-    def _sorted(self) -> tuple[UInt64s, Int64s, Int64s]:
-        return np.unique(self.words, return_index=True, return_inverse=True)
-
 
 class StringTable:
     """Byte strings, and the first number of each.
@@ -334,14 +296,14 @@ class StringTable:
         slots, hashes, _, prefilter = self._entered
         numbers = np.empty(count, np.int64)
         if count:
-            offsets, width, data = _addresses(self.strings)
-            query_offsets, query_width, query_data = _addresses(queries)
+            offsets, width, data, _ = _addresses(self.strings)
+            query_offsets, query_width, query_data, query_end = _addresses(queries)
             hashing_loops.find_strings(
                 offsets=offsets, width=width, data=data, hashes=address(hashes),
                 slots=address(slots), bits=len(slots).bit_length() - 1,
                 prefilter=address(prefilter), queries=query_offsets, query_width=query_width,
-                query_data=query_data, query_count=count, target=address(numbers),
-                secret=self._secret,
+                query_data=query_data, query_end=query_end, query_count=count,
+                target=address(numbers), secret=self._secret,
             )  # fmt: skip
         return numbers
 
@@ -369,8 +331,9 @@ def _slots(count: int) -> tuple[UInt32s, int]:
     return np.zeros(1 << bits, np.uint32), bits
 
 
-def _addresses(strings: Strings) -> tuple[int, int, int]:
-    return address(strings.offsets), strings.offset_bits // 8, address(strings.data)
+def _addresses(strings: Strings) -> tuple[int, int, int, int]:
+    data = address(strings.data)
+    return address(strings.offsets), strings.offset_bits // 8, data, data + strings.data.size
 
 
 # --- Number byte strings in the order of their first appearance, across many calls ------
@@ -390,10 +353,6 @@ class Vocabulary:
         self._pool: UInt8s = np.zeros(_FIRST_BYTES, np.uint8)
         self._items = np.zeros(1, np.int64)
         self._secret = hash_secret()
-        self._hashed = 0
-        """Items in the slots: 0 while items are numbered without the compiled kernel."""
-        self._by_bytes: dict[bytes, int] = {}
-        """Items by their bytes, while they are numbered without the compiled kernel."""
 
     def __len__(self) -> int:
         return int(self._items[0])
@@ -432,11 +391,7 @@ class Vocabulary:
             raise SchemaError(f"{len(starts)} starts for {len(sizes)} sizes")
         if outside(starts, sizes.astype(np.int64), data.size).any():
             raise SchemaError(f"tokens that leave their {data.size} bytes of text")
-        if self._hashed < len(self):
-            self._hash_all()
-        return self._number_hashed(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes))
-
-    def _number_hashed(self, data: pa.Buffer, starts: Int64s, sizes: UInt32s) -> UInt32s:
+        starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
         numbers = np.empty(len(starts), np.uint32)
         first = 0
         while first < len(starts):
@@ -448,42 +403,12 @@ class Vocabulary:
                 pool_size=len(self._pool), items=address(self._items), numbers=address(numbers),
                 secret=self._secret,
             )  # fmt: skip
-            self._hashed = len(self)
             if first < len(starts):
-                self._make_room(1, int(sizes[first]))
+                self._make_room(int(sizes[first]))
         return numbers
 
-    def _number_python(self, data: UInt8s, starts: Int64s, sizes: UInt32s) -> UInt32s:
-        """Number strings one at a time, with a dictionary."""
-        if len(self._by_bytes) < len(self):
-            items: list[Any] = self.strings().to_pylist()
-            self._by_bytes = {item: number for number, item in enumerate(items)}
-        text, known = data.tobytes(), len(self)
-        stops = (starts + sizes.astype(np.int64)).tolist()
-        numbers = [
-            self._by_bytes.setdefault(text[start:stop], len(self._by_bytes))
-            for start, stop in zip(starts.tolist(), stops, strict=True)
-        ]
-        new = list(self._by_bytes)[known:]
-        joined = b"".join(new)
-        self._make_room(len(new), len(joined))
-        begin = int(self._ends[known])
-        ends = begin + np.cumsum(np.array([len(item) for item in new], np.int64))
-        self._ends[known + 1 : known + 1 + len(new)] = ends
-        self._pool[begin : begin + len(joined)] = np.frombuffer(joined, np.uint8)
-        self._items[0] = known + len(new)
-        return np.array(numbers, np.uint32)
-
-    def _hash_all(self) -> None:
-        """Number the items again with the compiled kernel, which finds them by their hashes."""
-        known = len(self)
-        ends, data = self._ends[: known + 1].copy(), self._pool.copy()
-        self._items[0], self._hashed, self._by_bytes = 0, 0, {}
-        self._slots[:] = 0
-        self._number_hashed(as_buffer(data), ends[:-1], np.diff(ends).astype(np.uint32))
-
-    def _make_room(self, items: int, size: int) -> None:
-        """Make room for ``items`` more items with ``size`` bytes in total."""
+    def _make_room(self, size: int) -> None:
+        """Make room for another item, of so many bytes."""
         known = len(self)
         used = int(self._ends[known])
         if size > len(self._pool) - used:
@@ -491,19 +416,15 @@ class Vocabulary:
             pool[:used] = self._pool[:used]
             self._pool = pool
         room = len(self._hashes)
-        if known + items <= room:
+        if known < room:
             return
-        while room < known + items:
-            room *= 2
-        if room > _MAX_ITEMS:
-            raise CapacityError.of(known + items, "distinct tokens", where="an index")
-        more = room - len(self._hashes)
-        self._hashes = np.concatenate((self._hashes, np.zeros(more, np.uint64)))
-        self._ends = np.concatenate((self._ends, np.zeros(more, np.int64)))
-        self._slots = np.zeros(2 * room, np.uint32)
-        if self._hashed:
-            hashes = address(self._hashes)
-            hashing_loops.enter_items(address(self._slots), len(self._slots), hashes, self._hashed)
+        if 2 * room > _MAX_ITEMS:
+            raise CapacityError.of(known + 1, "distinct tokens", where="an index")
+        self._hashes = np.concatenate((self._hashes, np.zeros(room, np.uint64)))
+        self._ends = np.concatenate((self._ends, np.zeros(room, np.int64)))
+        self._slots = np.zeros(4 * room, np.uint32)
+        hashes = address(self._hashes)
+        hashing_loops.enter_again(address(self._slots), len(self._slots), hashes, known)
 
 
 # --- Sort the tokens of documents by token: from the tokens of each document to the reverse

@@ -9,29 +9,24 @@ import pyarrow as pa
 
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import outside
-from glaive.kernels.hashing import (
-    _PRIME_1,
-    _PRIME_2,
-    _PRIME_3,
-    _PRIME_4,
-    _PRIME_5,
-    Inversion,
-    Numbered,
-    NumberedStrings,
-    Permutations,
-    _finished,
-    _mixed,
-    _rotated,
-    _word,
-)
+from glaive.kernels.hashing import Inversion, Numbered, NumberedStrings, Permutations
 from glaive.kernels.hashing import StringTable as _StringTable
-from glaive.kernels.hashing import Vocabulary as _Vocabulary
 from glaive.kernels.hashing import WordTable as _WordTable
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s, as_array
 
-_STRIPE: Final = 32
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
 
+_STRIPE: Final = 32
 
 _LANES: Final = (int(_PRIME_1) + int(_PRIME_2), int(_PRIME_2), 0, -int(_PRIME_1))
 
@@ -83,6 +78,24 @@ def _hash_matrix(rows: UInt8s, seed: int) -> UInt64s:
     return _finished(state)
 
 
+def _word(state: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(state ^ _mixed(np.zeros_like(state), word), 27) * _PRIME_1 + _PRIME_4
+
+
+def _mixed(lane: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(lane + word * _PRIME_2, 31) * _PRIME_1
+
+
+def _rotated(words: UInt64s, bits: int) -> UInt64s:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def _finished(state: UInt64s) -> UInt64s:
+    state = (state ^ (state >> np.uint64(33))) * _PRIME_2
+    state = (state ^ (state >> np.uint64(29))) * _PRIME_3
+    return state ^ (state >> np.uint64(32))
+
+
 def number_strings(
     strings: Strings, count: int, max_items: int, max_bytes: int
 ) -> NumberedStrings | None:
@@ -130,7 +143,7 @@ class WordTable(_WordTable):
     @property
     def firsts(self) -> Int64s:
         """The number of the first word equal to each."""
-        _, first, inverse = self._sorted
+        _, first, inverse = np.unique(self.words, return_index=True, return_inverse=True)
         numbers: Int64s = first[inverse]
         return numbers
 
@@ -139,7 +152,7 @@ class WordTable(_WordTable):
         words = np.ascontiguousarray(words, np.uint64)
         if not len(self.words):
             return np.full(len(words), -1, np.int64)
-        values, first, _ = self._sorted
+        values, first = np.unique(self.words, return_index=True)
         at = np.minimum(np.searchsorted(values, words), len(values) - 1)
         return np.where(values[at] == words, first[at], -1)
 
@@ -168,16 +181,6 @@ def _index_in(queries: Any, among: Any) -> Int64s:
     indices: Any = pc.fill_null(pc.index_in(queries, value_set=among), -1)
     numbers: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
-
-
-class Vocabulary(_Vocabulary):
-    def number(self, data: pa.Buffer, starts: Int64s, sizes: UInt32s) -> UInt32s:
-        """The numbers of byte strings, ``uint32``; those not seen before get the next ones."""
-        if len(starts) != len(sizes):
-            raise SchemaError(f"{len(starts)} starts for {len(sizes)} sizes")
-        if outside(starts, sizes.astype(np.int64), data.size).any():
-            raise SchemaError(f"tokens that leave their {data.size} bytes of text")
-        return self._number_python(as_array(data), starts, sizes)
 
 
 def invert_tokens(

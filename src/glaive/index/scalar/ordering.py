@@ -195,7 +195,7 @@ def is_hashed(kind: pa.DataType) -> bool:
 
 def hash_values(values: Any) -> UInt64s:
     """Hash the bytes of values of a hashed type by XXH64; no value may be null."""
-    from glaive.kernels.hashing import hash_strings, hash_words
+    from glaive.kernels.hashing import hash_strings
     from glaive.kernels.strings import Strings
 
     count = len(values)
@@ -209,8 +209,6 @@ def hash_values(values: Any) -> UInt64s:
         return hash_strings(Strings(offsets.slice(start), bits, data or pa.py_buffer(b"")), count)
     width = values.type.bit_width // 8
     words = items_of(values.buffers()[1], f"<u{width}", count, values.offset * width)
-    if width == 8:
-        return hash_words(words)
     ends = as_buffer(np.arange(count + 1, dtype=np.int64) * width)
     return hash_strings(Strings(ends, 64, as_buffer(np.ascontiguousarray(words))), count)
 

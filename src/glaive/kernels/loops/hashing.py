@@ -137,16 +137,13 @@ def hash_bytes(address: int, size: int, end: int, secret: int) -> int:
 
 
 @kernel
-def _equal(a: int, b: int, size: int, end: int) -> bool:
+def _equal(first: int, first_end: int, second: int, second_end: int, size: int) -> bool:
+    """Whether ``size`` bytes are equal; reads nothing at or behind the ends."""
     if size < 8:
-        return load_word(a, size, end) == load_word(b, size, end)
+        return load_word(first, size, first_end) == load_word(second, size, second_end)
     last = size - 8
-    at = 0
-    while at < last:
-        if load_u64(a + at) != load_u64(b + at):
-            return False
-        at += 8
-    return load_u64(a + last) == load_u64(b + last)
+    same = same_bytes(first, second, (last + 7) & ~7)
+    return same and load_u64(first + last) == load_u64(second + last)
 
 
 @kernel
@@ -220,7 +217,9 @@ def number_strings(
                 first = load_i64(firsts + 8 * item)
                 there = load_offset(offsets + width * first, width)
                 there_end = load_offset(offsets + width * (first + 1), width)
-                if there_end - there == length and _equal(data + there, data + start, length, end):
+                if there_end - there == length and _equal(
+                    data + there, end, data + start, end, length
+                ):
                     break
             slot = (slot + 1) & (size - 1)
         store_u32(indices + 4 * i, item)
@@ -318,27 +317,6 @@ def find_words(
 
 
 @kernel
-def _string_hash(text: int, size: int, secret: int) -> np.uint64:
-    """A hash of ``size`` bytes; reads no others."""
-    state = np.uint64(size) * np.uint64(SIZES)
-    if size >= 8:
-        at = text
-        last = text + size - 8
-        while at < last:
-            state = mixed(state, load_u64(at), secret)
-            at += 8
-        state ^= load_u64(last)
-    elif size >= 4:
-        high = np.uint64(load_u32(text + size - 4)) << np.uint64(32)
-        state ^= high | np.uint64(load_u32(text))
-    elif size > 0:
-        middle = np.uint64(load_u8(text + (size >> 1))) << np.uint64(8)
-        final = np.uint64(load_u8(text + size - 1)) << np.uint64(16)
-        state ^= final | middle | np.uint64(load_u8(text))
-    return mixed(state, np.uint64(0), secret)
-
-
-@kernel
 def _prefilter_bit(value: np.uint64, bits: int) -> int:
     """Which bit of the prefilter a hash has."""
     return np.int64((value >> np.uint64(16)) & np.uint64((np.int64(8) << bits) - 1))
@@ -366,14 +344,14 @@ def _slot_of(
 
 @kernel
 def build_strings(
-    offsets: int, width: int, data: int, count: int, hashes: int, slots: int, bits: int,
-    prefilter: int, firsts: int, secret: int,
+    offsets: int, width: int, data: int, data_end: int, count: int, hashes: int, slots: int,
+    bits: int, prefilter: int, firsts: int, secret: int,
 ) -> None:  # fmt: skip
     """Enter strings and their hashes; ``firsts`` gets the number of the first equal one."""
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
-        value = _string_hash(data + start, size, secret)
+        value = hash_bytes(data + start, size, data_end, secret)
         store_u64(hashes + 8 * i, value)
         set_bit(prefilter, _prefilter_bit(value, bits))
         slot = _slot_of(
@@ -389,8 +367,8 @@ def build_strings(
 @kernel
 def find_strings(
     offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, prefilter: int,
-    queries: int, query_width: int, query_data: int, query_count: int, target: int,
-    secret: int,
+    queries: int, query_width: int, query_data: int, query_end: int, query_count: int,
+    target: int, secret: int,
 ) -> None:  # fmt: skip
     """Store the number of each string of ``queries``, -1 for none."""
     start = load_offset(queries, query_width)
@@ -398,7 +376,7 @@ def find_strings(
         stop = load_offset(queries + query_width * (i + 1), query_width)
         text = query_data + start
         size = stop - start
-        value = _string_hash(text, size, secret)
+        value = hash_bytes(text, size, query_end, secret)
         bit = _prefilter_bit(value, bits)
         number = np.int64(-1)
         if (load_u8(prefilter + (bit >> 3)) >> (bit & 7)) & 1:
@@ -410,26 +388,6 @@ def find_strings(
 
 # --- Kernels that number byte strings across calls. Wrappers: ``glaive.kernels.hashing``
 # Open addressing: a slot holds 1 + the number of an item, 0 when free.
-
-
-@kernel
-def _equal_strings(first: int, first_end: int, second: int, second_end: int, size: int) -> bool:
-    """Whether ``size`` bytes are equal; reads nothing at or behind the ends."""
-    if size < 8:
-        return load_word(first, size, first_end) == load_word(second, size, second_end)
-    last = size - 8
-    at = 0
-    while at < last:
-        if load_u64(first + at) != load_u64(second + at):
-            return False
-        at += 8
-    return load_u64(first + last) == load_u64(second + last)
-
-
-@kernel
-def enter_items(slots: int, size: int, hashes: int, items: int) -> None:
-    """Enter items in ``size`` slots, more than there are items."""
-    enter_again(slots, size, hashes, items)
 
 
 @kernel
@@ -466,7 +424,7 @@ def number_ranges(
                 break
             if load_u64(hashes + 8 * item) == value:
                 start = load_i64(ends + 8 * item)
-                if load_i64(ends + 8 * item + 8) - start == size and _equal_strings(
+                if load_i64(ends + 8 * item + 8) - start == size and _equal(
                     pool + start, pool_end, here, data_end, size
                 ):
                     break

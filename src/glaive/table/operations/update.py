@@ -27,7 +27,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.format.wire import parse
-from glaive.kernels.hashing import hash_strings, hash_words
+from glaive.kernels.hashing import hash_strings
 from glaive.kernels.strings import Strings
 from glaive.table.deletions import DeletingOperation
 from glaive.table.fragment_ids import (
@@ -96,8 +96,6 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
 
     if not all(_is_hashed(column.type) and not column.null_count for column in columns):
         return None
-    if len(columns) == 1 and pa.types.is_integer(columns[0].type):
-        return hash_words(_numbers(columns[0]))
     parts: Any = [_bytes_of(column) for column in columns]
     keys = parts[0]
     if len(parts) > 1:  # a zero byte follows each part
@@ -115,16 +113,10 @@ def _is_hashed(data_type: pa.DataType) -> bool:
     return bool(text or binary or (types.is_integer(data_type) and data_type.bit_width >= 32))
 
 
-def _numbers(column: Any) -> NDArray[np.uint64]:
-    """Convert integers of any width to 64-bit words."""
-    signed = pa.types.is_signed_integer(column.type)
-    words: NDArray[Any] = column.cast(pa.int64() if signed else pa.uint64()).to_numpy()
-    return words.view(np.uint64)
-
-
 def _bytes_of(column: Any) -> Any:
     if pa.types.is_integer(column.type):
-        words = as_buffer(_numbers(column))
+        signed = pa.types.is_signed_integer(column.type)
+        words = as_buffer(column.cast(pa.int64() if signed else pa.uint64()).to_numpy())
         fixed: Any = pa.Array.from_buffers(pa.binary(8), len(column), [None, words])
         return fixed.cast(pa.large_binary())
     return column.cast(pa.large_binary())
