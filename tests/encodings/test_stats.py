@@ -81,18 +81,6 @@ def test_facts_agree_with_the_values(values: NDArray[Any]) -> None:
     assert measured.chunk_widths.tolist() == [int(part.max()).bit_length() for part in parts]
 
 
-@pytest.mark.parametrize(("bits", "framed"), [(13, True), (0, True), (32, False)])
-def test_values_that_will_be_packed_are_packed_to_learn_their_widths(
-    bits: int, framed: bool
-) -> None:
-    values = RNG.integers(0, 1 << bits, 40_000).astype("<u4")
-    plain, packing = stats(values), FixedStats(stats(values).block, 4)
-    assert packing.chunk_widths.tolist() == plain.chunk_widths.tolist()
-    assert packing.packed_bytes == plain.packed_bytes
-    assert plain.framed is None
-    assert (packing.framed is not None) == framed
-
-
 @given(flags=st.lists(st.booleans(), max_size=40), noise=st.integers(0, 255))
 def test_bits_behind_the_last_do_not_count(flags: list[bool], noise: int) -> None:
     packed = np.packbits(np.array(flags, np.uint8), bitorder="little")

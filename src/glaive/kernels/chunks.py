@@ -24,10 +24,7 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
-from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, check_within
-from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT
-from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.kernels.native import chunks as chunks_loops
 from glaive.types import Int64s, UInt8s, UInt16s, Where, allocate, as_array
 
@@ -226,52 +223,3 @@ def assemble_chunks(
         len(value_buffers), value_width, address(addresses), address(sizes), FILL,
     )  # fmt: skip
     return out, chunk_sizes
-
-
-# --- Mini-block chunks of bit-packed values in one pass: header, width, block, fill -----
-#
-# The chunks of pages without levels, as :func:`glaive.kernels.chunks.assemble_chunks` makes them
-# from inline blocks. Values are read once, and packed values are written once.
-#
-# Specification: "Chunks" in ``docs/format/pages.md``.
-
-_FRAME = 16
-"""Bytes of a chunk without the packed block: header, width and fill."""
-
-
-class FramedChunks(NamedTuple):
-    """Chunks of up to 1,024 values back to back, and the size of each in bytes."""
-
-    data: pa.Buffer
-    sizes: Int64s
-
-    @property
-    def widths(self) -> Int64s:
-        """Bits of the packed values of each chunk."""
-        return (self.sizes - _FRAME) // BLOCK_BYTES_PER_BIT
-
-
-def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int) -> FramedChunks:
-    """Pack every 1,024 values into a chunk, with the bits that the largest value needs.
-
-    Parameters
-    ----------
-    values, count
-        ``count`` values of ``word_bits`` bits: 8, 16, 32 or 64.
-    word_bits
-        Width of a value.
-    value_width
-        Bytes of a buffer's size in the header: 2 or 4.
-    """
-    checks.check_values(values, count, word_bits)
-    if value_width not in (2, 4):
-        raise ValueError(f"sizes of {value_width} bytes; 2 and 4 are possible")
-    chunks = -(-count // BLOCK)
-    sizes = np.empty(chunks, np.int64)
-    target = allocate(chunks * (_FRAME + BLOCK * word_bits // 8))
-    scratch = pa.allocate_buffer(BLOCK * 8)
-    size = bitpack_loops.frame_inline(
-        address(values), count, word_bits, value_width, FILL, address(target), address(sizes),
-        address(scratch),
-    )  # fmt: skip
-    return FramedChunks(target.slice(0, size), sizes)

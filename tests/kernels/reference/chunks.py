@@ -6,11 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import check_within
-from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import pack_inline
-from glaive.kernels.chunks import FILL, ChunkHeaders, FramedChunks, header_size
+from glaive.kernels.chunks import FILL, ChunkHeaders, header_size
 from glaive.types import Int64s, UInt8s, Where, allocate, as_array
 
 
@@ -131,16 +128,3 @@ def _assemble_numpy(
         flags[1::2] = True
         out[np.repeat(flags, lengths)] = source
         position = position + ((size + 7) & ~7)
-
-
-def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int) -> FramedChunks:
-    """Pack every 1,024 values into a chunk, with the bits that the largest of them needs."""
-    checks.check_values(values, count, word_bits)
-    if value_width not in (2, 4):
-        raise ValueError(f"sizes of {value_width} bytes; 2 and 4 are possible")
-    chunks = -(-count // BLOCK)
-    packed, sizes = pack_inline(values, count, word_bits)
-    parts = [(packed, sizes)]
-    none = np.zeros(chunks, np.int64)
-    data, sizes = assemble_chunks(none, [], parts, value_width=value_width)
-    return FramedChunks(data, sizes)

@@ -21,7 +21,7 @@ from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
-from glaive.kernels.chunks import FramedChunks, assemble_chunks
+from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.levels import cut_visible
 from glaive.kernels.runs import count_pairs
 from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
@@ -184,39 +184,6 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         buffers.append(_add_items(layout, *dictionary))
     if rep is not None:
         buffers.append(repetition_index(rep, cuts, limits.max_rep).view(np.uint8))
-    return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
-
-
-def encode_framed_page(
-    framed: FramedChunks,
-    encoding: ValueEncoding,
-    layers: tuple[Layer, ...],
-    rows: int,
-    *,
-    dictionary: tuple[Block, ValueEncoding] | None = None,
-    large_chunks: bool,
-) -> EncodedPage:
-    """Encode a page without levels whose chunks are made: each of 1,024 values but the last.
-
-    Parameters
-    ----------
-    framed, encoding
-        The chunks with their headers, and how their values are encoded.
-    layers, rows, dictionary, large_chunks
-        As for :func:`encode_mini_page`.
-    """
-    counts = np.full(len(framed.sizes), BLOCK, np.int64)
-    counts[-1] = rows - BLOCK * (len(counts) - 1)
-    layout = pb.MiniBlockLayout(
-        value_compression=encoding.to_wire(),
-        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
-        num_buffers=1,
-        num_items=rows,
-        has_large_chunk=large_chunks,
-    )
-    words = chunk_words(counts, framed.sizes, 4 if large_chunks else 2).view(np.uint8)
-    items = [] if dictionary is None else [_add_items(layout, *dictionary)]
-    buffers = [words, framed.data, *items]
     return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
 
 

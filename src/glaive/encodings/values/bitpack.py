@@ -48,7 +48,6 @@ from glaive.kernels.bitpack import (
 from glaive.types import Int64s, Where, as_array, as_buffer
 
 if TYPE_CHECKING:
-    from glaive.kernels.chunks import FramedChunks
     from glaive.kernels.compact import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
@@ -134,13 +133,6 @@ class InlineBitpacking(ValueEncoding):
         if len(counts):
             counts[-1] = fixed.count - BLOCK * (len(counts) - 1)
         return EncodedChunks((data,), (sizes,), counts)
-
-    def frame(self, block: Block, value_width: int) -> FramedChunks:
-        """Pack values into chunks with their headers, in one pass."""
-        from glaive.kernels.chunks import frame_inline
-
-        fixed = fixed_width(block, self.bits, self.wire_name)
-        return frame_inline(fixed.values, fixed.count, self.bits, value_width)
 
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where

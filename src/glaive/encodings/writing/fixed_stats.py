@@ -7,10 +7,9 @@ over the values.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
@@ -19,7 +18,6 @@ from glaive.kernels.bitpack import chunk_widths
 from glaive.types import UInt8s, as_array
 
 if TYPE_CHECKING:
-    from glaive.kernels.chunks import FramedChunks
     from glaive.kernels.runs import RunPlan
 
 
@@ -30,10 +28,6 @@ WORD_BITS = (8, 16, 32, 64)
 
 ENTROPY_SAMPLE = 4096
 """Values sampled for the entropy of their bytes."""
-
-_SAMPLED_CHUNKS = 16
-_LIKELY_SHARE = 0.96
-"""Bits that the chunks of a sample need, of all bits, up to which values are packed unseen."""
 
 
 def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:
@@ -57,15 +51,10 @@ class FixedStats:
     ----------
     block
         The values; they must not change while the statistics are in use.
-    value_width
-        Bytes of a buffer's size in the headers of chunks, if these may be all of the page. Values
-        that will most likely be packed then are, instead of being looked at first.
     """
 
-    def __init__(self, block: FixedWidth, value_width: int | None = None) -> None:
+    def __init__(self, block: FixedWidth) -> None:
         self.block = block
-        self.framed: FramedChunks | None = None
-        self._value_width = value_width
 
     @property
     def word_bits(self) -> int | None:
@@ -84,29 +73,7 @@ class FixedStats:
     @cached_property
     def chunk_widths(self) -> UInt8s:
         """Bits that the largest value of every 1,024 needs; words only."""
-        if self._value_width is not None and (self.framed or self.is_likely_packed()):
-            return self.frame(self._value_width).widths.astype(np.uint8)
         return chunk_widths(self.block.values, self.block.count, self._words())
-
-    def frame(self, value_width: int) -> FramedChunks:
-        """Pack the values into chunks, which are kept; words only."""
-        from glaive.kernels.chunks import frame_inline
-
-        if self.framed is None:
-            values, count = self.block.values, self.block.count
-            self.framed = frame_inline(values, count, self._words(), value_width)
-        return self.framed
-
-    def is_likely_packed(self) -> bool:
-        """Return whether some chunks of a sample need clearly fewer bits than the type has."""
-        chunks = self.block.count // BLOCK
-        if chunks < _SAMPLED_CHUNKS:
-            return False
-        words: NDArray[Any] = as_array(self.block.values, f"<u{self._words() // 8}")
-        sample = words[: chunks * BLOCK].reshape(chunks, BLOCK)[:: chunks // _SAMPLED_CHUNKS]
-        largest = np.bitwise_or.reduce(sample, axis=1).tolist()
-        bits = sum(map(int.bit_length, largest))
-        return bits <= _LIKELY_SHARE * self._words() * len(largest)
 
     @cached_property
     def packed_bytes(self) -> int:

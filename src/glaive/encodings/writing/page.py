@@ -31,11 +31,7 @@ from glaive.arrow.conditions import unscaled
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.encodings.levels import Layer, Levels
-from glaive.encodings.miniblock.writer import (
-    choose_level_encoding,
-    encode_framed_page,
-    encode_mini_page,
-)
+from glaive.encodings.miniblock.writer import choose_level_encoding, encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions, PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
@@ -60,7 +56,6 @@ from glaive.encodings.writing.string_stats import (
 )
 from glaive.errors import SchemaError
 from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
-from glaive.kernels.chunks import FramedChunks
 from glaive.kernels.strings import CHUNK_BYTES, as_offsets
 from glaive.types import UInt16s, as_array
 
@@ -582,10 +577,10 @@ def encode_page(
         nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
         block, bare = replace(block, items=nothing), True
     if not bare and _in_chunks(widest, options, wanted):
-        encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
+        encoding = _mini_encoding(block, stats, array.type, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
-        page = _mini_page(block, encoding, None, levels, rows, options, framed)
+        page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
             # The levels do not fit into chunks of this size.
             wanted = replace(wanted, minichunk_size=None)
@@ -706,20 +701,7 @@ def _mini_page(
     levels: Levels,
     rows: int,
     options: PageOptions,
-    framed: FramedChunks | None = None,
 ) -> EncodedPage | None:
-    value_width = _value_width(levels, options)
-    if framed is None and value_width is not None and isinstance(encoding, InlineBitpacking):
-        framed = encoding.frame(values, value_width)
-    if framed is not None:
-        return encode_framed_page(
-            framed,
-            encoding,
-            levels.layers,
-            rows,
-            dictionary=dictionary,
-            large_chunks=options.large_chunks,
-        )
     return encode_mini_page(
         values,
         encoding,
@@ -733,33 +715,22 @@ def _mini_page(
     )
 
 
-def _value_width(levels: Levels, options: PageOptions) -> int | None:
-    """Return the bytes of sizes in the headers of chunks, if these have nothing but values."""
-    if levels.rep is not None or levels.definition is not None:
-        return None
-    return 4 if options.large_chunks else 2
-
-
 def _mini_encoding(
     block: Block,
     stats: VariableStats | None,
     kind: pa.DataType,
-    levels: Levels,
     wanted: EncodingOptions,
     options: PageOptions,
-) -> tuple[ValueEncoding, FramedChunks | None]:
-    """Return the encoding of values in chunks, and the chunks if they were made to choose it."""
+) -> ValueEncoding:
+    """Return the encoding of values in chunks."""
     if isinstance(block, FixedList):
-        return FixedSizeList.for_block(block), None
+        return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):
-        tried = FixedStats(block, None if wanted.scheme else _value_width(levels, options))
-        encoding = fixed_encoding(tried, wanted)
-        if isinstance(encoding, InlineBitpacking):
-            return encoding, tried.framed
-        return with_packed_runs(block, encoding) if options.packed_runs else encoding, None
+        encoding = fixed_encoding(FixedStats(block), wanted)
+        return with_packed_runs(block, encoding) if options.packed_runs else encoding
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
-    return mini_text_encoding(stats, kind, wanted), None
+    return mini_text_encoding(stats, kind, wanted)
 
 
 def _zip_encoding(
