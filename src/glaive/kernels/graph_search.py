@@ -7,7 +7,6 @@ entry below.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import field
 from struct import pack
@@ -306,21 +305,6 @@ def search_graph(
     return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size])
 
 
-def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
-    """Compare each code with a query, in NumPy: the reference for the kernels."""
-    compared: NDArray[Any]
-    with np.errstate(all="ignore"):
-        if comparison == "squared":
-            compared = np.square(codes - query).sum(axis=1)
-        elif comparison == "gap":
-            compared = np.square(codes.astype(np.int32) - query).sum(axis=1)
-        elif comparison == "tables":
-            compared = query[np.arange(codes.shape[1]), codes].sum(axis=1)
-        else:
-            compared = codes.astype(np.float32) @ query
-    return compared.astype(np.float32)
-
-
 def _check(nodes: NodeCodes) -> int:
     comparison, codes, query, terms = nodes
     width = codes.shape[1] if codes.ndim == 2 else -1
@@ -357,8 +341,9 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     start
         ``float32`` of shape ``(rows,)``, added to the sums.
     """
-    rows, width = _check_codes(codes)
-    if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
+    rows, width = codes.shape if codes.ndim == 2 else (0, -1)
+    right = codes.dtype == np.uint8 and codes.flags.c_contiguous and start.shape == (rows,)
+    if not right or tables.shape != (width, _ENTRIES) or not _is_plain(tables):
         raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
     out = np.array(start, np.float32)
     codes_loops.sum_tables(address(codes), rows, width, address(tables), address(out))
@@ -399,26 +384,6 @@ def part_products(
     return out
 
 
-def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
-    """Return the product of each row with a query of ``float32``."""
-    rows, width = _check_codes(codes)
-    if query.shape != (width,) or not _is_plain(query):
-        raise ValueError(f"a query {query.shape} for codes {codes.shape}")
-    out = np.empty(rows, np.float32)
-    codes_loops.dot_bytes(address(codes), rows, width, address(query), address(out))
-    return out
-
-
-def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
-    """Return the squared distance of each row from a query of bytes."""
-    rows, width = _check_codes(codes)
-    if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
-        raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
-    out = np.empty(rows, np.float32)
-    codes_loops.gap_bytes(address(codes), rows, width, address(query), address(out))
-    return out
-
-
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
     """Return the number of steps from a start to each number, as bytes, and their sum.
 
@@ -433,14 +398,6 @@ def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s
 
 def _is_plain(numbers: Float32s) -> bool:
     return numbers.dtype == np.float32 and bool(numbers.flags.c_contiguous)
-
-
-def _check_codes(codes: UInt8s) -> tuple[int, int]:
-    if codes.ndim != 2 or codes.dtype != np.uint8 or not codes.flags.c_contiguous:
-        raise ValueError(f"codes of {codes.dtype} and shape {codes.shape}")
-    if codes.shape[1] > MAX_WIDTH:
-        raise ValueError(f"codes of {codes.shape[1]} bytes, more than {MAX_WIDTH}")
-    return codes.shape
 
 
 # --- Compare a query with the codes of several partitions at once, and keep the nearest rows
@@ -633,11 +590,13 @@ def scan_codes(
     total = sum([part[1].count for part in partitions])
     room = min(count, total)
     if not room:
-        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
-    # First the addresses of codes and rows, then offsets, weights and limits, in one array.
+        none = np.empty(0, np.int64)
+        return Nearest(none.astype(np.float32), none.astype(np.uint64), none, none, 0)
+    # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
     parts = [record for part in partitions for record in (part[0].located, part[1].located)]
     offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
-    numbers = _singles(*offsets, *weights, low, high, *query[2:])
+    with np.errstate(over="ignore"):
+        numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32).tobytes()
     table = np.frombuffer(b"".join((*parts, numbers)), np.uint8)
     found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
     start, into, line = address(table), address(found), 8 * room
@@ -666,22 +625,6 @@ def scan_codes(
 
 def _place(array: NDArray[Any] | None) -> int:
     return 0 if array is None else address(array)
-
-
-def _singles(*numbers: float) -> bytes:
-    """Pack numbers as ``float32``; numbers that are too large become infinite."""
-    try:
-        return struct.pack(f"{len(numbers)}f", *numbers)
-    except OverflowError:
-        with np.errstate(over="ignore"):
-            return np.array(numbers, np.float32).tobytes()
-
-
-def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
-    order = np.lexsort((key, distance))
-    fragment, row = places[order].astype(np.int64, copy=False).T
-    lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
-    return Nearest(distance[order], key[order], *lines, compared)
 
 
 def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from glaive.kernels.graph_search import (
     MAX_CAPACITY,
     AllowedBits,
     CodeQuery,
+    Comparison,
     GraphLevel,
     GraphLevels,
     Nearest,
@@ -23,15 +24,27 @@ from glaive.kernels.graph_search import (
     Scale,
     ScannedPartition,
     _check,
-    _check_codes,
     _check_scan,
     _is_plain,
-    _sorted,
-    compare,
 )
-from glaive.types import Float32s, Int64s, UInt8s
+from glaive.types import Float32s, Int64s, UInt8s, UInt64s
 
 _PRODUCTS: Final = ("product", "bytes")
+
+
+def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
+    """Compare each code with a query, in NumPy: the reference of the kernels that do."""
+    compared: NDArray[Any]
+    with np.errstate(all="ignore"):
+        if comparison == "squared":
+            compared = np.square(codes - query).sum(axis=1)
+        elif comparison == "gap":
+            compared = np.square(codes.astype(np.int32) - query).sum(axis=1)
+        elif comparison == "tables":
+            compared = query[np.arange(codes.shape[1]), codes].sum(axis=1)
+        else:
+            compared = codes.astype(np.float32) @ query
+    return compared.astype(np.float32)
 
 
 def search_graph(
@@ -94,8 +107,9 @@ def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
 
 def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     """For each row the sum of what its bytes select."""
-    rows, width = _check_codes(codes)
-    if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
+    rows, width = codes.shape if codes.ndim == 2 else (0, -1)
+    right = codes.dtype == np.uint8 and codes.flags.c_contiguous and start.shape == (rows,)
+    if not right or tables.shape != (width, _ENTRIES) or not _is_plain(tables):
         raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
     with np.errstate(all="ignore"):
         sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
@@ -116,26 +130,6 @@ def part_products(
         beyond = vector if center is None else vector - center
         scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
         return np.asarray((scaled @ entries)[:, 0], np.float32)
-
-
-def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
-    """Product of each row with a query of ``float32``."""
-    _rows, width = _check_codes(codes)
-    if query.shape != (width,) or not _is_plain(query):
-        raise ValueError(f"a query {query.shape} for codes {codes.shape}")
-    with np.errstate(all="ignore"):
-        products: Float32s = codes.astype(np.float32) @ query
-        return products
-
-
-def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
-    """Squared distance of each row from a query of bytes."""
-    _rows, width = _check_codes(codes)
-    if query.shape != (width,) or query.dtype != np.uint8 or not query.flags.c_contiguous:
-        raise ValueError(f"a query {query.shape} of {query.dtype} for codes {codes.shape}")
-    gaps = codes.astype(np.int32) - query
-    far: Float32s = np.square(gaps).sum(axis=1).astype(np.float32)
-    return far
 
 
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
@@ -197,3 +191,10 @@ def _scan_numpy(
     return Nearest(
         near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
     )
+
+
+def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
+    order = np.lexsort((key, distance))
+    fragment, row = places[order].astype(np.int64, copy=False).T
+    lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
+    return Nearest(distance[order], key[order], *lines, compared)

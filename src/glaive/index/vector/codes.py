@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -40,9 +40,7 @@ from glaive.kernels.graph_search import (
     Comparison,
     NodeCodes,
     code_blocks,
-    dot_bytes,
     encode_numbers,
-    gap_bytes,
     part_products,
     sum_tables,
 )
@@ -81,22 +79,6 @@ class Codes(ABC):
     @abstractmethod
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
         """Prepare a query for comparing it with the codes of all partitions."""
-
-    @abstractmethod
-    def distances(
-        self, prepared: PreparedQuery, number: int, codes: Any, centroid_distance: float
-    ) -> Float32s:
-        """Return the distance of each row of a partition from a query.
-
-        Parameters
-        ----------
-        prepared
-            Result of :meth:`prepare`.
-        number, codes
-            Number of the partition, and its codes as read by :meth:`load`.
-        centroid_distance
-            Distance of the query from the centroid of the partition.
-        """
 
     @abstractmethod
     def decoded(self, number: int, codes: Any, at: slice) -> VectorBlock:
@@ -213,10 +195,8 @@ class PlainCodes(Codes):
         """Convert the query to the type that distances are computed in."""
         return Queries.of(query[None], self._element)
 
-    def distances(
-        self, prepared: Queries, number: int, codes: VectorBlock, centroid_distance: float
-    ) -> Float32s:
-        """Return exact distances."""
+    def distances(self, prepared: Queries, codes: VectorBlock) -> Float32s:
+        """Return the distance of each row of a partition from a query."""
         return measure(codes, prepared, self._metric)
 
     def decoded(self, number: int, codes: VectorBlock, at: slice) -> VectorBlock:
@@ -290,17 +270,6 @@ class ScalarCodes(Codes):
             octets = np.zeros(len(numbers), np.uint8)
         return _ScalarQuery(octets, numbers, total)
 
-    def distances(
-        self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float
-    ) -> Float32s:
-        """Return distances of codes from the encoded query, or for dot from the query itself."""
-        if not isfinite(prepared.total):
-            return np.full(len(codes), np.nan, np.float32)
-        if self._dot:
-            product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
-            return np.float32(1 - self._start * prepared.total) - product
-        return gap_bytes(codes, prepared.octets) * np.float32(self._factor)
-
     def decoded(self, number: int, codes: UInt8s, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`."""
         with np.errstate(over="ignore"):
@@ -319,13 +288,12 @@ class ScalarCodes(Codes):
         """See :meth:`Codes.scanned`."""
         return CodeRows(np.ascontiguousarray(codes))
 
-    def code_query(self, prepared: _ScalarQuery) -> CodeQuery | None:
+    def code_query(self, prepared: _ScalarQuery) -> CodeQuery:
         """See :meth:`Codes.code_query`."""
-        if not isfinite(prepared.total):
-            return None
+        is_known = isfinite(prepared.total)
         if self._dot:
-            return CodeQuery("bytes", prepared.numbers, factor=-self._step)
-        return CodeQuery("gap", prepared.octets, factor=self._factor)
+            return CodeQuery("bytes", prepared.numbers, -self._step if is_known else nan)
+        return CodeQuery("gap", prepared.octets, self._factor if is_known else nan)
 
     def start(self, prepared: _ScalarQuery, centroid_distance: float) -> tuple[float, float]:
         """See :meth:`Codes.start`."""
@@ -436,14 +404,6 @@ class ProductCodes(Codes):
         if self._dot:
             return self._by_byte(part_products(self._entries, query, -1))
         return self._by_byte(part_products(self._entries, query, -2, self._center))
-
-    def distances(
-        self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
-    ) -> Float32s:
-        """Return distances of the decoded rows."""
-        start = np.float32(1 if self._dot else centroid_distance)
-        with np.errstate(all="ignore"):
-            return sum_tables(codes.codes, prepared, codes.terms + start)
 
     def decoded(self, number: int, codes: ProductRows, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`."""
@@ -576,7 +536,7 @@ class RabitCodes(Codes):
             if self._extra < 8:
                 numbers = (bits << np.uint8(self._extra)) | sizes.astype(np.uint8)
             else:
-                numbers = (bits.astype(np.uint16) << np.uint16(8)) | sizes
+                numbers = bits.astype(np.float32) * np.float32(256) + sizes
         add, scale = (float_column(rows, name, storage).copy() for name in self._columns[-2:])
         kept = _RabitRows(np.ascontiguousarray(numbers), add, scale)
         nbytes = kept.numbers.nbytes + add.nbytes + scale.nbytes
@@ -587,24 +547,6 @@ class RabitCodes(Codes):
         with np.errstate(all="ignore"):
             rotated = self._rotation.apply(query.astype(np.float32)[None])[0]
             return _RabitQuery(np.ascontiguousarray(rotated), rotated.sum(dtype=np.float32))
-
-    def distances(
-        self, prepared: _RabitQuery, number: int, codes: _RabitRows, centroid_distance: float
-    ) -> Float32s:
-        """Return estimated distances."""
-        middle = np.float32((1 << self._extra) - 0.5)
-        with np.errstate(all="ignore"):
-            if codes.numbers.dtype == np.uint8:
-                product = dot_bytes(codes.numbers, prepared.rotated)
-            else:
-                product = codes.numbers.astype(np.float32) @ prepared.rotated
-            product -= middle * prepared.total
-            product *= codes.scale
-            if not self._dot:
-                return product + (codes.add + np.float32(centroid_distance))
-            near = np.float32(1 - centroid_distance)  # the product of query and centroid
-            distances: Float32s = product + (near * codes.add + (1 - 2 * near))
-            return distances
 
     def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`; vectors stay rotated, which does not change distances."""
@@ -618,19 +560,16 @@ class RabitCodes(Codes):
     def _rotated_centroids(self) -> Float32s:
         return self._rotation.apply(self._centroids)
 
-    def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows | None:
-        """See :meth:`Codes.scanned`; only for numbers that fit a byte."""
-        if codes.numbers.dtype != np.uint8:
-            return None
+    def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows:
+        """See :meth:`Codes.scanned`."""
         return CodeRows(codes.numbers, codes.add, codes.scale)
 
-    def code_query(self, prepared: _RabitQuery) -> CodeQuery | None:
+    def code_query(self, prepared: _RabitQuery) -> CodeQuery:
         """See :meth:`Codes.code_query`."""
-        if self._extra >= 8:
-            return None
         middle = np.float32((1 << self._extra) - 0.5)
+        comparison: Comparison = "bytes" if self._extra < 8 else "product"
         with np.errstate(all="ignore"):
-            return CodeQuery("bytes", prepared.rotated, shift=float(middle * prepared.total))
+            return CodeQuery(comparison, prepared.rotated, shift=float(middle * prepared.total))
 
     def start(self, prepared: _RabitQuery, centroid_distance: float) -> tuple[float, float]:
         """See :meth:`Codes.start`."""

@@ -297,11 +297,10 @@ class OpenedVectorIndex(OpenedIndex):
         """Return the cache key of a partition within its segment."""
         return "partition", number
 
-    def distances(
-        self, prepared: PreparedQuery, partition: LoadedPartition, centroid_distance: float
-    ) -> Float32s:
-        """Return the distance of each row of a partition from a query, as exact as the codes."""
-        return self.codes.distances(prepared, partition.number, partition.codes, centroid_distance)
+    def distances(self, prepared: PreparedQuery, partition: LoadedPartition) -> Float32s:
+        """Return the distance of each row of a partition without code rows from a query."""
+        codes = cast("PlainCodes", self.codes)
+        return codes.distances(prepared, partition.codes)
 
     @property
     def has_graphs(self) -> bool:

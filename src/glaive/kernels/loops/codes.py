@@ -98,13 +98,6 @@ def dot_code(code: int, query: int, width: int) -> np.float32:
 
 
 @kernel_with_sums
-def dot_bytes(codes: int, rows: int, width: int, query: int, out: int) -> None:
-    """Products of rows of bytes with a query of floats."""
-    for i in range(rows):
-        put_f32(out, i, dot_code(codes + i * width, query, width))
-
-
-@kernel_with_sums
 def gap_code(code: int, query: int, width: int) -> np.float32:
     """Squared distance of two rows of bytes: below 2^31 for widths up to 2^15."""
     total = np.int32(0)
@@ -112,13 +105,6 @@ def gap_code(code: int, query: int, width: int) -> np.float32:
         gap = np.int32(item_u8(code, j)) - np.int32(item_u8(query, j))
         total = np.int32(total + gap * gap)
     return np.float32(total)
-
-
-@kernel_with_sums
-def gap_bytes(codes: int, rows: int, width: int, query: int, out: int) -> None:
-    """Squared distances of rows of bytes from one of them."""
-    for i in range(rows):
-        put_f32(out, i, gap_code(codes + i * width, query, width))
 
 
 @kernel_with_sums

@@ -354,7 +354,6 @@ class IndexSearch:
         allowed = None if self.allowed is None else self.allowed.bits
         scanned: list[ScannedPartition] = []
         compared: list[_Compared] = []
-        is_plain = self.allowed is None or allowed is not None
         start_of = codes.start
         count = 0
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
@@ -363,13 +362,17 @@ class IndexSearch:
                 reached = self._reached(searched, prepared, loaded, distance, places)
             if reached is not None:
                 compared.append(reached)
-            elif code_query is not None and loaded.scanned is not None and is_plain:
+            elif code_query is not None and loaded.scanned is not None:
                 offset, weight = start_of(prepared, distance)
-                scanned.append(ScannedPartition(loaded.scanned, places, offset, weight))
+                searchable = places
+                if allowed is None and self.allowed is not None:
+                    kept = self._kept(places)
+                    searchable = RowPlaces(places.fragment, places.row, places.key, kept)
+                scanned.append(ScannedPartition(loaded.scanned, searchable, offset, weight))
             else:
                 kept = self._kept(places)
                 rows = len(places) if kept is None else int(np.count_nonzero(kept))
-                distances = opened.distances(prepared, loaded, distance)
+                distances = opened.distances(prepared, loaded)
                 compared.append(_Compared(places, self._searched(distances, kept), rows))
         limit = top.limits.item(number)
         if compared:
