@@ -12,13 +12,7 @@ from tests.kernels.tiers import Tier, force_tier
 
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.hashing import number_strings, number_words, select_strings
-from glaive.kernels.offsets import (
-    expand_dictionary,
-    take_items,
-    take_variable,
-    unpack_blocks,
-    unpack_variable,
-)
+from glaive.kernels.offsets import expand_dictionary, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import (
     Packed,
     Strings,
@@ -271,10 +265,7 @@ def test_indices_become_the_items_they_point_to(
                 expanded = expand_dictionary(
                     indices, bits, len(wanted), strings_of(each, offset_bits)
                 )
-                taken = take_items(indices, bits, len(wanted), strings_of(each, offset_bits))
             assert values_of(expanded) == [each[i] for i in wanted]
-            assert taken is not None
-            assert values_of(taken) == values_of(expanded)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -287,15 +278,33 @@ def test_an_index_beyond_the_items_is_refused(tier: Tier, item: bytes) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("length", [3, 12, 60, 300])
+def test_many_indices_become_items_of_any_length(bits: int, length: int) -> None:
+    random = np.random.default_rng(length)
+    items = [random.bytes(int(size)) for size in random.integers(0, length + 1, 40)]
+    wanted = random.integers(0, 40, 3000)
+    for word in (8, 16, 32, 64):
+        indices = pa.py_buffer(wanted.astype(f"<u{word // 8}"))
+        expanded = expand_dictionary(indices, word, 3000, strings_of(items, bits))
+        assert values_of(expanded) == [items[i] for i in wanted]
+    wanted[2000] = 40
+    with pytest.raises(IndexError, match="index 40 of a dictionary of 40 items"):
+        expand_dictionary(pa.py_buffer(wanted), 64, 3000, strings_of(items, bits))
+
+
+@pytest.mark.parametrize("bits", BITS)
 def test_items_that_are_not_there_are_not_taken(bits: int) -> None:
     for wrong in ([0, 2], [2**32 - 1, 0]):
         indices = pa.py_buffer(np.array(wrong, "<u4"))
-        assert take_items(indices, 32, 2, strings_of([b"a", b"b" * 90], bits)) is None
+        with pytest.raises(IndexError, match="of a dictionary of 2 items"):
+            expand_dictionary(indices, 32, 2, strings_of([b"a", b"b" * 90], bits))
     one = pa.py_buffer(np.array([0], "<u4"))
     for ends in ([0, 5], [3, 1], [-1, 2], [0, -1]):
         items = Strings(pa.py_buffer(np.array(ends, f"<i{bits // 8}")), bits, pa.py_buffer(b"abcd"))
-        assert take_items(one, 32, 1, items) is None
-    assert take_items(one, 32, 2, strings_of([b"a"], bits)) is None
+        with pytest.raises(SchemaError, match="must ascend"):
+            expand_dictionary(one, 32, 1, items)
+    with pytest.raises(IndexError, match="need more than 4 bytes"):
+        expand_dictionary(one, 32, 2, strings_of([b"a"], bits))
 
 
 @given(texts.map(lambda some: some * 3), st.sampled_from(BITS))

@@ -47,7 +47,6 @@ MOST_LENGTH: Final = 1e15
 """Least and greatest length of a vector whose square is exact enough in 32 bits."""
 
 _ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
-_METRIC_NUMBERS: Final = {metric: at for at, metric in enumerate(METRICS)}
 
 Int32s: TypeAlias = NDArray[np.int32]
 
@@ -84,7 +83,10 @@ class VectorBlock:
         """Return the vectors with elements of 16 bits as ``float32``; others as they are."""
         if self.element not in ("float16", "bfloat16"):
             return self
-        return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
+        values = self.values
+        if self.element == "bfloat16":
+            values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return VectorBlock(values.astype(np.float32, copy=False), self.dimension, "float32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,42 +168,21 @@ def _measure(
     count: int,
 ) -> Float32s:
     _check(vectors, queries, metric)
-    step = vectors.dimension * ELEMENTS[vectors.element].itemsize
-    return _compiled(vectors.values, vectors.element, queries, metric, rows, step, query_of, count)
-
-
-def _compiled(
-    memory: NDArray[Any],
-    element: Element,
-    queries: Queries,
-    metric: Metric,
-    rows: Int64s | None,
-    step: int,
-    query_of: Int32s | None,
-    count: int,
-) -> Float32s:
-    dimension = queries.matrix.shape[1]
-    distances = np.empty(count, np.float32)
-    is_half = element in ("float16", "bfloat16")
-    scratch = np.empty(dimension, np.float32) if is_half else None
+    dimension, element = vectors.dimension, vectors.element
+    distances, scratch = np.empty(count, np.float32), np.empty(dimension, np.float32)
     norms = queries.norms if metric == "cosine" else None
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
     distances_loops.measure(
-        values=address(memory), rows=0 if rows is None else address(rows), step=step, pairs=count,
-        dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=_METRIC_NUMBERS[metric],
+        values=address(vectors.values), rows=0 if rows is None else address(rows),
+        step=dimension * ELEMENTS[element].itemsize, pairs=count, dimension=dimension,
+        element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
         queries=address(queries.matrix),
         query_of=0 if query_of is None else address(query_of),
-        norms=0 if norms is None else address(norms),
-        scratch=0 if scratch is None else address(scratch), out=address(distances),
+        norms=0 if norms is None else address(norms), scratch=address(scratch),
+        out=address(distances),
     )  # fmt: skip
     return distances
-
-
-def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:
-    if element == "bfloat16":
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float32) if element == "float16" else values
 
 
 def squared_norms(vectors: VectorBlock) -> Float32s:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address, allocate_bits, check_within, outside
+from glaive.kernels._addresses import address, allocate_bits, check_within
 from glaive.kernels.native import flat as flat_loops
 from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
@@ -102,13 +102,10 @@ def take_flat(
             where=where,
         )
     target = allocate((wanted * bits + 7) // 8)
-    if bits > 1:
-        bad = flat_loops.take_items(
-            address(data), data.size, address(starts), address(sizes), len(starts),
-            address(chunk), address(index), wanted, bits // 8, address(target),
-        )  # fmt: skip
-    else:
-        bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
+    bad = flat_loops.take_items(
+        address(data), data.size, address(starts), address(sizes), len(starts), address(chunk),
+        address(index), wanted, bits, address(target),
+    )  # fmt: skip
     if bad >= 0:
         raise CorruptFileError(
             "plain values of a chunk",
@@ -117,32 +114,6 @@ def take_flat(
             where=where,
         )
     return target
-
-
-def _take_numpy(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    chunk: Int64s,
-    index: Int64s,
-    bits: int,
-    target: pa.Buffer,
-) -> int:
-    known = (chunk >= 0) & (chunk < len(starts)) & (index >= 0)
-    if not known.all():
-        return int(np.argmin(known))
-    starts, sizes = starts[chunk], sizes[chunk]
-    inside = ~outside(starts, sizes, data.size) & (index < sizes * 8 // bits)
-    if not inside.all():
-        return int(np.argmin(inside))
-    source = as_array(data)
-    if bits == 1:
-        flags = source[starts + index // 8] >> (index % 8).astype(np.uint8) & np.uint8(1)
-        as_array(target)[:] = np.packbits(flags, bitorder="little")
-    else:
-        at = (starts + index * (bits // 8))[:, None] + np.arange(bits // 8)
-        as_array(target)[:] = source[at].reshape(-1)
-    return -1
 
 
 # --- Byte streams: the first bytes of all values of a chunk, then their second bytes, … -

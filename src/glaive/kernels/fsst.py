@@ -25,17 +25,7 @@ from glaive.kernels.native import fsst as fsst_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.records import DecodeState
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
-from glaive.types import (
-    MAX_OFFSET,
-    Int64s,
-    UInt8s,
-    UInt32s,
-    UInt64s,
-    Where,
-    allocate,
-    as_array,
-    as_buffer,
-)
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt64s, Where, allocate, as_buffer
 
 # --- FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders
 #
@@ -132,18 +122,6 @@ class SymbolTable:
         return (header.to_bytes(8, "little") + words + sizes).ljust(TABLE_BYTES, b"\0")
 
     @cached_property
-    def step_bytes(self) -> UInt8s:
-        """The bytes of each step, 8 in a row: first the literal bytes, from 256 on the symbols."""
-        steps = [bytes([byte]) for byte in range(256)] + list(self.symbols)
-        rows = b"".join(step.ljust(8, b"\0") for step in steps)
-        return np.frombuffer(rows, np.uint8).reshape(-1, 8)
-
-    @cached_property
-    def growth(self) -> list[float]:
-        """Bytes of text per byte of codes in the last decoding; empty at first."""
-        return []
-
-    @cached_property
     def words(self) -> UInt64s:
         """Symbols as numbers, for 256 codes."""
         words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
@@ -177,7 +155,7 @@ class SymbolTable:
         pairs[words[sizes == 2]] = entries[sizes == 2]
         # A free slot holds a word that hashes to another slot, so no string matches it.
         slots = np.ones((2, _SLOTS), np.uint64)
-        slots[0, slot_of(1)] = 2
+        slots[0, slots_of(np.ones(1, np.uint64))] = 2
         slots[1] = 0
         # Backwards, because the last of several assignments to one slot counts.
         long = np.flatnonzero(sizes > 2)[::-1]
@@ -188,23 +166,6 @@ class SymbolTable:
             np.concatenate((slots.reshape(-1).view(np.uint8), pairs.view(np.uint8))), stop
         )
 
-    @cached_property
-    def lookups(self) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
-        """The encoder's tables as dicts: by slot, by two bytes, by one byte."""
-        long: dict[int, tuple[bytes, int]] = {}
-        short: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
-        for code, symbol in enumerate(self.symbols):
-            if len(symbol) > 2:
-                long.setdefault(slot_of(int.from_bytes(symbol, "little")), (symbol, code))
-            else:
-                short[2 - len(symbol)][symbol] = code
-        return long, *short
-
-
-def slot_of(word: int) -> int:
-    """Return the slot for symbols that begin with the three low bytes of ``word``."""
-    return ((word & 0xFFFFFF) << 8) * _MIX % 2**32 >> _SLOT_SHIFT
-
 
 def slots_of(words: UInt64s) -> Int64s:
     """Return the slots of many symbols, as ``slot_of`` does for one."""
@@ -212,81 +173,11 @@ def slots_of(words: UInt64s) -> Int64s:
     return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)
 
 
-def split_value(table: SymbolTable, value: bytes) -> list[int]:
-    """Return the steps that encode a value: 256 + code of a symbol, or a literal byte."""
-    long, pairs, singles = table.lookups
-    steps = []
-    at, end = 0, len(value)
-    while at < end:
-        symbol = long.get(slot_of(int.from_bytes(value[at : at + 3], "little")))
-        code: int | None
-        if symbol is not None and value.startswith(symbol[0], at):
-            size, code = len(symbol[0]), symbol[1]
-        else:
-            size, code = 2, pairs.get(value[at : at + 2])
-            if code is None:
-                size, code = 1, singles.get(value[at : at + 1])
-        steps.append(value[at] if code is None else 256 + code)
-        at += size
-    return steps
-
-
 def _corrupt(expected: str, found: str, where: Where) -> CorruptFileError:
     return CorruptFileError("FSST symbol table", expected=expected, found=found, where=where)
 
 
-# --- Memory for decoded strings, and the error for damage: common to all FSST kernels
-
-
-class Output:
-    """Growing memory for the strings that kernels decode, and the position they have reached."""
-
-    def __init__(self, count: int, offset_bits: int, capacity: int) -> None:
-        self._count = count
-        self._bits = 64 if capacity > MAX_OFFSET else offset_bits
-        self._capacity = capacity
-        self._data = pa.allocate_buffer(capacity, None, resizable=True)
-        self._offsets = self._new_offsets()
-        self._state = np.zeros(len(DecodeState._fields), np.int64)
-
-    def _new_offsets(self) -> pa.Buffer:
-        offsets = allocate((self._count + 1) * (self._bits // 8))
-        as_offsets(offsets, self._bits)[0] = 0
-        return offsets
-
-    def arguments(self) -> dict[str, int]:
-        """Return the arguments that describe the output."""
-        return {
-            "out_width": self._bits // 8,
-            "out_offsets": address(self._offsets),
-            "out": address(self._data),
-            "capacity": self._capacity,
-            "state": address(self._state),
-        }
-
-    def grow(self, more: int) -> None:
-        """Grow by half and by ``more`` bytes; start again if the offsets become too small."""
-        self._capacity += self._capacity // 2 + more
-        self._data.resize(self._capacity)
-        if self._capacity > MAX_OFFSET and self._bits == 32:
-            self._bits = 64
-            self._offsets = self._new_offsets()
-            self._state[:] = 0
-
-    def strings(self) -> Strings:
-        """Return the strings decoded until now."""
-        size = DecodeState(*self._state.tolist()).size
-        return Strings(self._offsets, self._bits, self._data.slice(0, size))
-
-
-def new_checkpoints(codes: int) -> UInt32s:
-    """Return memory for the checkpoints of a stream of at most ``codes`` codes."""
-    return np.empty(codes // 2 + 8, np.uint32)
-
-
-def new_packed() -> UInt64s:
-    """Return memory for symbols with their lengths in the top byte."""
-    return np.empty(256, np.uint64)
+# --- Decode and encode strings ----------------------------------------------------------
 
 
 def damaged_codes(part: str, where: Where) -> CorruptFileError:
@@ -300,9 +191,6 @@ def damaged_codes(part: str, where: Where) -> CorruptFileError:
 
 
 _RUN_BYTES: Final = 4096
-_SAMPLES: Final = 16
-_SAMPLE_BYTES: Final = 512
-"""Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
 _STREAM_BYTES: Final = 65_536
 """Largest run decoded as one stream, with a checkpoint for every second code."""
@@ -339,12 +227,10 @@ def decode_chunks(
     """
     width = offset_bits // 8
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
-    work = int((sizes - heads).sum())
-    if not table.encoded or work == 0:
-        strings = unpack_variable(data, starts, sizes, counts, offset_bits, where)
-        return decode_strings(table, strings, int(counts.sum()), where)
-    strings = Strings(data, offset_bits, data)
-    return _decode_compiled(table, strings, (starts, starts, heads, sizes, counts), work, where)
+    if not table.encoded:
+        return unpack_variable(data, starts, sizes, counts, offset_bits, where)
+    runs, strings = (starts, starts, heads, sizes, counts), Strings(data, offset_bits, data)
+    return _decode([table], np.array([len(starts)]), strings, runs, where)
 
 
 def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Where) -> Strings:
@@ -371,57 +257,17 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     first, last = int(ends[0]), int(ends[count])
     if not 0 <= first <= last <= data.size:
         raise damaged_codes("values with wrong offsets", where)
-    work = last - first
-    step = max(1, count * _RUN_BYTES // max(work, 1))
-    if step >= count:  # one run, as for the rows of a take
+    step = max(1, count * _RUN_BYTES // max(last - first, 1))
+    if step >= count:  # one run, as of the rows of a take
         alone = np.array([[0], [0], [first], [last], [count]])
-        return _decode_compiled(table, strings, alone, work, where)
+        return _decode([table], np.ones(1, np.int64), strings, alone, where)
     runs = np.arange(0, count, step, dtype=np.int64)
     counts = np.minimum(step, count - runs)
     bounds = (ends[runs], ends[runs + counts])
     if min(map(np.min, bounds)) < first or max(map(np.max, bounds)) > last:
         raise damaged_codes("values with wrong offsets", where)
     columns = (runs * (bits // 8), np.zeros_like(runs), *bounds, counts)
-    return _decode_compiled(table, strings, columns, work, where)
-
-
-def _decode_compiled(
-    table: SymbolTable, strings: Strings, columns: Iterable[Int64s], work: int, where: Where
-) -> Strings:
-    """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
-    columns = [np.ascontiguousarray(column, np.int64) for column in columns]
-    size = _estimate_size(table, strings.data, columns, work)
-    chunks = np.array([len(columns[0])])
-    decoded = _decode(_stacked([table]), chunks, strings, columns, size, where)
-    table.growth[:] = [decoded.data.size / max(work, 1)]
-    return decoded
-
-
-def _estimate_size(
-    table: SymbolTable, data: pa.Buffer, columns: Sequence[Int64s], work: int
-) -> int:
-    """Return an estimate of the output's size: as before, or from a few runs.
-
-    A second pass costs more than an estimate.
-    """
-    _, bases, floors, limits, _ = columns
-    limit = 8 * work + 8 * len(bases) + 64
-    if work <= _STREAM_BYTES:
-        return limit
-    growth = table.growth[0] if table.growth else _sample_growth(table.lengths, data, columns)
-    largest = int((limits - floors).max(initial=0))
-    return min(int(work * growth * 1.04) + 8 * min(largest, work) + 4096, limit)
-
-
-def _sample_growth(sizes: Int64s, data: pa.Buffer, columns: Sequence[Int64s]) -> float:
-    """Return the bytes of text per byte of codes in a few runs."""
-    _, bases, floors, limits, _ = columns
-    runs = np.arange(_SAMPLES) * len(bases) // _SAMPLES
-    lengths = np.minimum(limits[runs] - floors[runs], _SAMPLE_BYTES)
-    within = np.arange(_SAMPLE_BYTES)
-    positions = (bases[runs] + floors[runs])[:, None] + within
-    codes = as_array(data)[positions[within < lengths[:, None]]]
-    return int((sizes % NO_LENGTH)[codes].sum()) / max(len(codes), 1)
+    return _decode([table], np.array([len(runs)]), strings, columns, where)
 
 
 def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:
@@ -527,19 +373,8 @@ def decode_pages(
     heads = check_offset_chunks(data, starts, sizes, counts, width, where)
     if int(chunks.min(initial=0)) < 0 or int(chunks.sum()) != len(starts):
         raise ValueError(f"pages of {chunks} chunks for {len(starts)} in all")
-    work = int((sizes - heads).sum())
-    strings = Strings(data, offset_bits, data)
-    columns = [np.ascontiguousarray(one, np.int64) for one in (starts, heads, sizes, counts)]
-    room = _GROWTH * work + 8 * int((sizes - heads).max(initial=0)) + 64
-    return _decode(_stacked(tables), chunks, strings, [columns[0], *columns], room, where)
-
-
-def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
-    """Return words and lengths of symbols for kernels: ``int64``, shape ``(tables, 2, 256)``."""
-    stacked = np.empty((len(tables), 2, 256), np.int64)
-    for symbols, table in zip(stacked, tables, strict=True):
-        symbols[0], symbols[1] = table.words.view(np.int64), table.lengths
-    return stacked
+    runs, strings = (starts, starts, heads, sizes, counts), Strings(data, offset_bits, data)
+    return _decode(tables, chunks, strings, runs, where)
 
 
 def decode_values(
@@ -574,32 +409,49 @@ def decode_values(
     firsts = stops - counts
     floors, limits = ends[firsts], ends[stops]
     columns = [firsts * (bits // 8), np.zeros_like(firsts), floors, limits, counts]
-    room = _GROWTH * int((limits - floors).sum()) + 8 * int((limits - floors).max(initial=0)) + 64
-    return _decode(_stacked(tables), np.ones_like(counts), strings, columns, room, where)
+    return _decode(tables, np.ones_like(counts), strings, columns, where)
 
 
 def _decode(
-    symbols: Int64s, chunks: Int64s, strings: Strings, columns: Sequence[Int64s], capacity: int,
+    tables: Sequence[SymbolTable], chunks: Int64s, strings: Strings, columns: Iterable[Int64s],
     where: Where,
 ) -> Strings:  # fmt: skip
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
-    offset_starts, bases, floors, limits, counts = columns
-    ends = np.cumsum(chunks)
-    output = Output(int(counts.sum()), strings.offset_bits, capacity)
-    checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
-    # A chunk needs at most eight bytes for each of its bytes.
-    more = 8 * int((limits - floors).max(initial=0)) + 64
-    while (status := fsst_loops.decode_pages(
-        offsets=address(strings.offsets), data=address(strings.data),
-        offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
-        limits=address(limits), counts=address(counts), ends=address(ends), pages=len(symbols),
-        tables=address(symbols), width=strings.offset_bits // 8, packed=address(packed),
-        checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
-    )) != -1:  # fmt: skip
+    offset_starts, bases, floors, limits, counts = (
+        np.ascontiguousarray(column, np.int64) for column in columns
+    )
+    symbols = np.empty((len(tables), 2, 256), np.int64)  # words and lengths
+    for into, table in zip(symbols, tables, strict=True):
+        into[0], into[1] = table.words.view(np.int64), table.lengths
+    ends, total = np.cumsum(chunks), int(counts.sum())
+    checkpoints, packed = np.empty(_STREAM_BYTES // 2 + 8, np.uint32), np.empty(256, np.uint64)
+    state = np.zeros(len(DecodeState._fields), np.int64)
+    # A run needs at most eight bytes per byte of its own.
+    codes = limits - floors
+    work, largest = int(codes.sum()), 8 * int(codes.max(initial=0)) + 64
+    capacity = min(_GROWTH * work + largest, 8 * (work + len(bases)) + 64)
+    out, bits = pa.allocate_buffer(capacity, None, resizable=True), 0
+    while True:
+        needed = 64 if capacity > MAX_OFFSET else strings.offset_bits
+        if bits != needed:
+            offsets, bits = allocate((total + 1) * needed // 8), needed
+            as_offsets(offsets, bits)[0] = 0
+            state[:] = 0
+        status = fsst_loops.decode_pages(
+            offsets=address(strings.offsets), data=address(strings.data),
+            offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
+            limits=address(limits), counts=address(counts), ends=address(ends),
+            pages=len(symbols), tables=address(symbols), width=strings.offset_bits // 8,
+            packed=address(packed), checkpoints=address(checkpoints), max_stream=_STREAM_BYTES,
+            out_width=bits // 8, out_offsets=address(offsets), out=address(out),
+            capacity=capacity, state=address(state),
+        )  # fmt: skip
+        if status == -1:
+            return Strings(offsets, bits, out.slice(0, DecodeState(*state.tolist()).size))
         if status >= 0:
             raise damaged_codes(f"chunk {status}", where)
-        output.grow(more)
-    return output.strings()
+        capacity += capacity // 2 + largest
+        out.resize(capacity)
 
 
 # --- Search FSST strings for patterns without an array of the strings -------------------
@@ -673,7 +525,7 @@ def search_chunks(
     total = int(counts.sum())
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
-    checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
+    checkpoints, packed = np.empty(_MAX_CODES // 2 + 8, np.uint32), np.empty(256, np.uint64)
     patterns = np.frombuffer(b"".join(test.patterns) or b"\0", np.uint8)
     lengths = np.array([*map(len, test.patterns)] or [0], np.int64)
     bad = fsst_loops.search_chunks(
@@ -768,15 +620,11 @@ def train_symbols(sample: Strings) -> SymbolTable:
         (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
         for share, weight in ROUNDS
     ]
-    return _train_compiled(sample, np.array(rounds, np.int64))
-
-
-def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
-    size = sample.data.size
+    plan, size = np.array(rounds, np.int64), sample.data.size
     memory = np.zeros(fsst_loops.memory_size(size), np.uint8)
     words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)
-    source = [address(sample.offsets), address(sample.data), size]
-    count = len(as_offsets(sample.offsets, 64)) - 1
-    plan = [address(rounds), len(rounds), count]
-    number = fsst_loops.train(*source, *plan, *[address(array) for array in (memory, words, sizes)])
+    number = fsst_loops.train(
+        address(sample.offsets), address(sample.data), size, address(plan), len(plan), count,
+        address(memory), address(words), address(sizes),
+    )  # fmt: skip
     return SymbolTable.of(words[:number], sizes[:number])

@@ -40,15 +40,6 @@ class Points(NamedTuple):
     vector_of: Int32s
     dot: bool
 
-    def between(self, node: int, others: Int32s) -> Float32s:
-        """Distances of a node to other nodes."""
-        here, there = self.vectors[self.vector_of[node]], self.vectors[self.vector_of[others]]
-        with np.errstate(all="ignore"):
-            if self.dot:
-                return np.asarray(1 - there @ here, np.float32)
-            distances: Float32s = np.square(there - here).sum(axis=1, dtype=np.float32)
-            return distances
-
 
 class Lists(NamedTuple):
     """Neighbours of each node with their distances: ``counts[i]`` entries from its offset on."""
@@ -86,7 +77,7 @@ def repair_graph(
     graph_loops.repair_graph(
         offsets=address(offsets), nodes=address(nodes), live=address(live.view(np.uint8)),
         damaged=address(damaged), damaged_count=len(damaged), vectors=address(points.vectors),
-        vector_of=address(points.vector_of), dimension=dimension, dot=int(points.dot),
+        vector_of=address(points.vector_of), dimension=dimension, kind=int(points.dot),
         stamps=address(stamps), scratch=address(scratch), capacity=MAX_CANDIDATES,
         into_counts=address(lists.counts), into_nodes=address(lists.nodes),
         into_distances=address(lists.distances),

@@ -19,8 +19,8 @@ from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.native import levels as levels_loops
-from glaive.kernels.runs import MAX_RUN, expand_runs
-from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
+from glaive.kernels.runs import check_runs, wrong_sum
+from glaive.types import Int64s, UInt16s, allocate, as_array
 
 _NULL_BIT = pa.py_buffer(b"\0")
 """Validity of a single null."""
@@ -209,12 +209,6 @@ def unpack_level_bits(
     return None if nulls[0] < 0 else (target, int(nulls[0]))
 
 
-def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
-    if levels.size and levels.max() > 1:
-        return None
-    return as_buffer(np.packbits(levels == 0, bitorder="little")), int(np.count_nonzero(levels))
-
-
 def unpack_run_bits(
     data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s, where: object
 ) -> tuple[pa.Buffer, int] | None:
@@ -236,36 +230,16 @@ def unpack_run_bits(
     CorruptFileError
         Runs lie outside ``data``, or lengths do not add up.
     """
-    total = int(counts.sum())
-    values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
-    runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
-    if _within(data, values, lengths, runs, counts):
-        target = allocate_bits(total)
-        nulls = np.zeros(1, np.int64)
-        bad = levels_loops.validity_of_runs(
-            address(data), address(values), address(lengths), address(runs), address(counts),
-            len(counts), address(target), address(nulls),
-        )  # fmt: skip
-        if bad < 0:
-            return None if nulls[0] < 0 else (target, int(nulls[0]))
-    # This also reports what is wrong with runs that do not add up.
-    words = expand_runs(data, values, lengths, runs, counts, LEVEL_BITS, where)
-    return _validity_numpy(as_array(words, "<u2"))
-
-
-def _within(data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s) -> bool:
-    good = len(values) == len(lengths) == len(runs) == len(counts) > 0
-    return good and bool(
-        (
-            (values >= 0)
-            & (lengths >= 0)
-            & (runs >= 0)
-            & (counts >= 0)
-            & (counts <= runs * MAX_RUN)
-            & (runs <= data.size - lengths)
-            & (runs <= (data.size - values) // 2)
-        ).all()
-    )
+    values, lengths, runs, counts = check_runs(data, values, lengths, runs, counts, 16, where)
+    target = allocate_bits(int(counts.sum()))
+    nulls = np.zeros(1, np.int64)
+    bad = levels_loops.validity_of_runs(
+        address(data), address(values), address(lengths), address(runs), address(counts),
+        len(counts), address(target), address(nulls),
+    )  # fmt: skip
+    if bad >= 0:
+        raise wrong_sum(data, lengths, runs, counts, bad, where)
+    return None if nulls[0] < 0 else (target, int(nulls[0]))
 
 
 # --- Cut the levels of a page into chunks, and count the rows that start in each --------

@@ -23,28 +23,6 @@ from glaive.types import Flags, Int64s, UInt8s, UInt16s, allocate, as_array
 # with
 
 
-class ListChunks(NamedTuple):
-    """Chunks in memory without gaps; see :func:`glaive.kernels.list_levels.read_levels`."""
-
-    starts: Int64s
-    sizes: Int64s
-    counts: Int64s
-    row_starts: Int64s
-    enters: Flags
-
-    @classmethod
-    def of(
-        cls, starts: Int64s, sizes: Int64s, counts: Int64s, row_starts: Int64s, enters: Flags
-    ) -> ListChunks:
-        """Raise ``ValueError`` unless all arrays have an item for each chunk."""
-        same_length(len(starts), sizes, counts, row_starts[1:], enters)
-        contiguous = np.ascontiguousarray
-        return cls(
-            contiguous(starts), contiguous(sizes), contiguous(counts), contiguous(row_starts),
-            contiguous(enters),
-        )  # fmt: skip
-
-
 def same_length(length: int, *arrays: Int64s | Flags) -> None:
     """Raise ``ValueError`` unless all arrays have ``length`` items."""
     for array in arrays:  # a generator would take as long as the call of a kernel
@@ -105,9 +83,11 @@ def read_levels(
     chunks = len(starts)
     if not chunks:
         return None
-    starts, sizes, counts, row_starts, enters = ListChunks.of(
-        starts, sizes, counts, row_starts, enters
+    same_length(chunks, sizes, counts, row_starts[1:], enters)
+    starts, sizes, counts, row_starts = (
+        np.ascontiguousarray(numbers) for numbers in (starts, sizes, counts, row_starts)
     )
+    enters = np.ascontiguousarray(enters)
     total = list_levels_loops.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= max_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
@@ -295,17 +275,10 @@ def end_slots(
     for name, array in (("ended", ended), ("outer", outer)):
         _check(name, array, entries)
     valid = np.ascontiguousarray(valid)
-    if outer is not None:
-        ends = as_array(allocate(entries))
-        slots = list_levels_loops.end_slots(
-            _given(ended), _given(outer), entries, _given(valid), len(valid), code, _given(ends)
-        )
-    else:
-        null, here = np.zeros(entries, np.uint8), np.logical_not(valid).view(np.uint8)
-        slots = entries
-        if slots == len(valid):
-            null[:] = here * np.uint8(code)
-        ends = null if ended is None else np.where(ended == 0, null, ended)
+    ends = as_array(allocate(entries))
+    slots = list_levels_loops.end_slots(
+        _given(ended), _given(outer), entries, _given(valid), len(valid), code, _given(ends)
+    )
     if slots != len(valid):
         raise ValueError(f"validity of {len(valid)} slots does not match {entries} entries")
     return ends

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.config import MOST_IMPLIED
 from glaive.dataclass import NamedTuple
@@ -30,7 +29,6 @@ from glaive.types import (
     Flags,
     Int64s,
     UInt8s,
-    UInt32s,
     UInt64s,
     Where,
     allocate,
@@ -500,8 +498,14 @@ def _corrupt_member(expected: str, found: str) -> CorruptFileError:
 
 _MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
 
-_ROOM: Final = 32
-"""Bytes for which memory is allocated first, for each item."""
+_ROOM: Final = 32, 256
+"""Bytes of an item for which there is room at first: at least and at most."""
+
+_FEW: Final = 1024
+"""Values up to which only the items that they refer to are looked at."""
+
+_ITEMS_PER_VALUE: Final = 4
+"""Items per value up to which all are looked at, which makes each value cheaper."""
 
 SHORT: Final = 16
 """Longest item in bytes that is copied with one load and one store of this size."""
@@ -509,8 +513,6 @@ SHORT: Final = 16
 
 def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings:
     """Replace indices by the strings they refer to.
-
-    Items of up to 16 bytes are copied with one load and one store.
 
     Parameters
     ----------
@@ -526,95 +528,47 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     Raises
     ------
     CapacityError
-        Two or more values take more than ``MOST_IMPLIED``; nothing was allocated for them.
+        Several values take more than ``MOST_IMPLIED``; so much was not allocated for them.
     RowIndexError
         An index is not below the number of items.
-    """
-    ends = as_offsets(items.offsets, items.offset_bits)
-    number = len(ends) - 1
-    check_offsets(items.offsets, items.offset_bits, items.data, number)
-    rows = as_array(indices, np.dtype(f"<u{bits // 8}"))[:count]
-    if len(rows) < count:
-        raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
-    if bits == 64 and count and int(rows.max()) >= number:
-        raise _beyond(int(rows.max()), number)
-    return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
-
-
-def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
-    """Do the same as :func:`expand_dictionary` for few values, and read only their items.
-
-    Returns
-    -------
-    Strings or None
-        None if an item does not exist, or if the values take more than ``MOST_IMPLIED``.
+    SchemaError
+        The offsets of items descend or leave their data.
     """
     offsets, width, word = items.offsets, items.offset_bits // 8, bits // 8
+    ends, data = as_offsets(offsets, items.offset_bits), items.data
+    number = len(ends) - 1
     if indices.size < count * word:
-        return None
-    ends, room = allocate((count + 1) * width), _ROOM * count
+        raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
+    into, room = allocate((count + 1) * width), _ROOM[0] * count
+    common = {
+        "indices": address(indices), "word": word, "n": count, "offsets": address(offsets),
+        "width": width, "items": number, "out_offsets": address(into),
+    }  # fmt: skip
+    if count > _FEW and number <= _ITEMS_PER_VALUE * count:
+        check_offsets(offsets, items.offset_bits, data, number)
+        longest = int(np.diff(ends).max(initial=0))
+        if longest <= SHORT and longest * count <= _MOST_USED:
+            padded, out = allocate(data.size + SHORT), allocate(longest * count + SLACK)
+            as_array(padded)[: data.size] = as_array(data)
+            used = offsets_loops.expand_short(**common, data=address(padded), out=address(out))
+            if used >= 0:
+                return Strings(into, items.offset_bits, out.slice(0, used))
+        room = count * min(max(_ROOM[0], 5 * data.size // (4 * max(number, 1))), _ROOM[1])
     while True:
         out = allocate_with_slack(room, SLACK)
         used = offsets_loops.take_items(
-            indices=address(indices), word=word, n=count, offsets=address(offsets), width=width,
-            items=offsets.size // width - 1, data=address(items.data), size=items.data.size,
-            out_offsets=address(ends), out=address(out), room=room,
-        )  # fmt: skip
-        if not 0 <= used <= _MOST_USED:
-            return None
-        if used <= room:
-            return Strings(ends, items.offset_bits, out.slice(0, used))
-        room = used
-
-
-def _beyond(index: int, number: int) -> RowIndexError:
-    return RowIndexError(f"index {index} of a dictionary of {number} items")
-
-
-def check_total(total: int, count: int) -> None:
-    """Check the size of dictionary values in one array, before memory is allocated.
-
-    Raises
-    ------
-    CapacityError
-        Two or more values take more than ``MOST_IMPLIED``.
-    """
-    if total > _MOST_USED and count > 1:
-        raise CapacityError(
-            f"{total} bytes of {count} dictionary values in one array exceed the limit of "
-            f"{_MOST_USED}; read or take fewer rows at a time",
-            parts=-(-total // _MOST_USED),
+            **common, data=address(data), size=data.size, out=address(out), room=room
         )
-
-
-def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
-    count, number = len(wanted), len(ends) - 1
-    longest = int(np.diff(ends).max(initial=0))
-    width = items.offset_bits // 8
-    if longest <= SHORT and longest * count <= _MOST_USED:
-        padded = allocate(items.data.size + SHORT)
-        as_array(padded)[: items.data.size] = as_array(items.data)
-        offsets = allocate((count + 1) * width)
-        out = allocate(longest * count + SLACK)
-        bad = offsets_loops.expand_short(
-            address(wanted), count, address(items.offsets), width, address(padded), number, width,
-            address(offsets), address(out),
-        )  # fmt: skip
-        if bad >= 0:
-            raise _beyond(int(wanted[bad]), number)
-        total = int(as_offsets(offsets, items.offset_bits)[-1])
-        return Strings(offsets, items.offset_bits, out.slice(0, total))
-    size = np.empty(1, np.int64)
-    source = (address(items.offsets), width)
-    bad = offsets_loops.measure(address(wanted), count, *source, number, address(size))
-    if bad >= 0:
-        raise _beyond(int(wanted[bad]), number)
-    total = int(size[0])
-    check_total(total, count)
-    out_bits = 64 if total > MAX_OFFSET else items.offset_bits
-    offsets, out = allocate((count + 1) * (out_bits // 8)), allocate_with_slack(total, SLACK)
-    offsets_loops.expand(
-        address(wanted), count, *source, address(items.data), items.data.size, out_bits // 8,
-        address(offsets), address(out),
-    )  # fmt: skip
-    return Strings(offsets, out_bits, out)
+        if used < 0:
+            check_offsets(offsets, items.offset_bits, data, number)
+            worst = as_array(indices, np.dtype(f"<u{word}"))[:count].max()
+            raise RowIndexError(f"index {worst} of a dictionary of {number} items")
+        if used > _MOST_USED and count > 1:
+            raise CapacityError(
+                f"{used} bytes of {count} values of a dictionary in one array, at most "
+                f"{_MOST_USED} are made at once; read or take fewer rows at a time",
+                parts=-(-used // _MOST_USED),
+            )
+        if used <= room:
+            return Strings(into, items.offset_bits, out.slice(0, used))
+        room = used

@@ -133,10 +133,9 @@ def expand_runs(
     CorruptFileError
         Pairs lie outside ``data``, or lengths do not add up.
     """
-    values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
-    too_many = (counts < 0) | (counts > runs * MAX_RUN)
-    if too_many.any():
-        raise _wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
+    values, lengths, runs, counts = check_runs(
+        data, values, lengths, runs, counts, word_bits, where
+    )
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     bad = runs_loops.expand_runs(
@@ -144,7 +143,7 @@ def expand_runs(
         len(counts), word_bits, address(target), total,
     )  # fmt: skip
     if bad >= 0:
-        raise _wrong_sum(data, lengths, runs, counts, bad, where)
+        raise wrong_sum(data, lengths, runs, counts, bad, where)
     return target
 
 
@@ -225,14 +224,38 @@ def _checked(
     return result
 
 
+def check_runs(
+    data: pa.Buffer,
+    values: Int64s,
+    lengths: Int64s,
+    runs: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    where: object,
+) -> tuple[Int64s, ...]:
+    """Return runs as kernels read them; see :func:`expand_runs`.
+
+    Raises
+    ------
+    CorruptFileError
+        Values or lengths leave ``data``, or a chunk has more values than its runs can have.
+    """
+    values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
+    too_many = (counts < 0) | (counts > runs * MAX_RUN)
+    if too_many.any():
+        raise wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
+    return values, lengths, runs, counts
+
+
 def _sum_of_lengths(data: pa.Buffer, lengths: Int64s, runs: Int64s, chunk: int) -> int:
     start = int(lengths[chunk])
     return int(as_array(data)[start : start + int(runs[chunk])].sum(dtype=np.int64))
 
 
-def _wrong_sum(
+def wrong_sum(
     data: pa.Buffer, lengths: Int64s, runs: Int64s, counts: Int64s, chunk: int, where: object
 ) -> CorruptFileError:
+    """Return the error for a chunk whose runs are not as long as it has values."""
     return CorruptFileError(
         "run lengths of a chunk",
         expected=f"a sum of {counts[chunk]} values",

@@ -26,7 +26,6 @@ from glaive.kernels.distances import (
     _check_centroids,
     _check_rows,
     _ordered,
-    _widened,
     measure_pairs,
 )
 from glaive.types import Float32s, Int64s, as_array
@@ -41,8 +40,8 @@ def _measure(
     count: int,
 ) -> Float32s:
     _check(vectors, queries, metric)
-    matrix = vectors.matrix if rows is None else vectors.matrix[rows]
-    wide = _widened(matrix, vectors.element)
+    matrix = vectors.widened().matrix
+    wide = matrix if rows is None else matrix[rows]
     query = queries.matrix[np.zeros(count, np.int32) if query_of is None else query_of]
     return _distances(wide, query, metric)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import check_within
-from glaive.kernels.flat import _checked, _take_numpy, _width
+from glaive.kernels._addresses import check_within, outside
+from glaive.kernels.flat import _checked, _width
 from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
 
@@ -166,3 +166,29 @@ def _length(count: int, data: bytes, at: int) -> tuple[int, int]:
             count, at = count + byte, at + 1
         count, at = count + byte, at + 1
     return count, at
+
+
+def _take_numpy(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    chunk: Int64s,
+    index: Int64s,
+    bits: int,
+    target: pa.Buffer,
+) -> int:
+    known = (chunk >= 0) & (chunk < len(starts)) & (index >= 0)
+    if not known.all():
+        return int(np.argmin(known))
+    starts, sizes = starts[chunk], sizes[chunk]
+    inside = ~outside(starts, sizes, data.size) & (index < sizes * 8 // bits)
+    if not inside.all():
+        return int(np.argmin(inside))
+    source = as_array(data)
+    if bits == 1:
+        flags = source[starts + index // 8] >> (index % 8).astype(np.uint8) & np.uint8(1)
+        as_array(target)[:] = np.packbits(flags, bitorder="little")
+    else:
+        at = (starts + index * (bits // 8))[:, None] + np.arange(bits // 8)
+        as_array(target)[:] = source[at].reshape(-1)
+    return -1

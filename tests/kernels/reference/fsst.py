@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -23,11 +24,49 @@ from glaive.kernels.fsst import (
     SymbolTable,
     damaged_codes,
     slots_of,
-    split_value,
 )
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.types import MAX_OFFSET, Int64s, UInt16s, UInt64s, Where, as_array, as_buffer
+
+
+@cache
+def lookups_of(
+    table: SymbolTable,
+) -> tuple[dict[int, tuple[bytes, int]], dict[bytes, int], dict[bytes, int]]:
+    """The encoder's tables as dicts: by slot, by two bytes, by one byte."""
+    long: dict[int, tuple[bytes, int]] = {}
+    short: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
+    for code, symbol in enumerate(table.symbols):
+        if len(symbol) > 2:
+            long.setdefault(slot_of(symbol), (symbol, code))
+        else:
+            short[2 - len(symbol)][symbol] = code
+    return long, *short
+
+
+def slot_of(text: bytes) -> int:
+    """Number of the slot for symbols that begin with the first three bytes."""
+    return (int.from_bytes(text[:3], "little") << 8) * 0x9E3779B1 % 2**32 >> 22
+
+
+def split_value(table: SymbolTable, value: bytes) -> list[int]:
+    """Return the steps that encode a value: 256 + code of a symbol, or a literal byte."""
+    long, pairs, singles = lookups_of(table)
+    steps = []
+    at, end = 0, len(value)
+    while at < end:
+        symbol = long.get(slot_of(value[at : at + 3]))
+        code: int | None
+        if symbol is not None and value.startswith(symbol[0], at):
+            size, code = len(symbol[0]), symbol[1]
+        else:
+            size, code = 2, pairs.get(value[at : at + 2])
+            if code is None:
+                size, code = 1, singles.get(value[at : at + 1])
+        steps.append(value[at] if code is None else 256 + code)
+        at += size
+    return steps
 
 
 def decode_chunks(
@@ -85,10 +124,13 @@ def _decode_numpy(
     sizes = np.concatenate((np.ones(256, np.int64), table.lengths))[steps]
     begins = np.concatenate(([0], np.cumsum(sizes)))
     joined = np.empty(int(begins[-1]), np.uint8)
+    texts = [bytes([byte]) for byte in range(256)] + list(table.symbols)
+    padded = b"".join(text.ljust(8, b"\0") for text in texts)
+    step_bytes = np.frombuffer(padded, np.uint8).reshape(-1, 8)
     longer = np.arange(len(steps))
     for place in range(int(sizes.max(initial=0))):  # the bytes at one place of all symbols
         longer = longer[sizes[longer] > place]
-        joined[begins[longer] + place] = table.step_bytes[steps[longer], place]
+        joined[begins[longer] + place] = step_bytes[steps[longer], place]
     out_bits = 64 if joined.size > MAX_OFFSET else bits
     at = begins[stops].astype(f"<i{out_bits // 8}")
     return Strings(as_buffer(at), out_bits, as_buffer(joined))

@@ -12,6 +12,16 @@ from glaive.types import Flags, Float32s, Int64s
 _MAX_EDGES: Final = 1 << 17
 
 
+def between(points: Points, node: int, others: Int32s) -> Float32s:
+    """Distances of a node to other nodes."""
+    here, there = points.vectors[points.vector_of[node]], points.vectors[points.vector_of[others]]
+    with np.errstate(all="ignore"):
+        if points.dot:
+            return np.asarray(1 - there @ here, np.float32)
+        distances: Float32s = np.square(there - here).sum(axis=1, dtype=np.float32)
+        return distances
+
+
 def repair_graph(
     offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s, points: Points, lists: Lists
 ) -> None:
@@ -23,8 +33,8 @@ def repair_graph(
     for node in damaged.tolist():
         at, end = int(offsets[node]), int(offsets[node + 1])
         candidates = _candidates(offsets, nodes, live, node, end - at)
-        distances = points.between(node, candidates)
-        order = np.lexsort((candidates, distances))
+        distances = between(points, node, candidates)
+        order = np.argsort(distances, kind="stable")
         candidates, distances = candidates[order], distances[order]
         chosen = _choose(candidates, distances, points, end - at)
         lists.counts[node] = len(chosen)
@@ -61,7 +71,7 @@ def _choose(candidates: Int32s, distances: Float32s, points: Points, count: int)
         if len(chosen) == count:
             break
         before = candidates[chosen]
-        if not len(before) or not (points.between(candidate, before) < distances[at]).any():
+        if not len(before) or not (between(points, candidate, before) < distances[at]).any():
             chosen.append(at)
     rest = np.setdiff1d(np.arange(len(candidates)), chosen)
     return np.concatenate([chosen, rest[: count - len(chosen)]]).astype(np.int64)

@@ -10,7 +10,7 @@ from glaive.kernels import _bitpack as checks
 from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
-from glaive.kernels.levels import _NULL_BIT, LEVEL_BITS, LevelEncoding, ListLayer, _validity_numpy
+from glaive.kernels.levels import _NULL_BIT, LEVEL_BITS, LevelEncoding, ListLayer
 from glaive.kernels.runs import expand_runs
 from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
 
@@ -141,3 +141,9 @@ def unpack_run_bits(
     # This also reports what is wrong with runs that do not add up.
     words = expand_runs(data, values, lengths, runs, counts, LEVEL_BITS, where)
     return _validity_numpy(as_array(words, "<u2"))
+
+
+def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
+    if levels.size and levels.max() > 1:
+        return None
+    return as_buffer(np.packbits(levels == 0, bitorder="little")), int(np.count_nonzero(levels))

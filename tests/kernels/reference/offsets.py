@@ -14,12 +14,10 @@ from glaive.kernels.offsets import (
     _MAX_ADJUSTMENT,
     SIZE,
     NullableOffsets,
-    _beyond,
     _check_adjustment,
     _corrupt,
     _corrupt_ends,
     _corrupt_member,
-    check_total,
 )
 from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets, check_offsets
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt64s, Where, allocate, as_array, as_buffer
@@ -229,7 +227,6 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     if len(rows) < count:
         raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
     if count and int(rows.max()) >= number:
-        raise _beyond(int(rows.max()), number)
+        raise RowIndexError(f"index {rows.max()} of a dictionary of {number} items")
     stops = np.append(0, np.cumsum(np.diff(ends).astype(np.int64)[rows]))
-    check_total(int(stops[-1]), count)
     return _gather_strings(items.data, ends[rows], stops[1:], items.offset_bits)

@@ -17,7 +17,7 @@ from glaive.kernels.runs import (
     _sum_of_lengths,
     _words,
     _words_of_chunks,
-    _wrong_sum,
+    wrong_sum,
 )
 from glaive.types import Int64s, UInt8s, allocate, as_array
 
@@ -103,7 +103,7 @@ def expand_runs(
     values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
     too_many = (counts < 0) | (counts > runs * MAX_RUN)
     if too_many.any():
-        raise _wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
+        raise wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     source, word = as_array(data), word_bits // 8
@@ -118,7 +118,7 @@ def expand_runs(
         words = source[value_at[:, None] + np.arange(word)].view(f"<u{word}")[:, 0]
         as_array(target, words.dtype)[:] = np.repeat(words, length)
     if bad >= 0:
-        raise _wrong_sum(data, lengths, runs, counts, bad, where)
+        raise wrong_sum(data, lengths, runs, counts, bad, where)
     return target
 
 

@@ -26,9 +26,8 @@ from glaive.kernels.loops.memory import (
     pack_block,
     prefetch,
     store_u8,
-    store_u16,
-    store_u32,
     store_u64,
+    store_word,
     unpack_block,
     unpack_in_turn,
 )
@@ -53,19 +52,6 @@ def load_word(word_bits: int, source: int) -> np.uint64:
     if word_bits == 16:
         return np.uint64(load_u16(source))
     return np.uint64(load_u8(source))
-
-
-@kernel
-def store_word(word_bits: int, target: int, word: np.uint64) -> None:
-    """Write the low bits of ``word``."""
-    if word_bits == 64:
-        store_u64(target, word)
-    elif word_bits == 32:
-        store_u32(target, word)
-    elif word_bits == 16:
-        store_u16(target, word)
-    else:
-        store_u8(target, word)
 
 
 @kernel
@@ -356,45 +342,6 @@ def pack_inline(
         if width > 0:
             pack_values(here, min(count - done, BLOCK), word_bits, width, at, scratch)
             at += width * 128
-        chunk += 1
-        done += BLOCK
-    return at - target
-
-
-@kernel
-def frame_inline(
-    source: int, count: int, word_bits: int, value_width: int, fill: int, target: int, sizes: int,
-    scratch: int,
-) -> int:  # fmt: skip
-    """Pack every 1,024 values into a chunk with a header; store the ``sizes`` of the chunks.
-
-    Returns the bytes stored.
-    """
-    word = word_bits >> 3
-    fills = np.uint64(fill) * np.uint64(0x0101010101010101)
-    at = target
-    chunk = 0
-    done = 0
-    while done < count:
-        values = min(count - done, BLOCK)
-        here = source + done * word
-        width = width_of(here, values * word, word_bits)
-        store_u64(at, fills)
-        store_u16(at, np.uint64(0))
-        if value_width == 2:
-            store_u16(at + 2, np.uint64(word + width * 128))
-        else:
-            store_u32(at + 2, np.uint64(word + width * 128))
-        at += 8
-        store_word(word_bits, at, np.uint64(width))
-        at += word
-        if width > 0:
-            pack_values(here, values, word_bits, width, at, scratch)
-            at += width * 128
-        while (at - target) & 7:
-            store_u8(at, np.uint64(fill))
-            at += 1
-        store_u64(sizes + 8 * chunk, 16 + width * 128)
         chunk += 1
         done += BLOCK
     return at - target

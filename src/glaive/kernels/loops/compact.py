@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word, store_word
+from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word
 from glaive.kernels.loops.levels import append_bits
 from glaive.kernels.loops.memory import (
     FAST_NARROW,
     FAST_WIDE,
-    compress_8,
-    compress_16,
-    compress_32,
-    compress_64,
+    compress,
     copy,
     copy_row,
     kernel,
@@ -34,6 +31,7 @@ from glaive.kernels.loops.memory import (
     popcount,
     store_u32,
     store_u64,
+    store_word,
     trailing_zeros,
     unpack_block,
     wrapping_add,
@@ -80,19 +78,6 @@ def compact_wide(
         to += size
         at = end + 1
     return -1
-
-
-@kernel
-def compress(word_bits: int, target: int, source: int, mask: np.uint64) -> None:
-    """Store side by side those words of 64 bytes that have a bit in ``mask``."""
-    if word_bits == 64:
-        compress_64(target, source, mask)
-    elif word_bits == 32:
-        compress_32(target, source, mask)
-    elif word_bits == 16:
-        compress_16(target, source, mask)
-    else:
-        compress_8(target, source, mask)
 
 
 @kernel

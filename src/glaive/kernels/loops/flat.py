@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from glaive.kernels.loops.bitpack import fill_zero
 from glaive.kernels.loops.levels import append_bits
 from glaive.kernels.loops.memory import (
     copy,
     copy8,
     copy16,
+    instruction,
     kernel,
+    lanes_of,
+    load,
     load_i64,
     load_partial,
     load_u8,
     load_u16,
     load_u32,
-    load_u64,
     low_bits,
+    set_bit,
+    store,
     store_u8,
     store_u16,
     store_u32,
@@ -45,9 +55,12 @@ def join_bits(
 @kernel
 def take_items(
     data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
-    wanted: int, size: int, target: int,
+    wanted: int, bits: int, target: int,
 ) -> int:  # fmt: skip
     """Return the first position that lies outside its chunk, -1 when there is none."""
+    size = bits >> 3
+    if bits == 1:
+        fill_zero(target, (wanted + 7) >> 3)
     for i in range(wanted):
         c = load_i64(chunk + i * 8)
         at = load_i64(index + i * 8)
@@ -55,8 +68,12 @@ def take_items(
             return i
         start = load_i64(starts + c * 8)
         end = load_i64(sizes + c * 8)
-        if start < 0 or end > data_size - start or at >= end // size:
+        if start < 0 or end > data_size - start or at >= 8 * max(end, 0) // bits:
             return i
+        if bits == 1:
+            if (load_u8(data + start + (at >> 3)) >> (at & 7)) & 1:
+                set_bit(target, i)
+            continue
         source = data + start + at * size
         to = target + i * size
         if size == 8:
@@ -75,90 +92,48 @@ def take_items(
 
 
 # --- Compiled kernels over byte streams; their wrappers are in ``glaive.kernels.flat``
-# Eight values at a time: their bytes are a matrix of 8 × 8 (or two of 4 × 4), which is transposed
-# in registers by exchanging ever larger corners. The same transposition splits and joins.
+# 64 values at a time are vectors: one of bytes for each stream, and one of words.
 
-BYTES = np.uint64(0x00FF00FF00FF00FF)
-PAIRS = np.uint64(0x0000FFFF0000FFFF)
-FOURS = np.uint64(0x00000000FFFFFFFF)
-STEP_1 = np.uint64(8)
-STEP_2 = np.uint64(16)
-STEP_4 = np.uint64(32)
+LANES = 64
 
 
-@kernel
-def swap(a: np.uint64, b: np.uint64, step: np.uint64, mask: np.uint64) -> tuple[int, int]:
-    """Exchange the upper corner of ``a`` with the lower corner of ``b``."""
-    moved = ((a >> step) ^ b) & mask
-    return a ^ (moved << step), b ^ moved
+def _streams(builder: Any, width: int, first: Any, apart: Any) -> Iterator[tuple[Any, Any]]:
+    """Where the bytes of each stream are, and what moves a word to and from them."""
+    kind = lanes_of(8 * width, LANES)
+    for byte in range(width):
+        yield first, ir.Constant(kind, [8 * byte] * LANES)
+        first = builder.add(first, apart)
 
 
-@kernel
-def transpose_8(source: int, from_step: int, target: int, to_step: int) -> None:
-    """Transpose 8 rows of 8 bytes, a step apart: byte c of row r becomes byte r of row c."""
-    a = load_u64(source)
-    b = load_u64(source + from_step)
-    c = load_u64(source + 2 * from_step)
-    d = load_u64(source + 3 * from_step)
-    e = load_u64(source + 4 * from_step)
-    f = load_u64(source + 5 * from_step)
-    g = load_u64(source + 6 * from_step)
-    h = load_u64(source + 7 * from_step)
-    a, b = swap(a, b, STEP_1, BYTES)
-    c, d = swap(c, d, STEP_1, BYTES)
-    e, f = swap(e, f, STEP_1, BYTES)
-    g, h = swap(g, h, STEP_1, BYTES)
-    a, c = swap(a, c, STEP_2, PAIRS)
-    b, d = swap(b, d, STEP_2, PAIRS)
-    e, g = swap(e, g, STEP_2, PAIRS)
-    f, h = swap(f, h, STEP_2, PAIRS)
-    a, e = swap(a, e, STEP_4, FOURS)
-    b, f = swap(b, f, STEP_4, FOURS)
-    c, g = swap(c, g, STEP_4, FOURS)
-    d, h = swap(d, h, STEP_4, FOURS)
-    store_u64(target, a)
-    store_u64(target + to_step, b)
-    store_u64(target + 2 * to_step, c)
-    store_u64(target + 3 * to_step, d)
-    store_u64(target + 4 * to_step, e)
-    store_u64(target + 5 * to_step, f)
-    store_u64(target + 6 * to_step, g)
-    store_u64(target + 7 * to_step, h)
+def _join_words(width: int) -> Any:
+    """Store 64 words from their bytes in streams that are ``apart`` bytes apart."""
+
+    @instruction(types.void, *(types.int64,) * 3)
+    def write(builder: Any, source: Any, apart: Any, target: Any) -> Any:
+        words = ir.Constant(lanes_of(8 * width, LANES), None)
+        for place, shift in _streams(builder, width, source, apart):
+            part = builder.zext(load(builder, place, lanes_of(8, LANES)), words.type)
+            words = builder.or_(words, builder.shl(part, shift))
+        store(builder, target, words)
+
+    return write
 
 
-@kernel
-def join_4(source: int, stream: int, target: int) -> None:
-    """Eight values of 4 bytes, out of 4 streams that are ``stream`` bytes apart."""
-    a = load_u64(source)
-    b = load_u64(source + stream)
-    c = load_u64(source + 2 * stream)
-    d = load_u64(source + 3 * stream)
-    a, b = swap(a, b, STEP_1, BYTES)
-    c, d = swap(c, d, STEP_1, BYTES)
-    a, c = swap(a, c, STEP_2, PAIRS)
-    b, d = swap(b, d, STEP_2, PAIRS)
-    # The lower halves are values 0 to 3, the upper ones 4 to 7.
-    store_u64(target, (a & FOURS) | (b << STEP_4))
-    store_u64(target + 8, (c & FOURS) | (d << STEP_4))
-    store_u64(target + 16, (a >> STEP_4) | (b & ~FOURS))
-    store_u64(target + 24, (c >> STEP_4) | (d & ~FOURS))
+def _split_words(width: int) -> Any:
+    """Store the bytes of 64 words in streams that are ``apart`` bytes apart."""
+
+    @instruction(types.void, *(types.int64,) * 3)
+    def write(builder: Any, source: Any, target: Any, apart: Any) -> Any:
+        words = load(builder, source, lanes_of(8 * width, LANES))
+        for place, shift in _streams(builder, width, target, apart):
+            part = builder.trunc(builder.lshr(words, shift), lanes_of(8, LANES))
+            store(builder, place, part)
+
+    return write
 
 
-@kernel
-def split_4(source: int, target: int, stream: int) -> None:
-    """Eight values of 4 bytes, into 4 streams that are ``stream`` bytes apart."""
-    a = np.uint64(load_u32(source)) | (np.uint64(load_u32(source + 16)) << STEP_4)
-    b = np.uint64(load_u32(source + 4)) | (np.uint64(load_u32(source + 20)) << STEP_4)
-    c = np.uint64(load_u32(source + 8)) | (np.uint64(load_u32(source + 24)) << STEP_4)
-    d = np.uint64(load_u32(source + 12)) | (np.uint64(load_u32(source + 28)) << STEP_4)
-    a, b = swap(a, b, STEP_1, BYTES)
-    c, d = swap(c, d, STEP_1, BYTES)
-    a, c = swap(a, c, STEP_2, PAIRS)
-    b, d = swap(b, d, STEP_2, PAIRS)
-    store_u64(target, a)
-    store_u64(target + stream, b)
-    store_u64(target + 2 * stream, c)
-    store_u64(target + 3 * stream, d)
+join_4, join_8 = _join_words(4), _join_words(8)
+split_4, split_8 = _split_words(4), _split_words(8)
 
 
 @kernel
@@ -178,14 +153,12 @@ def join(data: int, starts: int, counts: int, chunks: int, width: int, target: i
         source = data + load_i64(starts + chunk * 8)
         count = load_i64(counts + chunk * 8)
         done = 0
-        if width == 8:
-            while done + 8 <= count:
-                transpose_8(source + done, count, target + done * 8, 8)
-                done += 8
-        else:
-            while done + 8 <= count:
+        while done + LANES <= count:
+            if width == 8:
+                join_8(source + done, count, target + done * 8)
+            else:
                 join_4(source + done, count, target + done * 4)
-                done += 8
+            done += LANES
         while done < count:
             word = join_value(source + done, count, width)
             if width == 8:
@@ -202,14 +175,12 @@ def split(values: int, counts: int, chunks: int, width: int, target: int) -> Non
     for chunk in range(chunks):
         count = load_i64(counts + chunk * 8)
         done = 0
-        if width == 8:
-            while done + 8 <= count:
-                transpose_8(values + done * 8, 8, target + done, count)
-                done += 8
-        else:
-            while done + 8 <= count:
+        while done + LANES <= count:
+            if width == 8:
+                split_8(values + done * 8, target + done, count)
+            else:
                 split_4(values + done * 4, target + done, count)
-                done += 8
+            done += LANES
         while done < count:
             for byte in range(width):
                 store_u8(target + byte * count + done, load_u8(values + done * width + byte))

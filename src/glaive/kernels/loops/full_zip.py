@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.memory import (
-    copy,
-    kernel,
-    load_i64,
-    load_u8,
-    load_u16,
-    load_u32,
-    store_u8,
-    store_u16,
-    store_u32,
-    store_u64,
-)
+from glaive.kernels.loops.bitpack import load_word
+from glaive.kernels.loops.memory import copy, kernel, load_i64, store_u16, store_u64, store_word
 
 
 @kernel
 def _load_word(address: int, width: int) -> int:
-    """Read a number of 0, 1, 2, 4 (unsigned) or 8 (signed) bytes."""
-    if width == 1:
-        return np.int64(load_u8(address))
-    if width == 2:
-        return np.int64(load_u16(address))
-    if width == 4:
-        return np.int64(load_u32(address))
-    if width == 8:
-        return np.int64(load_i64(address))
-    return np.int64(0)
+    """A number of 0 to 8 bytes; one without bytes is 0."""
+    return np.int64(load_word(8 * width, address)) if width > 0 else np.int64(0)
 
 
 @kernel
 def _store_word(address: int, width: int, value: int) -> None:
-    """Write a number of 0, 1, 2, 4 or 8 bytes."""
-    if width == 1:
-        store_u8(address, value)
-    elif width == 2:
-        store_u16(address, value)
-    elif width == 4:
-        store_u32(address, value)
-    elif width == 8:
-        store_u64(address, value)
+    """Write a number in 0 to 8 bytes."""
+    if width > 0:
+        store_word(8 * width, address, value)
 
 
 @kernel

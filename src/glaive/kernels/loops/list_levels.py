@@ -24,7 +24,7 @@ from glaive.kernels.loops.memory import (
     store_u8,
     store_u16,
     store_u64,
-    unpack_block_16,
+    unpack_block,
     wrapping_sub,
 )
 from glaive.kernels.loops.runs import repeat_word
@@ -55,7 +55,7 @@ def decode_levels(
         if width == 0:
             fill_zero(target, 2 * count)
         else:
-            unpack_block_16(source + 2, width, target)
+            unpack_block(16, source + 2, width, target)
         return True
     if encoding == PACKED:
         blocks = count >> 10
@@ -67,7 +67,7 @@ def decode_levels(
             fill_zero(target, 2 * count)
             return True
         for _ in range(blocks + packed):
-            unpack_block_16(source, width, target)
+            unpack_block(16, source, width, target)
             source += width * 128
             target += 2 * BLOCK
         if not packed:

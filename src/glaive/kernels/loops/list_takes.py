@@ -476,6 +476,6 @@ def take_item_lists(
     elif form == FLAT:
         bad = take_items(
             data=data, data_size=data_size, starts=buffer_starts, sizes=buffer_sizes, chunks=used,
-            chunk=slots, index=positions, wanted=done, size=bits >> 3, target=values,
+            chunk=slots, index=positions, wanted=done, bits=bits, target=values,
         )  # fmt: skip
     return done if bad < 0 else BROKEN

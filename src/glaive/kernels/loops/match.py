@@ -6,6 +6,7 @@ for 8 KiB and stays in the first-level cache; the whole column is never in memor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,8 @@ from glaive.kernels.loops.memory import (
     LINE,
     ROW,
     ROW_BITS,
-    in_range_8,
-    in_range_16,
-    in_range_32,
-    in_range_64,
+    by_width,
+    in_range,
     instruction,
     kernel,
     lanes_of,
@@ -121,18 +120,6 @@ MAX_COMPARED_RANGES = 16
 
 
 @kernel
-def _words_in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64 lies in the range."""
-    if word_bits == 64:
-        return in_range_64(source, low, span)
-    if word_bits == 32:
-        return in_range_32(source, low, span)
-    if word_bits == 16:
-        return in_range_16(source, low, span)
-    return in_range_8(source, low, span)
-
-
-@kernel
 def _words_in_bitset(
     word_bits: int, source: int, bitset: int, base: np.uint64, top: np.uint64
 ) -> np.uint64:
@@ -197,7 +184,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     if ranges <= MAX_COMPARED_RANGES:
         for i in range(ranges):
             low = load_u64(lows + i * 8)
-            passing |= _words_in_range(word_bits, source, low, load_u64(spans + i * 8))
+            passing |= in_range(word_bits, source, low, load_u64(spans + i * 8))
         return passing
     near = np.uint64(0)
     prefilter = load_i64(test + TEST.prefilter)
@@ -206,7 +193,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
-        near = _words_in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
+        near = in_range(word_bits, source, first, (last - first) & low_bits(word_bits))
     while near != np.uint64(0):
         i = np.int64(trailing_zeros(near))
         near &= near - np.uint64(1)
@@ -237,7 +224,7 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
     """Whether one of ``count`` ≤ 64 words is above ``limit``."""
     if count == WINDOW:
         low = np.uint64(limit) + np.uint64(1)
-        return _words_in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
+        return in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
     word = word_bits >> 3
     top = np.uint64(0)
     for i in range(count):
@@ -318,36 +305,7 @@ def _match_block(bits: int, ranges: int) -> Any:
     return match_words
 
 
-one_8, one_16, one_32, one_64 = (_match_block(bits, 1) for bits in (8, 16, 32, 64))
-two_8, two_16, two_32, two_64 = (_match_block(bits, 2) for bits in (8, 16, 32, 64))
-
-
-@kernel
-def match_block(
-    word_bits: int, source: int, width: int, target: int, ranges: int, low: np.uint64,
-    span: np.uint64, low2: np.uint64, span2: np.uint64,
-) -> None:  # fmt: skip
-    """Write 1,024 bits: which values of one block lie in one of 1 or 2 ranges.
-
-    1 ≤ width ≤ word_bits. A range is ``low … low + span``, modulo the word.
-    """
-    if ranges == 1:
-        if word_bits == 64:
-            one_64(source, width, target, low, span, low2, span2)
-        elif word_bits == 32:
-            one_32(source, width, target, low, span, low2, span2)
-        elif word_bits == 16:
-            one_16(source, width, target, low, span, low2, span2)
-        else:
-            one_8(source, width, target, low, span, low2, span2)
-    elif word_bits == 64:
-        two_64(source, width, target, low, span, low2, span2)
-    elif word_bits == 32:
-        two_32(source, width, target, low, span, low2, span2)
-    elif word_bits == 16:
-        two_16(source, width, target, low, span, low2, span2)
-    else:
-        two_8(source, width, target, low, span, low2, span2)
+match_one, match_two = (by_width(partial(_match_block, ranges=ranges)) for ranges in (1, 2))
 
 
 MOST_FUSED = 2
@@ -421,10 +379,11 @@ def match_inline(
             done += count
             continue
         if few and not checked and width > 0 and count == BLOCK and done & 7 == 0:
-            match_block(
-                word_bits, data + start + word, width, target + (done >> 3), ranges, low, span,
-                low2, span2,
-            )  # fmt: skip
+            source, flags = data + start + word, target + (done >> 3)
+            if ranges == 1:
+                match_one(word_bits, source, width, flags, low, span, low2, span2)
+            else:
+                match_two(word_bits, source, width, flags, low, span, low2, span2)
             done += count
             continue
         if width == 0:

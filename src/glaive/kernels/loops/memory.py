@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 from typing import Any, TypeVar, cast
 
@@ -132,6 +133,29 @@ def _compiled(function: F, **options: Any) -> F:
     return cast("F", made)
 
 
+def by_width(make: Callable[[int], Any]) -> Any:
+    """A kernel for words of 8, 16, 32 or 64 bits, whose number is its first argument.
+
+    Parameters
+    ----------
+    make
+        Makes the kernel or instruction for words of so many bits.
+    """
+    of_8, of_16, of_32, of_64 = map(make, (8, 16, 32, 64))
+
+    @kernel
+    def chosen(word_bits: int, *arguments: Any) -> Any:
+        if word_bits == 64:
+            return of_64(*arguments)
+        if word_bits == 32:
+            return of_32(*arguments)
+        if word_bits == 16:
+            return of_16(*arguments)
+        return of_8(*arguments)
+
+    return chosen
+
+
 def _load(kind: Any, result: Any) -> Any:
     @instruction(result, types.int64)
     def write(builder: Any, address: Any) -> Any:
@@ -218,6 +242,7 @@ store_u8 = _store(8)
 store_u16 = _store(16)
 store_u32 = _store(32)
 store_u64 = _store(64)
+store_word = by_width(_store)
 
 
 def _copy_fixed(size: int) -> Any:
@@ -485,10 +510,7 @@ def _levels(condition: str) -> Any:
 levels_above = _levels(">")
 levels_equal = _levels("==")
 
-changes_8 = _changes(8)
-changes_16 = _changes(16)
-changes_32 = _changes(32)
-changes_64 = _changes(64)
+changes = by_width(_changes)
 
 
 # --- One FastLanes block of 1,024 values, packed and unpacked, per word width -----------
@@ -564,54 +586,12 @@ def _pack_block(bits: int) -> Any:
     return pack_words
 
 
-unpack_block_8, unpack_block_16 = _unpack_block(8), _unpack_block(16)
-unpack_block_32, unpack_block_64 = _unpack_block(32), _unpack_block(64)
-unpack_many_8, unpack_many_16 = _unpack_block(8, claims=True), _unpack_block(16, claims=True)
-unpack_many_32, unpack_many_64 = _unpack_block(32, claims=True), _unpack_block(64, claims=True)
-pack_block_8, pack_block_16 = _pack_block(8), _pack_block(16)
-pack_block_32, pack_block_64 = _pack_block(32), _pack_block(64)
+unpack_block, pack_block = by_width(_unpack_block), by_width(_pack_block)
+unpack_in_turn = by_width(partial(_unpack_block, claims=True))
+"""As ``unpack_block``, and claim the memory of the block that follows.
 
-
-@kernel
-def unpack_block(word_bits: int, source: int, width: int, target: int) -> None:
-    """Write the 1,024 values of one block, 1 ≤ width ≤ word_bits."""
-    if word_bits == 64:
-        unpack_block_64(source, width, target)
-    elif word_bits == 32:
-        unpack_block_32(source, width, target)
-    elif word_bits == 16:
-        unpack_block_16(source, width, target)
-    else:
-        unpack_block_8(source, width, target)
-
-
-@kernel
-def unpack_in_turn(word_bits: int, source: int, width: int, target: int) -> None:
-    """As ``unpack_block``, and claim the memory of the block that follows.
-
-    A block that is written to memory which no cache holds waits for it: a sixth of its time.
-    """
-    if word_bits == 64:
-        unpack_many_64(source, width, target)
-    elif word_bits == 32:
-        unpack_many_32(source, width, target)
-    elif word_bits == 16:
-        unpack_many_16(source, width, target)
-    else:
-        unpack_many_8(source, width, target)
-
-
-@kernel
-def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
-    """Pack 1,024 values into ``width`` rows of words, 1 ≤ width ≤ word_bits."""
-    if word_bits == 64:
-        pack_block_64(source, width, target)
-    elif word_bits == 32:
-        pack_block_32(source, width, target)
-    elif word_bits == 16:
-        pack_block_16(source, width, target)
-    else:
-        pack_block_8(source, width, target)
+A block that is written to memory which no cache holds waits for it: a sixth of its time.
+"""
 
 
 # --- Vector steps of selections: 64 words compared with one range, and selected words compacted
@@ -622,10 +602,10 @@ def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
 _FEATURES = processor()[1].split(",")
 
 FAST_WIDE = "+avx512f" in _FEATURES
-"""Whether ``compress_32`` and ``compress_64`` are an instruction; else they are a loop."""
+"""Whether ``compress`` of 32 and 64 bits is an instruction; else it is a loop."""
 
 FAST_NARROW = "+avx512vbmi2" in _FEATURES
-"""The same of ``compress_8`` and ``compress_16``."""
+"""The same of 8 and 16 bits."""
 
 LANES = 64
 
@@ -666,11 +646,4 @@ def _compress(bits: int) -> Any:
     return write
 
 
-in_range_8 = _in_range(8)
-in_range_16 = _in_range(16)
-in_range_32 = _in_range(32)
-in_range_64 = _in_range(64)
-compress_8 = _compress(8)
-compress_16 = _compress(16)
-compress_32 = _compress(32)
-compress_64 = _compress(64)
+in_range, compress = by_width(_in_range), by_width(_compress)

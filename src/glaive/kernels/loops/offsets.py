@@ -11,7 +11,7 @@ from glaive.kernels.loops.bitpack import load_word
 from glaive.kernels.loops.memory import (
     copy,
     copy16,
-    in_range_8,
+    in_range,
     kernel,
     load_i32,
     load_i64,
@@ -220,62 +220,31 @@ def pack(
 
 @kernel
 def expand_short(
-    indices: int, n: int, offsets: int, width: int, data: int, items: int, out_width: int,
-    out_offsets: int, out: int,
+    indices: int, word: int, n: int, offsets: int, width: int, items: int, out_offsets: int,
+    data: int, out: int,
 ) -> int:  # fmt: skip
-    """Copy items of at most 16 bytes by index; the first index beyond the items, or -1.
+    """Copy the items of all indices with 16 bytes each; returns their bytes.
 
-    ``data`` has 16 bytes of slack.
+    Each item has 16 bytes at most, and 16 bytes can be read from its first one on. ``out`` has room
+    for 16 bytes behind the last value. -1 where an index is no item.
     """
     at = np.int64(0)
-    store_offset(out_offsets, out_width, 0)
+    store_offset(out_offsets, width, 0)
     for i in range(n):
-        k = np.int64(load_u32(indices + 4 * i))
-        if k >= items:
-            return i
+        k = np.int64(load_word(8 * word, indices + word * i))
+        if k < 0 or k >= items:
+            return np.int64(-1)
         first = load_offset(offsets + width * k, width)
         copy16(out + at, data + first)
         at += load_offset(offsets + width * (k + 1), width) - first
-        store_offset(out_offsets + out_width * (i + 1), out_width, at)
-    return -1
-
-
-@kernel
-def measure(indices: int, n: int, offsets: int, width: int, items: int, out: int) -> int:
-    """Write the total size of all items by index to ``out``; the first bad index, or -1."""
-    total = np.int64(0)
-    for i in range(n):
-        k = np.int64(load_u32(indices + 4 * i))
-        if k >= items:
-            return i
-        total += load_offset(offsets + width * (k + 1), width) - load_offset(
-            offsets + width * k, width
-        )
-    store_u64(out, total)
-    return -1
-
-
-@kernel
-def expand(
-    indices: int, n: int, offsets: int, width: int, data: int, size: int, out_width: int,
-    out_offsets: int, out: int,
-) -> None:  # fmt: skip
-    """Copy items of any length by checked index; ``out`` has 32 bytes of slack."""
-    at = np.int64(0)
-    store_offset(out_offsets, out_width, 0)
-    for i in range(n):
-        k = np.int64(load_u32(indices + 4 * i))
-        first = load_offset(offsets + width * k, width)
-        length = load_offset(offsets + width * (k + 1), width) - first
-        _copy_value(out + at, data, first, length, size)
-        at += length
-        store_offset(out_offsets + out_width * (i + 1), out_width, at)
+        store_offset(out_offsets + width * (i + 1), width, at)
+    return at
 
 
 @kernel
 def take_items(
-    indices: int, word: int, n: int, offsets: int, width: int, items: int, data: int, size: int,
-    out_offsets: int, out: int, room: int,
+    indices: int, word: int, n: int, offsets: int, width: int, items: int, out_offsets: int,
+    data: int, size: int, out: int, room: int,
 ) -> int:  # fmt: skip
     """Copy items by index, each of which is checked; returns their bytes, -1 if one is not there.
 
@@ -315,9 +284,9 @@ def candidates_64(
     Its first, second and last byte are there; of one byte, the second is that byte, too.
     """
     none = np.uint64(0)
-    candidates = in_range_8(text, first, none)
-    candidates &= in_range_8(text + min(1, size - 1), second, none)
-    return candidates & in_range_8(text + size - 1, last, none)
+    candidates = in_range(8, text, first, none)
+    candidates &= in_range(8, text + min(1, size - 1), second, none)
+    return candidates & in_range(8, text + size - 1, last, none)
 
 
 @kernel

@@ -16,7 +16,6 @@ from glaive.kernels.loops.bitpack import (
     inline_width,
     load_word,
     place_of_value,
-    store_word,
     tail_is_packed,
     value_of_block,
 )
@@ -35,6 +34,7 @@ from glaive.kernels.loops.memory import (
     store_u8,
     store_u16,
     store_u64,
+    store_word,
     wrapping_add,
     wrapping_sub,
 )

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.bitpack import load_word, store_word
+from glaive.kernels.loops.bitpack import load_word
 from glaive.kernels.loops.memory import (
-    changes_8,
-    changes_16,
-    changes_32,
-    changes_64,
+    changes,
     fill,
     kernel,
     leading_zeros,
@@ -24,6 +21,7 @@ from glaive.kernels.loops.memory import (
     popcount,
     store_u8,
     store_u64,
+    store_word,
     trailing_zeros,
 )
 
@@ -38,13 +36,7 @@ def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
     ``follow`` is how many values there are from ``source`` on; the very last ends no run.
     """
     if count == WINDOW and follow > WINDOW:
-        if word_bits == 64:
-            return changes_64(source)
-        if word_bits == 32:
-            return changes_32(source)
-        if word_bits == 16:
-            return changes_16(source)
-        return changes_8(source)
+        return changes(word_bits, source)
     word = word_bits >> 3
     ends = np.uint64(0)
     for i in range(min(count, follow - 1)):

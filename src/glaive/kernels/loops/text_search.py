@@ -10,6 +10,8 @@ no role.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from glaive.kernels.loops.memory import (
@@ -36,44 +38,31 @@ MAX_BITS = 32
 MAX_NUMBER = 0xFFFF_FFFF
 
 
-@kernel
-def unpack_4(source: int, bits: int, target: int) -> None:
-    """Unpack 128 numbers of ``bits`` bits, 1 to 32, that lie in four lanes."""
-    mask = np.uint64(0xFFFF_FFFF) >> np.uint64(32 - bits)
-    for row in range(LANE):
-        bit = row * bits
-        shift = np.uint64(bit & 31)
-        words = source + (bit >> 5) * 16
-        into = target + row * 16
-        if (bit & 31) + bits > 32:
-            for lane in range(4):
-                low, high = load_u32(words + lane * 4), load_u32(words + 16 + lane * 4)
-                both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
-                store_u32(into + lane * 4, np.uint32((both >> shift) & mask))
-        else:
-            for lane in range(4):
-                word = np.uint64(load_u32(words + lane * 4))
-                store_u32(into + lane * 4, np.uint32((word >> shift) & mask))
+def _unpack(lanes: int) -> Any:
+    """Unpack ``32 * lanes`` numbers of 1 to 32 bits: word ``i`` of a row belongs to lane ``i``."""
+
+    @kernel
+    def unpack_rows(source: int, bits: int, target: int) -> None:
+        mask = np.uint64(0xFFFF_FFFF) >> np.uint64(32 - bits)
+        for row in range(LANE):
+            bit = row * bits
+            shift = np.uint64(bit & 31)
+            words = source + (bit >> 5) * 4 * lanes
+            into = target + row * 4 * lanes
+            if (bit & 31) + bits > 32:
+                for lane in range(lanes):
+                    low, high = load_u32(words + lane * 4), load_u32(words + (lanes + lane) * 4)
+                    both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+                    store_u32(into + lane * 4, np.uint32((both >> shift) & mask))
+            else:
+                for lane in range(lanes):
+                    word = np.uint64(load_u32(words + lane * 4))
+                    store_u32(into + lane * 4, np.uint32((word >> shift) & mask))
+
+    return unpack_rows
 
 
-@kernel
-def unpack_8(source: int, bits: int, target: int) -> None:
-    """Unpack 256 numbers of ``bits`` bits, 1 to 32, that lie in eight lanes."""
-    mask = np.uint64(0xFFFF_FFFF) >> np.uint64(32 - bits)
-    for row in range(LANE):
-        bit = row * bits
-        shift = np.uint64(bit & 31)
-        words = source + (bit >> 5) * 32
-        into = target + row * 32
-        if (bit & 31) + bits > 32:
-            for lane in range(8):
-                low, high = load_u32(words + lane * 4), load_u32(words + 32 + lane * 4)
-                both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
-                store_u32(into + lane * 4, np.uint32((both >> shift) & mask))
-        else:
-            for lane in range(8):
-                word = np.uint64(load_u32(words + lane * 4))
-                store_u32(into + lane * 4, np.uint32((word >> shift) & mask))
+unpack_4, unpack_8 = _unpack(4), _unpack(8)
 
 
 @kernel
@@ -353,12 +342,6 @@ MORE = 1.0 + 1e-12
 
 
 @kernel
-def put(target: int, value: int) -> None:
-    """Store one 64-bit word."""
-    store_u64(target, np.uint64(value))
-
-
-@kernel
 def seek(entry: int, cursor: int, document: int) -> int:
     """The place of the first document of a list from ``cursor`` on that is not before one."""
     documents, lasts = load_i64(entry + TERM.documents), load_i64(entry + TERM.lasts)
@@ -432,7 +415,7 @@ def rest_of(
         term = load_i64(order + i * 8)
         entry = lists + term * TERM_BYTES
         cursor = seek(entry, load_i64(cursors + term * 8), document)
-        put(cursors + term * 8, cursor)
+        store_u64(cursors + term * 8, cursor)
         if document_at(entry, cursor) == document:
             score += load_f64(factors + term * 8) * weight_at(entry, cursor)
     return score
@@ -445,9 +428,9 @@ def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
         bound = load_f64(bounds + i * 8)
         j = i
         while j > 0 and load_f64(bounds + load_i64(order + (j - 1) * 8) * 8) > bound:
-            put(order + j * 8, load_i64(order + (j - 1) * 8))
+            store_u64(order + j * 8, load_i64(order + (j - 1) * 8))
             j -= 1
-        put(order + j * 8, i)
+        store_u64(order + j * 8, i)
     total = 0.0
     store_f64(sums, total)
     for i in range(terms):
@@ -491,7 +474,7 @@ def top_any(
         for term in range(terms):
             entry = lists + term * TERM_BYTES
             cursor = seek(entry, load_i64(cursors + term * 8), low)
-            put(cursors + term * 8, cursor)
+            store_u64(cursors + term * 8, cursor)
             start = min(start, document_at(entry, cursor))
         if start == NONE:
             return size
@@ -553,7 +536,7 @@ def top_any(
                     entry, cursor = lists + term * TERM_BYTES, load_i64(cursors + term * 8)
                     if document_at(entry, cursor) == document:
                         score += load_f64(factors + term * 8) * weight_at(entry, cursor)
-                        put(cursors + term * 8, cursor + 1)
+                        store_u64(cursors + term * 8, cursor + 1)
                 if np.float32((score + rest) * MORE) <= threshold:
                     continue
                 if not is_allowed(allowed, limit, document):
@@ -630,7 +613,7 @@ def has_phrase(
                     at += 1
                 if at == count or load_i64(before + at * 8) > here:
                     continue
-            put(after + new * 8, here)
+            store_u64(after + new * 8, here)
             new += 1
         if new == 0:
             return False
@@ -668,7 +651,7 @@ def top_all(
             cursor = seek(entry, load_i64(cursors + term * 8), low)
             if cursor >= load_i64(entry + TERM.length):
                 return size
-            put(cursors + term * 8, cursor)
+            store_u64(cursors + term * 8, cursor)
             bound += load_f64(factors + term * 8) * best_between(entry, cursor, high + 1)
             store_f64(bounds + (term - 1) * 8, bound)
         best = np.float64(load_f32(load_i64(lists + TERM.bests) + (first // BLOCK) * 4))
@@ -684,7 +667,7 @@ def top_all(
                     break
                 entry = lists + term * TERM_BYTES
                 cursor = seek(entry, load_i64(cursors + term * 8), document)
-                put(cursors + term * 8, cursor)
+                store_u64(cursors + term * 8, cursor)
                 if document_at(entry, cursor) != document:
                     found = False
                     break
@@ -696,7 +679,7 @@ def top_all(
             if not is_allowed(allowed, limit, document):
                 continue
             if phrase_terms:
-                put(cursors, at)
+                store_u64(cursors, at)
                 if not has_phrase(phrase, phrase_terms, cursors, reached, capacity, slop):
                     continue
             size = push(scores, documents, size, most, np.float32(score), document)
