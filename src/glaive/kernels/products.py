@@ -160,7 +160,9 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     """
     dimension = rows.shape[1]
     if rows.dtype != np.float32 or dimension % _LANES or not dimension:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
+        raise ValueError(
+            f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
+        )
     if len(signs) != ROUNDS * dimension // 8 or signs.dtype != np.uint8:
         raise ValueError(f"{len(signs)} bytes of signs for dimension {dimension}")
     bits = np.unpackbits(signs, bitorder="little").reshape(ROUNDS, dimension)
@@ -194,7 +196,9 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         ``uint8`` of the shape of the rows.
     """
     if rows.dtype != np.float32 or not rows.flags.c_contiguous or rows.shape[1] % _LANES:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
+        raise ValueError(
+            f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
+        )
     if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
         raise ValueError(f"{len(factors)} factors for codes up to {most}")
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):

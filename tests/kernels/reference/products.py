@@ -39,7 +39,9 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     """Rotated copies of vectors: sign changes and Walsh-Hadamard transforms in four rounds."""
     dimension = rows.shape[1]
     if rows.dtype != np.float32 or dimension % _LANES or not dimension:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
+        raise ValueError(
+            f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
+        )
     if len(signs) != ROUNDS * dimension // 8 or signs.dtype != np.uint8:
         raise ValueError(f"{len(signs)} bytes of signs for dimension {dimension}")
     bits = np.unpackbits(signs, bitorder="little").reshape(ROUNDS, dimension)
@@ -74,7 +76,9 @@ def _rotate_numpy(rotated: Float32s, factors: Float32s, size: int, scale: np.flo
 def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
     """Codes of numbers from 0 on: ``floor(number * factor)``, at most ``most``."""
     if rows.dtype != np.float32 or not rows.flags.c_contiguous or rows.shape[1] % _LANES:
-        raise ValueError(f"{rows.dtype} of shape {rows.shape}: expected a dimension divisible by 8")
+        raise ValueError(
+            f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
+        )
     if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
         raise ValueError(f"{len(factors)} factors for codes up to {most}")
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):
